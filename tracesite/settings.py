@@ -60,7 +60,9 @@ if not env.str("DATABASE_URL", default=""):
     )
 DATABASES = {"default": env.db_url("DATABASE_URL")}
 if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
-    raise ImproperlyConfigured("DATABASE_URL must start with postgresql://: Tracesite keeps its data in PostgreSQL only.")
+    raise ImproperlyConfigured(
+        "DATABASE_URL must start with postgresql://: Tracesite keeps its data in PostgreSQL only."
+    )
 # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
 DATABASES["default"]["CONN_MAX_AGE"] = None
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True

@@ -1,0 +1,110 @@
+"""Ids that know their time: the one place where Tracesite mints and reads UUIDs.
+
+Layout (RFC 9562 version 7, section 6.2 method 3):
+
+    48 bits   milliseconds since 1970, UTC
+     4 bits   version, always 7: two versions would sort apart within a millisecond
+    12 bits   the microseconds of that millisecond, as microseconds * 4096 // 1000 (exactly reversible)
+     2 bits   variant
+     1 bit    role: 0 for user and system, 1 for assistant        \\
+    14 bits   place in the batch that brought the message          } in the id of a message;
+    47 bits   random, or derived from (session, external id)      /  the id of a child has 62 derived bits
+
+So the order of ids is reading order: by time, user before assistant on equal times, then as sent. The 60 time bits
+of a message are repeated in the ids of everything below it, so that a whole trace lies in one time range of every
+table. Identity does not hang on the derived bits: messages_app.models.MessageKey decides it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from uuid import UUID
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+LATEST_AHEAD = timedelta(days=1)
+LAST_PLACE = 2**14 - 1
+
+_MICROSECOND = timedelta(microseconds=1)
+_TAIL_BITS = 62
+_VARIANT = 0b10 << _TAIL_BITS
+_VERSION = 7 << 76
+_TIME_MASK = ((1 << 64) - 1) << 64
+
+
+def message_id(created_at: datetime, role: str, place: int = 0, identity: tuple[object, ...] | None = None) -> UUID:
+    """An id for a message made at `created_at` (aware).
+
+    `place` is its position in the batch that brought it and orders messages of equal time and role; places beyond
+    16,383 share the last one. With `identity` the same arguments give the same id, without it the id is random.
+    """
+    tail = secrets.randbits(47) if identity is None else _digest(*identity) >> 17
+    role_bit = int(role == "assistant")
+    return UUID(int=_time_bits(created_at) | _VARIANT | role_bit << 61 | min(place, LAST_PLACE) << 47 | tail)
+
+
+def session_id(created_at: datetime) -> UUID:
+    """A random id for a session made at `created_at` (aware)."""
+    return UUID(int=_time_bits(created_at) | _VARIANT | secrets.randbits(_TAIL_BITS))
+
+
+def child_id(message: UUID, *parts: object) -> UUID:
+    """The id of something below a message: its time bits, and 62 bits that `parts` always give for this message."""
+    return UUID(int=(message.int & _TIME_MASK) | _VARIANT | _digest(message.int, *parts) >> 2)
+
+
+def is_child_of(message: UUID, candidate: UUID) -> bool:
+    """Whether `candidate` may be the id of something below `message`: it lies in the same microsecond."""
+    return candidate.int & _TIME_MASK == message.int & _TIME_MASK and candidate.int >> 62 & 0b11 == 0b10
+
+
+def created_at_of(value: UUID) -> datetime:
+    """The time that an id carries, exact to the microsecond."""
+    milliseconds = value.int >> 80
+    fraction = value.int >> 64 & 0xFFF
+    return EPOCH + timedelta(milliseconds=milliseconds, microseconds=(fraction * 1000 + 4095) // 4096)
+
+
+def is_ours(value: UUID, created_at: datetime, role: str) -> bool:
+    """Whether `value` is what `message_id` could have made for these arguments, so that it may be kept as the id."""
+    return (
+        value.int & _TIME_MASK == _time_bits(created_at)
+        and value.int >> 62 & 0b11 == 0b10
+        and value.int >> 61 & 1 == int(role == "assistant")
+    )
+
+
+def first_id_at(instant: datetime) -> UUID:
+    """The smallest id whose time is not before `instant`: `id >= first_id_at(t)` means `created_at >= t`."""
+    return UUID(int=_time_bits(instant))
+
+
+def first_id_of_month(year: int, month: int) -> UUID:
+    """The lower bound of a month's partition."""
+    return UUID(int=_microseconds(datetime(year, month, 1, tzinfo=UTC)) // 1000 << 80)
+
+
+def key(*parts: object) -> UUID:
+    """A 128-bit digest of `parts`, for identities such as (session, external id)."""
+    return UUID(bytes=blake2b(_joined(parts), digest_size=16).digest())
+
+
+def _time_bits(instant: datetime) -> int:
+    milliseconds, microseconds = divmod(_microseconds(instant), 1000)
+    return milliseconds << 80 | _VERSION | (microseconds * 4096 // 1000) << 64
+
+
+def _microseconds(instant: datetime) -> int:
+    return (instant - EPOCH) // _MICROSECOND
+
+
+def _digest(*parts: object) -> int:
+    return int.from_bytes(blake2b(_joined(parts), digest_size=8).digest())
+
+
+def _joined(parts: tuple[object, ...]) -> bytes:
+    # Lengths keep ("ab", "c") and ("a", "bc") apart.
+    texts = [str(part) for part in parts]
+    return "".join(f"{len(text)}:{text}" for text in texts).encode()

@@ -1,0 +1,294 @@
+"""Sessions, messages and their references, with soft delete.
+
+`objects` answers what is alive: a row that was deleted, or whose session was deleted, is not there. `with_deleted`
+sees all of them, for the trash, restore and purge. Only sessions and messages are deleted by people; what lies below
+follows its message.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from access_app.models import Project
+
+from . import ids
+
+
+class SessionQuerySet(models.QuerySet["Session"]):
+    def deleted(self) -> SessionQuerySet:
+        return self.filter(deleted_at__isnull=False)
+
+
+class LiveSessionManager(models.Manager["Session"]):
+    def get_queryset(self) -> SessionQuerySet:
+        return SessionQuerySet(self.model, using=self._db).filter(deleted_at__isnull=True)
+
+
+class Session(models.Model):
+    """One conversation or task. The counters are kept by the writes that change them."""
+
+    class Status(models.TextChoices):
+        PLANNING = "planning", _("planning")
+        RUNNING = "running", _("running")
+        PAUSED = "paused", _("paused")
+        COMPLETED = "completed", _("completed")
+        ERROR = "error", _("error")
+        ABORTED = "aborted", _("aborted")
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(Project, models.PROTECT, verbose_name=_("project"), db_index=False)
+    external_id = models.TextField(_("external id"), blank=True, default="")
+    title = models.TextField(_("title"), blank=True, default="")
+    description = models.TextField(_("description"), blank=True, default="")
+    end_user = models.TextField(_("end user"), blank=True, default="")
+    status = models.CharField(_("status"), max_length=16, choices=Status.choices, default=Status.RUNNING)
+    current_phase = models.TextField(_("current phase"), blank=True, default="")
+    workflow = models.JSONField(_("workflow"), null=True, blank=True)
+    tags = ArrayField(models.TextField(), verbose_name=_("tags"), default=list, blank=True)
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    redactions = models.JSONField(_("redactions"), default=list, blank=True)
+    """What was taken out before storing: [{"path": "metadata.token", "rule": "token"}, ...]."""
+
+    message_count = models.BigIntegerField(_("messages"), default=0)
+    call_count = models.BigIntegerField(_("tool calls"), default=0)
+    failure_count = models.BigIntegerField(_("failed calls"), default=0)
+    input_tokens = models.BigIntegerField(_("input tokens"), default=0)
+    output_tokens = models.BigIntegerField(_("output tokens"), default=0)
+    duration_ms = models.BigIntegerField(_("duration (ms)"), default=0)
+
+    created_at = models.DateTimeField(_("created at"))
+    updated_at = models.DateTimeField(_("updated at"))
+    deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
+    deleted_by = models.TextField(_("deleted by"), blank=True, default="")
+
+    objects = LiveSessionManager()
+    with_deleted = SessionQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("session")
+        verbose_name_plural = _("sessions")
+        default_manager_name = "objects"
+        ordering = ["-id"]
+        constraints = [
+            # Finds the session of an external id, and makes two first senders meet in one row.
+            models.UniqueConstraint(
+                fields=["project", "external_id"], condition=~Q(external_id=""), name="session_external_id"
+            ),
+        ]
+        indexes = [
+            # A page of a project's sessions, newest first.
+            models.Index(fields=["project", "id"], name="session_page"),
+            # ?end_user=
+            models.Index(fields=["project", "end_user", "id"], condition=~Q(end_user=""), name="session_end_user"),
+            # ?tag=
+            GinIndex(fields=["tags"], name="session_tags"),
+            # The trash.
+            models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="session_trash"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.external_id or str(self.id)
+
+
+class MessageQuerySet(models.QuerySet["Message"]):
+    def alive(self) -> MessageQuerySet:
+        return self.filter(deleted_at__isnull=True, session__deleted_at__isnull=True)
+
+    def deleted(self) -> MessageQuerySet:
+        """Deleted by themselves or with their session."""
+        return self.filter(Q(deleted_at__isnull=False) | Q(session__deleted_at__isnull=False))
+
+
+class LiveMessageManager(models.Manager["Message"]):
+    def get_queryset(self) -> MessageQuerySet:
+        return MessageQuerySet(self.model, using=self._db).alive()
+
+
+class Message(models.Model):
+    """One message; an assistant message is one agent run, and with at least one call it is read as a chain.
+
+    Partitioned by month of `id` (see partitions.py), so foreign keys are kept by the writes, not by the database.
+    """
+
+    class Role(models.TextChoices):
+        USER = "user", _("user")
+        ASSISTANT = "assistant", _("assistant")
+        SYSTEM = "system", _("system")
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
+    session = models.ForeignKey(
+        Session,
+        models.DO_NOTHING,
+        verbose_name=_("session"),
+        db_constraint=False,
+        db_index=False,
+        related_name="messages",
+    )
+    role = models.CharField(_("role"), max_length=16, choices=Role.choices)
+    external_id = models.TextField(_("external id"), blank=True, default="")
+    request_id = models.TextField(_("request id"), blank=True, default="")
+    content = models.TextField(_("content"), blank=True, default="")
+    content_parts = models.JSONField(_("content parts"), null=True, blank=True)
+    is_completed = models.BooleanField(_("completed"), default=True)
+    usage = models.JSONField(_("usage"), null=True, blank=True)
+    error = models.TextField(_("error"), blank=True, default="")
+    health = ArrayField(models.TextField(), verbose_name=_("health"), default=list, blank=True)
+    redactions = models.JSONField(_("redactions"), default=list, blank=True)
+    """What was taken out before storing: [{"path": "agent_steps[0].tool_calls[1].args.password", "rule": ...}, ...]."""
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+
+    step_count = models.IntegerField(_("steps"), default=0)
+    call_count = models.IntegerField(_("tool calls"), default=0)
+    failure_count = models.IntegerField(_("failed calls"), default=0)
+    duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
+    """From the message's time to its completion; where no completion was said, what its steps add up to."""
+
+    version = models.IntegerField(_("version"), default=1)
+    created_at = models.DateTimeField(_("created at"))
+    """The time of `id`: immutable."""
+    updated_at = models.DateTimeField(_("updated at"))
+    completed_at = models.DateTimeField(_("completed at"), null=True, blank=True)
+    deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
+    deleted_by = models.TextField(_("deleted by"), blank=True, default="")
+
+    objects = LiveMessageManager()
+    with_deleted = MessageQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+        default_manager_name = "objects"
+        ordering = ["-id"]
+        indexes = [
+            # A page of a session, by cursor or by time (a time is an id), and its first user message.
+            models.Index(fields=["session", "id"], name="message_session_page"),
+            # A page of a project, and any filter with a time range.
+            models.Index(fields=["project", "id"], name="message_project_page"),
+            # ?has_errors=true and failed chains.
+            models.Index(
+                fields=["project", "id"], condition=Q(failure_count__gt=0) | ~Q(error=""), name="message_errors"
+            ),
+            # ?is_completed=false: what is running now.
+            models.Index(fields=["project", "id"], condition=Q(is_completed=False), name="message_running"),
+            # ?request_id=
+            models.Index(fields=["request_id"], condition=~Q(request_id=""), name="message_request_id"),
+            # ?external_id=
+            models.Index(fields=["external_id"], condition=~Q(external_id=""), name="message_external_id"),
+            # The trash.
+            models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="message_trash"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.id}"
+
+    @property
+    def has_errors(self) -> bool:
+        return self.failure_count > 0 or self.error != ""
+
+
+class Reference(models.Model):
+    """One retrieved passage behind an answer; the fields of WeKnora's SearchResult (requirement 002-20)."""
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    message = models.ForeignKey(
+        Message,
+        models.DO_NOTHING,
+        verbose_name=_("message"),
+        db_constraint=False,
+        db_index=False,
+        related_name="references",
+    )
+    position = models.IntegerField(_("position"))
+    reference_id = models.TextField(_("reference id"), blank=True, default="")
+    content = models.TextField(_("content"), blank=True, default="")
+    knowledge_id = models.TextField(_("knowledge id"), blank=True, default="")
+    chunk_index = models.BigIntegerField(_("chunk index"), default=0)
+    knowledge_title = models.TextField(_("knowledge title"), blank=True, default="")
+    start_at = models.BigIntegerField(_("start"), default=0)
+    end_at = models.BigIntegerField(_("end"), default=0)
+    seq = models.BigIntegerField(_("sequence"), default=0)
+    score = models.FloatField(_("score"), default=0)
+    match_type = models.IntegerField(_("match type"), default=0)
+    sub_chunk_id = models.JSONField(_("sub-chunk ids"), null=True, blank=True)
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    chunk_type = models.TextField(_("chunk type"), blank=True, default="")
+    parent_chunk_id = models.TextField(_("parent chunk id"), blank=True, default="")
+    image_info = models.TextField(_("image info"), blank=True, default="")
+    knowledge_filename = models.TextField(_("file name"), blank=True, default="")
+    knowledge_source = models.TextField(_("source"), blank=True, default="")
+
+    class Meta:
+        verbose_name = _("reference")
+        verbose_name_plural = _("references")
+        ordering = ["message", "position"]
+        indexes = [
+            # The references of a page of messages, and the deletion of a message.
+            models.Index(fields=["message"], name="reference_message"),
+        ]
+
+    def __str__(self) -> str:
+        return self.knowledge_title or self.reference_id or str(self.id)
+
+
+class MessageKey(models.Model):
+    """Decides identity: which message an external id of a session is, whoever sends it, whenever, however often.
+
+    The key outlives a purged message for 30 days, so that a still running agent cannot revive what was removed.
+    """
+
+    key = models.UUIDField(primary_key=True)
+    """Digest of (session, external id), see `message_key`."""
+    message_id = models.UUIDField()
+    purged_at = models.DateTimeField(null=True)
+    """When the message was purged by itself; where its month was dropped see PurgedMonth."""
+
+    class Meta:
+        indexes = [
+            # Retention deletes keys by the time range of their messages.
+            models.Index(fields=["message_id"], name="message_key_message"),
+            # Keys of purged messages are forgotten after 30 days.
+            models.Index(fields=["purged_at"], condition=Q(purged_at__isnull=False), name="message_key_purged"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.message_id)
+
+
+class PurgedMonth(models.Model):
+    """A month whose partitions were dropped: its keys are deleted 30 days later, so that dropping takes the same time
+    whatever the month held."""
+
+    month = models.DateField(primary_key=True)
+    purged_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}"
+
+
+class SessionTombstone(models.Model):
+    """That a session was purged, and nothing else of it; forgotten after 30 days."""
+
+    key = models.UUIDField(primary_key=True)
+    """Digest of (project, external id) or of (session id), see `session_key`."""
+    purged_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+def message_key(session: UUID, external_id: str) -> UUID:
+    return ids.key("message", session, external_id)
+
+
+def session_key(project: int, name: str) -> UUID:
+    """`name` is the external id of the session, or its id as text."""
+    return ids.key("session", project, name)

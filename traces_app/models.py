@@ -1,0 +1,194 @@
+"""What the agent did: steps, tools, calls and results, below the message that is the agent run.
+
+Steps, calls and results are partitioned by month like their message and carry its time in their ids, so a whole trace
+lies in one month of every table. `objects` leaves out what lies below a deleted message or session.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from access_app.models import Project
+from messages_app.models import Message
+
+
+class Tool(models.Model):
+    """A named tool of a project; appears by itself at its first call."""
+
+    project = models.ForeignKey(Project, models.PROTECT, verbose_name=_("project"), db_index=False)
+    name = models.TextField(_("name"))
+    description = models.TextField(_("description"), blank=True, default="")
+    category = models.TextField(_("category"), blank=True, default="")
+
+    class Meta:
+        verbose_name = _("tool")
+        verbose_name_plural = _("tools")
+        ordering = ["project", "name"]
+        constraints = [
+            # Finds a tool by name, and makes two first callers meet in one row.
+            models.UniqueConstraint(fields=["project", "name"], name="tool_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or _("(no name)")
+
+
+class AgentStepQuerySet(models.QuerySet["AgentStep"]):
+    def alive(self) -> AgentStepQuerySet:
+        return self.filter(message__deleted_at__isnull=True, message__session__deleted_at__isnull=True)
+
+
+class LiveStepManager(models.Manager["AgentStep"]):
+    def get_queryset(self) -> AgentStepQuerySet:
+        return AgentStepQuerySet(self.model, using=self._db).alive()
+
+
+class AgentStep(models.Model):
+    """One think-act iteration."""
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    message = models.ForeignKey(
+        Message, models.DO_NOTHING, verbose_name=_("message"), db_constraint=False, db_index=False, related_name="steps"
+    )
+    iteration = models.IntegerField(_("iteration"))
+    """From 0, as the agent said it; may repeat."""
+    ordinal = models.IntegerField(_("ordinal"))
+    """The order in which steps of the same iteration are read."""
+    thought = models.TextField(_("thought"), blank=True, default="")
+    reasoning = models.TextField(_("reasoning"), blank=True, default="")
+    agent_name = models.TextField(_("agent"), blank=True, default="")
+    model = models.TextField(_("model"), blank=True, default="")
+    usage = models.JSONField(_("usage"), null=True, blank=True)
+    timestamp = models.DateTimeField(_("time"), null=True, blank=True)
+    duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+
+    objects = LiveStepManager()
+    with_deleted = AgentStepQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("agent step")
+        verbose_name_plural = _("agent steps")
+        default_manager_name = "objects"
+        ordering = ["message", "iteration", "ordinal"]
+        indexes = [
+            # The steps of a page of messages, the foreign key of their leaf, and the deletion of a message.
+            models.Index(fields=["message"], name="step_message"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.iteration}: {self.thought[:60]}"
+
+
+class ToolCallQuerySet(models.QuerySet["ToolCall"]):
+    def alive(self) -> ToolCallQuerySet:
+        return self.filter(message__deleted_at__isnull=True, message__session__deleted_at__isnull=True)
+
+
+class LiveCallManager(models.Manager["ToolCall"]):
+    def get_queryset(self) -> ToolCallQuerySet:
+        return ToolCallQuerySet(self.model, using=self._db).alive()
+
+
+class ToolCall(models.Model):
+    """One call of a tool. `status` is the stored truth about how it went."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending", _("pending")
+        SUCCESS = "success", _("success")
+        ERROR = "error", _("error")
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
+    message = models.ForeignKey(
+        Message, models.DO_NOTHING, verbose_name=_("message"), db_constraint=False, db_index=False, related_name="calls"
+    )
+    step = models.ForeignKey(
+        AgentStep, models.DO_NOTHING, verbose_name=_("step"), db_constraint=False, db_index=False, related_name="calls"
+    )
+    tool = models.ForeignKey(
+        Tool, models.DO_NOTHING, verbose_name=_("tool"), db_constraint=False, db_index=False, related_name="calls"
+    )
+    parent = models.ForeignKey(
+        "self",
+        models.DO_NOTHING,
+        verbose_name=_("parent call"),
+        db_constraint=False,
+        db_index=False,
+        related_name="children",
+        null=True,
+        blank=True,
+    )
+    call_id = models.TextField(_("call id"), blank=True, default="")
+    """As the model gave it; NOT unique."""
+    position = models.IntegerField(_("position"))
+    args = models.JSONField(_("arguments"), default=dict, blank=True)
+    """Always an object; anything else came as {"_raw": ...}."""
+    reflection = models.TextField(_("reflection"), blank=True, default="")
+    status = models.CharField(_("status"), max_length=16, choices=Status.choices, default=Status.PENDING)
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    completed_at = models.DateTimeField(_("completed at"), null=True, blank=True)
+    duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+
+    objects = LiveCallManager()
+    with_deleted = ToolCallQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("tool call")
+        verbose_name_plural = _("tool calls")
+        default_manager_name = "objects"
+        ordering = ["-id"]
+        indexes = [
+            # The calls of a page of messages, the foreign key of their leaf, and the deletion of a message.
+            models.Index(fields=["message"], name="call_message"),
+            # A page of a project's calls.
+            models.Index(fields=["project", "id"], name="call_project_page"),
+            # ?tool=, on calls and on messages, and a tool's statistics.
+            models.Index(fields=["tool", "id"], name="call_tool_page"),
+            # ?status=error and ?status=pending, of a project and of a tool: few rows among many.
+            models.Index(
+                fields=["project", "status", "id"], condition=~Q(status="success"), name="call_project_status"
+            ),
+            models.Index(fields=["tool", "status", "id"], condition=~Q(status="success"), name="call_tool_status"),
+            # ?call_id=
+            models.Index(fields=["call_id"], condition=~Q(call_id=""), name="call_call_id"),
+        ]
+
+    def __str__(self) -> str:
+        return self.call_id or str(self.id)
+
+
+class ToolResult(models.Model):
+    """The outcome of a call: one to one, by the same id."""
+
+    call = models.OneToOneField(
+        ToolCall,
+        models.DO_NOTHING,
+        verbose_name=_("call"),
+        primary_key=True,
+        db_column="id",
+        db_constraint=False,
+        related_name="result",
+    )
+    output = models.TextField(_("output"), blank=True, default="")
+    """For people."""
+    data = models.JSONField(_("data"), null=True, blank=True)
+    """For machines."""
+    error = models.TextField(_("error"), blank=True, default="")
+    """Never empty for a failed call."""
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    attachments = models.JSONField(_("attachments"), default=list, blank=True)
+    raw = models.TextField(_("raw text"), null=True, blank=True)  # noqa: DJ001 - "" is a text that a tool may return
+    """The text as received, where it is not `output`."""
+
+    class Meta:
+        verbose_name = _("tool result")
+        verbose_name_plural = _("tool results")
+
+    def __str__(self) -> str:
+        return str(self.call_id)
