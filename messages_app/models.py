@@ -149,6 +149,8 @@ class Message(models.Model):
     step_count = models.IntegerField(_("steps"), default=0)
     call_count = models.IntegerField(_("tool calls"), default=0)
     failure_count = models.IntegerField(_("failed calls"), default=0)
+    input_tokens = models.BigIntegerField(_("input tokens"), default=0)
+    output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
     """From the message's time to its completion; where no completion was said, what its steps add up to."""
 

@@ -139,6 +139,8 @@ class Migration(migrations.Migration):
                 ("step_count", models.IntegerField(default=0, verbose_name="steps")),
                 ("call_count", models.IntegerField(default=0, verbose_name="tool calls")),
                 ("failure_count", models.IntegerField(default=0, verbose_name="failed calls")),
+                ("input_tokens", models.BigIntegerField(default=0, verbose_name="input tokens")),
+                ("output_tokens", models.BigIntegerField(default=0, verbose_name="output tokens")),
                 ("duration_ms", models.BigIntegerField(blank=True, null=True, verbose_name="duration (ms)")),
                 ("version", models.IntegerField(default=1, verbose_name="version")),
                 ("created_at", models.DateTimeField(verbose_name="created at")),
