@@ -9,7 +9,10 @@ from tracesite import embedded
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tracesite.settings")
-    embedded.ensure()
+    try:
+        embedded.ensure()
+    except embedded.EmbeddedError as error:
+        sys.exit(str(error))
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

@@ -8,15 +8,77 @@ Each run has databases of its own, so that several runs can share the server.
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
+import psycopg
+import pytest
 from django.conf import settings
 
 from tracesite import embedded
 
-os.environ["TRACESITE_DATA_DIR"] = str(Path(__file__).resolve().parent.parent / ".tracesite" / "test")
-os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-embedded.ensure(durable=False)
-# Workers of pytest-xdist inherit both from the process that started them.
-os.environ.setdefault("TRACESITE_TEST_RUN", str(os.getpid()))
-settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = f"test_tracesite_{os.environ['TRACESITE_TEST_RUN']}"
+DATABASE_NAME = "test_tracesite_run"
+
+
+def provide_database() -> None:
+    os.environ["TRACESITE_DATA_DIR"] = str(Path(__file__).resolve().parent.parent / ".tracesite" / "test")
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
+    if not os.environ.get("DATABASE_URL"):
+        embedded.ensure(durable=False)
+        drop_databases_of_killed_runs()
+    # Workers of pytest-xdist inherit this from the process that starts them, and DATABASE_URL too.
+    os.environ.setdefault("TRACESITE_TEST_RUN", str(os.getpid()))
+    settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = f"{DATABASE_NAME}{os.environ['TRACESITE_TEST_RUN']}"
+
+
+def drop_databases_of_killed_runs() -> None:
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        names = connection.execute(
+            "SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [DATABASE_NAME]
+        ).fetchall()
+        for (name,) in names:
+            run = int(name.removeprefix(DATABASE_NAME).partition("_")[0])
+            if not is_running(run):
+                connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+provide_database()
+
+
+# --- Requirements -------------------------------------------------------------------------------------------
+
+passed: set[str] = set()
+failed: set[str] = set()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the ids where pytest-xdist carries them from its workers to the process that reports."""
+    for item in items:
+        for mark in item.iter_markers("requirement"):
+            item.user_properties.extend(("requirement", requirement) for requirement in mark.args)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    ids = {str(value) for name, value in report.user_properties if name == "requirement"}
+    if report.failed:
+        failed.update(ids)
+    elif report.when == "call" and report.passed:
+        passed.update(ids)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the requirements that at least one test has shown and none has refuted."""
+    shown = sorted(passed - failed)
+    if shown:
+        terminalreporter.section(f"{len(shown)} requirements shown")
+        terminalreporter.write_line(textwrap.fill(" ".join(shown), width=104))

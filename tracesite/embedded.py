@@ -59,9 +59,9 @@ SETTINGS = {
     "max_locks_per_transaction": "256",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # No trace content in the log: neither the statement with its values nor the row that failed.
+    # Errors quote statements and values, that is trace content; their senders get them, the log must not.
+    "log_min_messages": "log",
     "log_min_error_statement": "panic",
-    "log_error_verbosity": "terse",
     "log_checkpoints": "off",
 }
 # For test clusters: what a power cut would lose is thrown away anyway.
@@ -101,29 +101,49 @@ def ensure(*, durable: bool = True) -> None:
     """
     if os.environ.get("DATABASE_URL"):
         return
-    cluster = _cluster(Path(os.environ.get("TRACESITE_DATA_DIR") or DEFAULT_DATA_DIR).resolve(), durable)
-    users = _open_lock(cluster.path("users.lock"))
-    _wait_for_lock(users, fcntl.LOCK_SH, "the embedded PostgreSQL to finish stopping")
-    with _open_lock(cluster.path("start.lock")) as start_lock:
-        _wait_for_lock(start_lock, fcntl.LOCK_EX, "another process to start the embedded PostgreSQL")
-        if _keeper_is_gone(cluster) or not _ready_socket(cluster):
-            binaries = _binaries(cluster)
-            if not cluster.path("data").exists():
-                _initialise(cluster, binaries)
-            _start_keeper(cluster, binaries)
-        socket_dir = _wait_until_ready(cluster)
+    cluster = _cluster(durable)
+    with contextlib.ExitStack() as on_failure:
+        users = on_failure.enter_context(_open_lock(cluster.path("users.lock")))
+        _wait_for_lock(users, fcntl.LOCK_SH, "the embedded PostgreSQL to finish stopping")
+        with _open_lock(cluster.path("start.lock")) as start_lock:
+            _wait_for_lock(start_lock, fcntl.LOCK_EX, "another process to start the embedded PostgreSQL")
+            if _keeper_is_gone(cluster):
+                binaries = _binaries(cluster)
+                if not cluster.path("data").exists():
+                    _initialise(cluster, binaries)
+                _start_keeper(cluster, binaries)
+            socket_dir = _wait_until_ready(cluster)
+        on_failure.pop_all()
     # libpq, psycopg and django-environ all read this form; the port is named because PGPORT may say otherwise.
     os.environ["DATABASE_URL"] = f"postgresql://tracesite@/tracesite?host={quote(str(socket_dir))}&port=5432"
     atexit.register(_leave, cluster, users, os.getpid())
 
 
+def reset() -> Path:
+    """Deletes the embedded database of TRACESITE_DATA_DIR for good and returns where it was.
+
+    Raises EmbeddedError while a process uses it.
+    """
+    cluster = _cluster(durable=True)
+    with _open_lock(cluster.path("users.lock")) as users:
+        if not _try_lock(users, fcntl.LOCK_EX):
+            raise EmbeddedError(f"The database in {cluster.home} is in use. Stop Tracesite, then try again.")
+        for path in Path(cluster.home).iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.suffix != ".lock":  # somebody may be waiting for these
+                path.unlink()
+    return Path(cluster.home)
+
+
 # --- The places ---------------------------------------------------------------------------------------------
 
 
-def _cluster(data_dir: Path, durable: bool) -> Cluster:
-    uid, gid = os.geteuid(), os.getegid()
+def _cluster(durable: bool) -> Cluster:
+    data_dir = Path(os.environ.get("TRACESITE_DATA_DIR") or DEFAULT_DATA_DIR).resolve()
     home = data_dir / "postgres"
-    _name_of(uid)
+    uid, gid = os.geteuid(), os.getegid()
+    own_name = _name_of(uid)
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         if uid == 0:
@@ -132,10 +152,15 @@ def _cluster(data_dir: Path, durable: bool) -> Cluster:
             home = _roots_home(data_dir, Cluster(home=str(home), uid=uid, gid=gid, durable=durable))
         # Root's server user has to pass through; what only it may read is `data`, and that is its own.
         _make_directory(home, 0o700 if uid == os.geteuid() else 0o711)
-    except PermissionError as error:
+    except KeyError:
         raise EmbeddedError(
-            f"{error.filename} cannot be written by {_name_of(os.geteuid())}. Set TRACESITE_DATA_DIR to a directory "
-            "that can, or DATABASE_URL to a PostgreSQL of yours."
+            f"PostgreSQL refuses to run as root, and there is no user {ROOTS_SERVER_USER} to run it as. "
+            "Run Tracesite as an ordinary user, or set DATABASE_URL."
+        ) from None
+    except OSError as error:
+        raise EmbeddedError(
+            f"{own_name} cannot make a database in {error.filename} ({error.strerror}). Set TRACESITE_DATA_DIR to a "
+            "directory that works, or DATABASE_URL to a PostgreSQL of yours."
         ) from error
     owner = home.stat().st_uid
     if owner != os.geteuid():
@@ -311,7 +336,7 @@ def _start_keeper(cluster: Cluster, binaries: Path) -> None:
     log = cluster.path("log")
     if log.exists():
         log.replace(cluster.path("log.1"))
-    with log.open("wb") as out:
+    with open(log, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as out:
         subprocess.run(
             [sys.executable, "-I", __file__, json.dumps(asdict(cluster)), str(binaries)],
             stdin=subprocess.DEVNULL,
@@ -393,14 +418,16 @@ def _leave(cluster: Cluster, users: IO[bytes], user_pid: int) -> None:
     """At exit: lets go of the server and, being the last, waits for its end, so that nothing is left running."""
     if os.getpid() != user_pid:
         return  # a fork of the user: the lock is shared with it and not ours to give up
-    fcntl.flock(users, fcntl.LOCK_UN)
     deadline = time.monotonic() + STOP_SECONDS
-    while not _keeper_is_gone(cluster) and time.monotonic() < deadline:
-        if _try_lock(users, fcntl.LOCK_EX):
-            fcntl.flock(users, fcntl.LOCK_UN)  # the keeper has not looked yet
-        elif _try_lock(users, fcntl.LOCK_SH):
-            return  # others go on using it
-        time.sleep(0.02)
+    # A second Ctrl-C means "now"; the keeper does its work without us.
+    with users, contextlib.suppress(KeyboardInterrupt):
+        fcntl.flock(users, fcntl.LOCK_UN)
+        while not _keeper_is_gone(cluster) and time.monotonic() < deadline:
+            if _try_lock(users, fcntl.LOCK_EX):
+                fcntl.flock(users, fcntl.LOCK_UN)  # the keeper has not looked yet
+            elif _try_lock(users, fcntl.LOCK_SH):
+                return  # others go on using it
+            time.sleep(0.02)
 
 
 # --- The keeper: this file as a script ----------------------------------------------------------------------
@@ -435,27 +462,25 @@ class _Server:
         self.cluster = cluster
         self.binaries = binaries
         self.process: subprocess.Popen[bytes] | None = None
-        self.last_good = time.monotonic()
+        """None as long as the running server, if any, is one that an earlier keeper started."""
+        self.started = self.failing_since = 0.0
         self.socket_dir: Path | None = None
 
     def keep_running(self) -> None:
-        """Starts the server if it does not run, and gives up (SystemExit) when that failed for RETRY_SECONDS."""
-        if self._runs():
-            if _ready_socket(self.cluster):
-                self.last_good = time.monotonic()
+        """Starts the server if it does not run; gives up (SystemExit) when it did not stay up for RETRY_SECONDS."""
+        if self._is_up():
             return
-        if time.monotonic() - self.last_good > RETRY_SECONDS:
+        now = time.monotonic()
+        if now - self.started > RETRY_SECONDS:
+            self.failing_since = now
+        elif now - self.failing_since > RETRY_SECONDS:
             sys.exit("The server does not stay up; giving up.")
+        self.started = now
         self._take_over_pid_file()
         self._write_configuration()
+        data, configuration = self.cluster.path("data"), self.cluster.path("postgresql.conf")
         self.process = subprocess.Popen(
-            [
-                self.binaries / "postgres",
-                "-D",
-                self.cluster.path("data"),
-                "-c",
-                f"config_file={self.cluster.path('postgresql.conf')}",
-            ],
+            [self.binaries / "postgres", "-D", data, "-c", f"config_file={configuration}"],
             stdin=subprocess.DEVNULL,
             cwd="/",
             env=_clean_environment(),
@@ -464,18 +489,18 @@ class _Server:
 
     def stop(self) -> None:
         """Ends the server: a fast shutdown, and an immediate one (recovery at the next start) if that takes too long."""
-        pid = self.process.pid if self.process else _postmaster(self.cluster)
         for number in (signal.SIGINT, signal.SIGQUIT):
+            pid = self.process.pid if self.process else _postmaster(self.cluster)
             deadline = time.monotonic() + STOP_SECONDS / 2
-            if pid is not None and self._runs():
+            if pid is not None and self._is_up():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-            while self._runs() and time.monotonic() < deadline:
+            while self._is_up() and time.monotonic() < deadline:
                 time.sleep(0.01)
         if self.socket_dir is not None:
             shutil.rmtree(self.socket_dir, ignore_errors=True)
 
-    def _runs(self) -> bool:
+    def _is_up(self) -> bool:
         if self.process is not None:
             return self.process.poll() is None
         return _postmaster(self.cluster) is not None
@@ -486,6 +511,8 @@ class _Server:
         PostgreSQL refuses to start while any process has the pid in the file, unless it is its own parent's, so ours
         goes in. The rest of the file stays: PostgreSQL checks by it that no process of the old server is left.
         """
+        if _postmaster(self.cluster) is not None:
+            return
         path = self.cluster.path("data") / "postmaster.pid"
         try:
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -501,16 +528,18 @@ class _Server:
         """Anew at each start, so that a later Tracesite's settings arrive; ALTER SYSTEM is stronger than this file."""
         socket_dir = self.cluster.path("run")
         if len(os.fsencode(socket_dir / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
-            if self.socket_dir is None:
-                self.socket_dir = Path(tempfile.mkdtemp(prefix="tracesite-", dir="/tmp"))
+            self.socket_dir = self.socket_dir or Path(tempfile.mkdtemp(prefix="tracesite-", dir="/tmp"))
             socket_dir = self.socket_dir
         _make_directory(socket_dir, 0o700)
+        for leftover in socket_dir.iterdir():
+            leftover.unlink()
         if self.cluster.uid != os.geteuid():
             os.chown(socket_dir, self.cluster.uid, self.cluster.gid)
         settings = SETTINGS | {
-            "unix_socket_directories": _quoted(socket_dir),
-            "hba_file": _quoted(self.cluster.path("pg_hba.conf")),
-            "ident_file": _quoted(self.cluster.path("pg_ident.conf")),
+            # A list: quoted once more, for a comma in the path.
+            "unix_socket_directories": _quoted('"' + str(socket_dir).replace('"', '""') + '"'),
+            "hba_file": _quoted(str(self.cluster.path("pg_hba.conf"))),
+            "ident_file": _quoted(str(self.cluster.path("pg_ident.conf"))),
         }
         if not self.cluster.durable:
             settings |= NOT_DURABLE
@@ -525,8 +554,8 @@ class _Server:
         path.chmod(0o644)
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _postmaster(cluster: Cluster) -> int | None:
@@ -545,9 +574,5 @@ def _postmaster(cluster: Cluster) -> int | None:
     return pid if name == "postgres" and state not in "ZX" else None
 
 
-def _main(arguments: list[str]) -> None:
-    _keep(Cluster(**json.loads(arguments[0])), Path(arguments[1]))
-
-
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    _keep(Cluster(**json.loads(sys.argv[1])), Path(sys.argv[2]))
