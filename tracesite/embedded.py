@@ -65,7 +65,7 @@ SETTINGS = {
     "log_checkpoints": "off",
 }
 # For test clusters: what a power cut would lose is thrown away anyway.
-NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
 class EmbeddedError(Exception):
@@ -467,14 +467,16 @@ class _Server:
         self.socket_dir: Path | None = None
 
     def keep_running(self) -> None:
-        """Starts the server if it does not run; gives up (SystemExit) when it did not stay up for RETRY_SECONDS."""
+        """Starts the server if it does not run; gives up (SystemExit) when it ended itself, or keeps on dying."""
         if self._is_up():
             return
+        if self.process is not None and not _pid_file(self.cluster):
+            sys.exit(f"PostgreSQL ended with status {self.process.returncode}; it was not killed.")
         now = time.monotonic()
         if now - self.started > RETRY_SECONDS:
             self.failing_since = now
         elif now - self.failing_since > RETRY_SECONDS:
-            sys.exit("The server does not stay up; giving up.")
+            sys.exit("PostgreSQL does not stay up.")
         self.started = now
         self._take_over_pid_file()
         self._write_configuration()
@@ -527,7 +529,8 @@ class _Server:
     def _write_configuration(self) -> None:
         """Anew at each start, so that a later Tracesite's settings arrive; ALTER SYSTEM is stronger than this file."""
         socket_dir = self.cluster.path("run")
-        if len(os.fsencode(socket_dir / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
+        # libpq reads a comma as the end of one host of several.
+        if len(os.fsencode(socket_dir / SOCKET_NAME)) > LONGEST_SOCKET_PATH or "," in str(socket_dir):
             self.socket_dir = self.socket_dir or Path(tempfile.mkdtemp(prefix="tracesite-", dir="/tmp"))
             socket_dir = self.socket_dir
         _make_directory(socket_dir, 0o700)
@@ -536,7 +539,7 @@ class _Server:
         if self.cluster.uid != os.geteuid():
             os.chown(socket_dir, self.cluster.uid, self.cluster.gid)
         settings = SETTINGS | {
-            # A list: quoted once more, for a comma in the path.
+            # A list: its items are quoted once more, or lose their spaces.
             "unix_socket_directories": _quoted('"' + str(socket_dir).replace('"', '""') + '"'),
             "hba_file": _quoted(str(self.cluster.path("pg_hba.conf"))),
             "ident_file": _quoted(str(self.cluster.path("pg_ident.conf"))),
