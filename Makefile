@@ -1,0 +1,60 @@
+# What people type. Needs python3 (3.11 or newer), make and a package index; nothing else is installed by hand.
+#
+#   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
+#   make test    the tests; ARGS= goes to pytest
+#   make lint    style, types, migrations
+#   make bench   measurements
+#   make setup   what all of them begin with: .venv as requirements.lock says
+#   make reset   delete the embedded database of this directory
+
+HOST ?= 127.0.0.1
+PORT ?= 8000
+WORKERS ?= 1
+ARGS ?=
+
+PYTHON := .venv/bin/python
+INSTALLED := .venv/installed.lock
+
+.PHONY: run test lint bench setup reset
+
+run: setup
+	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
+
+test: setup
+	@$(PYTHON) -m pytest -n 2 $(ARGS)
+
+# Commands that need the settings but no data use the tests' database.
+lint: export TRACESITE_DATA_DIR := .tracesite/test
+lint: setup
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m ruff format --check
+	DATABASE_URL=postgresql://unused $(PYTHON) -m mypy
+	$(PYTHON) manage.py makemigrations --check --dry-run
+
+bench: setup
+	@$(PYTHON) -m benchmarks $(ARGS)
+
+reset: setup
+	@printf 'This deletes all data of the embedded database for good. Type yes to go on: '; \
+	read answer && [ "$$answer" = yes ] || { echo 'Nothing was deleted.'; exit 1; }; \
+	$(PYTHON) -c 'from tracesite import embedded; print("Deleted:", embedded.reset())'
+
+# Packages come as the lock file's hashes say or not at all. The copy of the lock file is written last: it says that
+# everything in it has been installed.
+setup:
+	@if ! $(PYTHON) -c '' 2>/dev/null; then \
+		for python in python3.13 python3.12 python3.11 python3; do \
+			$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$$python && break; \
+		done; \
+		if [ -z "$$found" ]; then \
+			echo 'Tracesite needs Python 3.11 or newer, and neither python3.13, python3.12, python3.11 nor python3 is that.' >&2; \
+			exit 1; \
+		fi; \
+		echo "Making .venv with $$($$found --version) ..."; \
+		$$found -m venv --clear .venv || { echo 'On Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }; \
+	fi
+	@if ! cmp -s requirements.lock $(INSTALLED); then \
+		echo 'Installing requirements.lock into .venv ...'; \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock && \
+		cp requirements.lock $(INSTALLED); \
+	fi
