@@ -11,6 +11,7 @@ import os
 import textwrap
 from pathlib import Path
 
+import django
 import psycopg
 import pytest
 from django.conf import settings
@@ -53,6 +54,8 @@ def is_running(process: int) -> bool:
 
 
 provide_database()
+# Conftests and test modules import models while they are collected.
+django.setup()
 
 
 # --- Requirements -------------------------------------------------------------------------------------------

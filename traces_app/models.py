@@ -32,7 +32,7 @@ class Tool(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name or _("(no name)")
+        return self.name or str(_("(no name)"))
 
 
 class AgentStepQuerySet(models.QuerySet["AgentStep"]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 Role = Literal["user", "assistant", "system"]
 CallStatus = Literal["pending", "success", "error"]
@@ -25,13 +25,14 @@ Milliseconds = Annotated[int, Meta(ge=0, le=2**53)] | Annotated[float, Meta(ge=0
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 # Names and ids that are indexed: PostgreSQL refuses index rows above 2,704 bytes, and 512 characters are at most 2,048.
 Name = Annotated[str, Meta(max_length=512)]
+Tag = Annotated[str, Meta(max_length=200)]
 
 
 class Record(Struct, frozen=True, kw_only=True):
     """The base of all records: immutable, keyword fields."""
 
 
-class ToolResult(Record):
+class ToolResult(Record, frozen=True, kw_only=True):
     """What a call came to."""
 
     status: CallStatus | None = None
@@ -49,7 +50,7 @@ class ToolResult(Record):
     """The text as received, where it differs from `output`."""
 
 
-class ToolCall(Record):
+class ToolCall(Record, frozen=True, kw_only=True):
     """One call of a tool."""
 
     id: Name | None = None
@@ -70,7 +71,7 @@ class ToolCall(Record):
     metadata: dict[str, Any] | None = None
 
 
-class AgentStep(Record):
+class AgentStep(Record, frozen=True, kw_only=True):
     """One think-act iteration."""
 
     id: Name | None = None
@@ -90,7 +91,7 @@ class AgentStep(Record):
     metadata: dict[str, Any] | None = None
 
 
-class Reference(Record):
+class Reference(Record, frozen=True, kw_only=True):
     """One retrieved passage behind an answer; the fields of WeKnora's SearchResult."""
 
     id: str | None = None
@@ -112,7 +113,7 @@ class Reference(Record):
     knowledge_source: str | None = None
 
 
-class Message(Record):
+class Message(Record, frozen=True, kw_only=True):
     """One message of the conversation; an assistant message is one agent run."""
 
     role: Role
@@ -139,7 +140,7 @@ class Message(Record):
     metadata: dict[str, Any] | None = None
 
 
-class Session(Record):
+class Session(Record, frozen=True, kw_only=True):
     """One conversation or task, with the messages that are said of it now."""
 
     id: Name | None = None
@@ -153,7 +154,37 @@ class Session(Record):
     status: SessionStatus | None = None
     current_phase: str | None = None
     workflow: Any = None
-    tags: list[Annotated[str, Meta(max_length=200)]] | None = None
+    tags: list[Tag] | None = None
     metadata: dict[str, Any] | None = None
     created_at: Instant | None = None
     messages: list[Message] | None = None
+
+
+class MessagePatch(Record, frozen=True, kw_only=True):
+    """A change of a stored message. A field that is left out stays; null empties it; steps and references are merged."""
+
+    version: int | UnsetType = UNSET
+    """The version that was read; a stale one is refused."""
+    content: str | list[Any] | None | UnsetType = UNSET
+    content_parts: list[Any] | None | UnsetType = UNSET
+    knowledge_references: list[Reference] = []
+    agent_steps: list[AgentStep] = []
+    is_completed: bool | UnsetType = UNSET
+    completed_at: Instant | None | UnsetType = UNSET
+    duration: Milliseconds | None | UnsetType = UNSET
+    usage: dict[str, Any] | None | UnsetType = UNSET
+    error: str | None | UnsetType = UNSET
+    metadata: dict[str, Any] | None | UnsetType = UNSET
+
+
+class SessionPatch(Record, frozen=True, kw_only=True):
+    """A change of a stored session. A field that is left out stays; null empties it."""
+
+    title: str | None | UnsetType = UNSET
+    description: str | None | UnsetType = UNSET
+    end_user: Name | None | UnsetType = UNSET
+    status: SessionStatus | UnsetType = UNSET
+    current_phase: str | None | UnsetType = UNSET
+    workflow: Any | UnsetType = UNSET
+    tags: list[Tag] | None | UnsetType = UNSET
+    metadata: dict[str, Any] | None | UnsetType = UNSET

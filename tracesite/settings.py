@@ -30,7 +30,7 @@ HTTPS = env.bool("TRACESITE_HTTPS", default=False)
 
 def secret_key() -> str:
     """TRACESITE_SECRET_KEY, else a key of this installation: made once, kept in the data directory (mode 600)."""
-    given = env.str("TRACESITE_SECRET_KEY", default="")
+    given: str = env.str("TRACESITE_SECRET_KEY", default="")
     if given:
         return given
     path = DATA_DIR / "secret_key"

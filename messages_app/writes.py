@@ -1,0 +1,128 @@
+"""Everything that changes a session or takes messages out of sight and back; rows and counters in one transaction.
+
+What arrives with traces is stored by traces_app.writes. Locks are taken in one order everywhere: message rows by id,
+session rows last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from access_app.errors import NotFound
+
+from .models import Message, Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What a change adds to the counters of a session."""
+
+    message_count: int = 0
+    call_count: int = 0
+    failure_count: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    duration_ms: int = 0
+
+    @classmethod
+    def of(cls, message: Message) -> Counts:
+        return cls(
+            message_count=1,
+            call_count=message.call_count,
+            failure_count=message.failure_count,
+            input_tokens=message.input_tokens,
+            output_tokens=message.output_tokens,
+            duration_ms=message.duration_ms or 0,
+        )
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in COUNTERS})
+
+    def __neg__(self) -> Counts:
+        return Counts(**{name: -getattr(self, name) for name in COUNTERS})
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in COUNTERS)
+
+
+COUNTERS = tuple(Counts.__dataclass_fields__)
+
+
+@transaction.atomic
+def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
+    """Sets the given columns of a session. Raises NotFound when it is unknown or deleted."""
+    session = Session.objects.select_for_update().filter(pk=session_id).first()
+    if session is None:
+        raise _no_session()
+    for name, value in changes.items():
+        setattr(session, name, value)
+    session.updated_at = timezone.now()
+    session.save(update_fields=[*changes, "updated_at"])
+    return session
+
+
+def delete_session(session_id: UUID, *, by: str) -> None:
+    """Takes a session and all below it out of sight. Raises NotFound when it is unknown or already deleted."""
+    now = timezone.now()
+    if not Session.objects.filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
+        raise _no_session()
+
+
+def restore_session(session_id: UUID) -> None:
+    """Brings a deleted session back whole; messages deleted by themselves stay deleted. Raises NotFound."""
+    now = timezone.now()
+    deleted = Session.with_deleted.deleted().filter(pk=session_id)
+    if not deleted.update(deleted_at=None, deleted_by="", updated_at=now):
+        raise NotFound(_("There is no deleted session of this id."))
+
+
+def delete_message(message_id: UUID, *, by: str, session_id: UUID | None = None) -> None:
+    """Takes a message and its trace out of sight.
+
+    With `session_id` the message must belong to that session. Raises NotFound when it is unknown, already deleted, of
+    another session or of a deleted one.
+    """
+    _set_deleted(message_id, session_id, deleted_at=timezone.now(), by=by)
+
+
+def restore_message(message_id: UUID, *, session_id: UUID | None = None) -> None:
+    """Brings a deleted message back whole. Raises NotFound, also when its session is deleted: restore that first."""
+    _set_deleted(message_id, session_id, deleted_at=None, by="")
+
+
+@transaction.atomic
+def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datetime | None, by: str) -> None:
+    candidates = Message.with_deleted.select_for_update(of=("self",)).filter(
+        pk=message_id, deleted_at__isnull=deleted_at is not None, session__deleted_at__isnull=True
+    )
+    if session_id is not None:
+        candidates = candidates.filter(session_id=session_id)
+    message = candidates.first()
+    if message is None:
+        raise NotFound(
+            _("There is no message of this id.") if deleted_at else _("There is no deleted message of this id.")
+        )
+    Message.with_deleted.filter(pk=message_id).update(
+        deleted_at=deleted_at, deleted_by=by, updated_at=timezone.now(), version=F("version") + 1
+    )
+    counts = Counts.of(message)
+    add_to_session(message.session_id, -counts if deleted_at else counts)
+
+
+def add_to_session(session_id: UUID, counts: Counts) -> None:
+    """Adds to the counters of a session, whether it is deleted or not."""
+    Session.with_deleted.filter(pk=session_id).update(
+        updated_at=timezone.now(), **{name: F(name) + getattr(counts, name) for name in COUNTERS}
+    )
+
+
+def _no_session() -> NotFound:
+    return NotFound(_("There is no session of this id."), code="session_not_found")

@@ -1,0 +1,95 @@
+"""The cast of the trace tests: a project, another one, and a short agent session that everyone knows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from access_app.models import Project
+from traces_app import records
+from traces_app.ingest import ingest
+from traces_app.writes import SessionOutcome
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return Project.objects.create(slug="owner")
+
+
+@pytest.fixture
+def stranger(db: None) -> Project:
+    return Project.objects.create(slug="stranger")
+
+
+def session_of(*messages: dict[str, Any], external_id: str = "weather", **fields: Any) -> records.Session:
+    """A session record in the words of the wire."""
+    return msgspec.convert({"external_id": external_id, "messages": list(messages), **fields}, records.Session)
+
+
+def store(project: Project, *messages: dict[str, Any], **fields: Any) -> SessionOutcome:
+    """Stores one session and returns what became of it."""
+    source = fields.pop("source", "live")
+    (outcome,) = ingest(project.pk, [session_of(*messages, **fields)], source=source)
+    return outcome
+
+
+def question(**fields: Any) -> dict[str, Any]:
+    return {
+        "external_id": "q1",
+        "role": "user",
+        "content": "What is the weather in Shanghai and in Atlantis?",
+        "created_at": NOON,
+        **fields,
+    }
+
+
+def answer(**fields: Any) -> dict[str, Any]:
+    """Two steps: two parallel calls, one of which fails, then one that calls another."""
+    return {
+        "external_id": "a1",
+        "role": "assistant",
+        "content": "Shanghai 31 °C; there is no Atlantis.",
+        "created_at": NOON,
+        "request_id": "req-1",
+        "usage": {"prompt_tokens": 120, "completion_tokens": 30},
+        "agent_steps": [
+            {
+                "iteration": 0,
+                "thought": "Ask for both cities at once.",
+                "timestamp": NOON,
+                "tool_calls": [
+                    {
+                        "id": "call_a",
+                        "name": "get_weather",
+                        "args": {"city": "上海"},
+                        "duration": 40,
+                        "result": {"success": True, "output": "31 °C", "data": {"temp_c": 31}},
+                    },
+                    {
+                        "id": "call_b",
+                        "name": "get_weather",
+                        "args": {"city": "Atlantis"},
+                        "duration": 12,
+                        "result": {"success": False, "output": "", "error": "unknown city"},
+                        "reflection": "The city does not exist.",
+                    },
+                ],
+            },
+            {
+                "iteration": 1,
+                "thought": "Ask the researcher.",
+                "tool_calls": [
+                    {"uuid": "outer", "id": "call_c", "name": "ask_researcher", "args": {"q": "Atlantis"}, "duration": 90,
+                     "result": {"output": "a myth"}},
+                    {"id": "call_d", "name": "search", "args": {"q": "Atlantis"}, "duration": 60, "parent": "outer",
+                     "result": {"output": "3 hits"}},
+                ],
+            },
+        ],
+        **fields,
+    }  # fmt: skip

@@ -1,0 +1,232 @@
+"""From the bytes of a request to records, decoded and checked in one step.
+
+Every error is an InvalidInput that names the JSON path, what was found and what is right. Fields that a record does not
+have are kept in its `metadata` (they are data that a newer producer sends), except those that only our answers hold.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from access_app.errors import InvalidInput
+from messages_app import ids
+
+from . import records
+
+T = TypeVar("T", bound=records.Record)
+
+# Fields of our own answers that are derived: a client that sends back what it read does not make them metadata.
+_DERIVED = frozenset(
+    [
+        "project",
+        "resources",
+        "message_count",
+        "step_count",
+        "call_count",
+        "failure_count",
+        "version",
+        "created_at",
+        "updated_at",
+        "deleted_at",
+        "deleted_by",
+        "session_id",
+        "redactions",
+        "has_errors",
+        "success",
+        "input_tokens",
+        "output_tokens",
+    ]
+)
+# Where records of which type lie inside a record.
+_BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
+    records.Session: {"messages": records.Message},
+    records.Message: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
+    records.MessagePatch: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
+    records.AgentStep: {"tool_calls": records.ToolCall},
+    records.ToolCall: {"result": records.ToolResult},
+}
+_TYPES: tuple[type[records.Record], ...] = (*_BELOW, records.ToolResult, records.Reference, records.SessionPatch)
+_FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
+_MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$?\.?(?P<path>.*)`)?", re.DOTALL)
+
+
+def decode_session(body: bytes) -> records.Session:
+    """One session, with messages or without."""
+    return _session(_json(body), "")
+
+
+def decode_session_patch(body: bytes) -> records.SessionPatch:
+    return _record(_json(body), records.SessionPatch, "")
+
+
+def decode_messages(body: bytes) -> list[records.Message]:
+    """One nested message, or a list of them."""
+    document = _json(body)
+    if isinstance(document, list):
+        return [_message(item, f"[{index}]") for index, item in enumerate(document)]
+    return [_message(document, "")]
+
+
+def decode_message_patch(body: bytes) -> records.MessagePatch:
+    patch = _record(_json(body), records.MessagePatch, "")
+    _check_children(patch.agent_steps, "")
+    return patch
+
+
+def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
+    """`{"sessions": [...]}`, or with `ndjson` one session a line; paths count lines from `sessions[0]`."""
+    if ndjson:
+        items = [_json(line, f"sessions[{index}]") for index, line in enumerate(filter(bytes.strip, body.split(b"\n")))]
+    else:
+        document = _json(body)
+        if not isinstance(document, dict) or not isinstance(document.get("sessions"), list):
+            raise InvalidInput(
+                _(
+                    'Expected an object with a list of sessions: {"sessions": [{"external_id": ..., "messages": [...]}]}.'
+                ),
+                field="sessions",
+            )
+        items = document["sessions"]
+    sessions = [_session(item, f"sessions[{index}]") for index, item in enumerate(items)]
+    for index, session in enumerate(sessions):
+        if not (session.id or session.external_id):
+            raise InvalidInput(
+                _("A session needs an external_id (yours), or the id of a session that is there."),
+                field=f"sessions[{index}].external_id",
+            )
+    return sessions
+
+
+# --- Steps ------------------------------------------------------------------------------------------------------
+
+
+def _json(body: bytes, path: str = "") -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            _("The body is not valid JSON in UTF-8: %(reason)s.") % {"reason": error},
+            field=path or None,
+            code="invalid_json",
+        ) from error
+    except RecursionError as error:
+        raise InvalidInput(_("The JSON is nested too deeply."), field=path or None, code="invalid_json") from error
+
+
+def _session(document: Any, path: str) -> records.Session:
+    session = _record(document, records.Session, path)
+    if session.created_at is not None:
+        _check_created_at(session.created_at, _join(path, "created_at"))
+    for index, message in enumerate(session.messages or ()):
+        _check_message(message, _join(path, f"messages[{index}]"))
+    return session
+
+
+def _message(document: Any, path: str) -> records.Message:
+    message = _record(document, records.Message, path)
+    _check_message(message, path)
+    return message
+
+
+def _record(document: Any, type_: type[T], path: str) -> T:
+    try:
+        keep_unknown(document, type_)
+        return msgspec.convert(document, type_)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error), path) from error
+    except RecursionError as error:
+        raise InvalidInput(_("The JSON is nested too deeply."), field=path or None, code="invalid_json") from error
+
+
+def keep_unknown(document: Any, type_: type[records.Record]) -> None:
+    """Moves the fields that `type_` does not have into the `metadata` of a decoded object, at every level.
+
+    Changes `document`. Empty values say nothing and are dropped; what metadata already holds is not overwritten.
+    """
+    if not isinstance(document, dict):
+        return
+    fields = _FIELDS[type_]
+    unknown = document.keys() - fields
+    if unknown:
+        metadata = document.get("metadata")
+        for name in sorted(unknown):
+            value = document.pop(name)
+            if name in _DERIVED or value is None or value == "" or value == [] or value == {}:
+                continue
+            if metadata is None and "metadata" in fields:
+                metadata = document["metadata"] = {}
+            if isinstance(metadata, dict):
+                metadata.setdefault(name, value)
+    for name, below in _BELOW.get(type_, {}).items():
+        value = document.get(name)
+        for item in value if isinstance(value, list) else (value,):
+            keep_unknown(item, below)
+
+
+# --- What the types cannot say ------------------------------------------------------------------------------------
+
+
+def _check_message(message: records.Message, path: str) -> None:
+    if message.created_at is not None:
+        _check_created_at(message.created_at, _join(path, "created_at"))
+    if message.role != "assistant" and message.agent_steps:
+        raise InvalidInput(
+            _("Only an assistant message has steps; this one is from %(role)s.") % {"role": message.role},
+            field=_join(path, "agent_steps"),
+        )
+    _check_children(message.agent_steps or [], path)
+
+
+def _check_children(steps: list[records.AgentStep], path: str) -> None:
+    for i, step in enumerate(steps):
+        for j, call in enumerate(step.tool_calls or ()):
+            if call.name is None:
+                raise InvalidInput(
+                    _('A call needs the name of its tool ("" where the model gave none).'),
+                    field=_join(path, f"agent_steps[{i}].tool_calls[{j}].name"),
+                )
+
+
+def _check_created_at(created_at: datetime, path: str) -> None:
+    latest = timezone.now() + ids.LATEST_AHEAD
+    if not ids.EARLIEST <= created_at <= latest:
+        raise InvalidInput(
+            _("%(time)s is out of range: a time from 2000-01-01 to one day from now is accepted.")
+            % {"time": created_at.isoformat()},
+            field=path,
+        )
+
+
+# --- Errors in words ----------------------------------------------------------------------------------------------
+
+
+def _invalid(text: str, path: str) -> InvalidInput:
+    match = _MSGSPEC_ERROR.fullmatch(text)
+    assert match is not None, "every text matches: all of the pattern's parts may be empty"
+    what, inner = match["what"], match["path"] or ""
+    return InvalidInput(f"{what}{_what_is_right(what, inner)}.", field=_join(path, inner) or None)
+
+
+def _what_is_right(what: str, path: str) -> str:
+    """The rest of the sentence for the errors whose own text does not say what would be right."""
+    if "Invalid enum value" in what:
+        return _(": use one of %(values)s") % {"values": ", ".join(_allowed(path))}
+    if "datetime" in what or "RFC3339" in what:
+        return _(": write a time with its zone, such as 2026-01-31T09:30:00Z")
+    return ""
+
+
+def _allowed(path: str) -> tuple[str, ...]:
+    if path.endswith("role"):
+        return get_args(records.Role)
+    return get_args(records.CallStatus if "tool_calls" in path else records.SessionStatus)
+
+
+def _join(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer and inner and not inner.startswith("[") else outer + inner

@@ -1,0 +1,114 @@
+"""Takes secrets out of records before anything stores them: which fields are searched, and the receipts.
+
+The engine works on plain values (access_app.redaction); this is the mapping for records. `Redacted` is made here and
+nowhere else, and sinks and writes accept nothing but it, so that forgetting to redact is a type error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from access_app.redaction import Receipt
+from access_app.redaction import redact as redact_value
+
+from . import records
+
+R = TypeVar("R", bound=records.Record)
+
+# Free text and free JSON. Names, ids, numbers and times are left out: they are what traces are found by.
+_SEARCHED: dict[type[records.Record], tuple[str, ...]] = {
+    records.Session: ("title", "description", "workflow", "metadata"),
+    records.SessionPatch: ("title", "description", "workflow", "metadata"),
+    records.Message: ("content", "content_parts", "error", "metadata", "usage"),
+    records.MessagePatch: ("content", "content_parts", "error", "metadata", "usage"),
+    records.Reference: ("content", "knowledge_title", "image_info", "metadata"),
+    records.AgentStep: ("thought", "reasoning_content", "metadata", "usage"),
+    records.ToolCall: ("args", "reflection", "metadata"),
+    records.ToolResult: ("output", "data", "error", "metadata", "attachments", "raw"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redacted:
+    """A session with nothing secret left in it, and what was taken out: of the session, and of each of its messages."""
+
+    session: records.Session
+    receipts: list[Receipt]
+    message_receipts: list[list[Receipt]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactedMessagePatch:
+    """A change of a message with nothing secret left in it."""
+
+    patch: records.MessagePatch
+    receipts: list[Receipt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactedSessionPatch:
+    """A change of a session with nothing secret left in it."""
+
+    patch: records.SessionPatch
+    receipts: list[Receipt]
+
+
+def redact(session: records.Session) -> Redacted:
+    receipts: list[Receipt] = []
+    message_receipts: list[list[Receipt]] = []
+    messages = []
+    for message in session.messages or ():
+        of_message: list[Receipt] = []
+        messages.append(_redact_children(_redact_fields(message, "", of_message), of_message))
+        message_receipts.append(of_message)
+    session = replace(_redact_fields(session, "", receipts), messages=messages)
+    return Redacted(session=session, receipts=receipts, message_receipts=message_receipts)
+
+
+def redact_message_patch(patch: records.MessagePatch) -> RedactedMessagePatch:
+    receipts: list[Receipt] = []
+    patch = _redact_children(_redact_fields(patch, "", receipts), receipts)
+    return RedactedMessagePatch(patch=patch, receipts=receipts)
+
+
+def redact_session_patch(patch: records.SessionPatch) -> RedactedSessionPatch:
+    receipts: list[Receipt] = []
+    return RedactedSessionPatch(patch=_redact_fields(patch, "", receipts), receipts=receipts)
+
+
+M = TypeVar("M", records.Message, records.MessagePatch)
+
+
+def _redact_children(message: M, receipts: list[Receipt]) -> M:
+    references = [
+        _redact_fields(reference, f"knowledge_references[{i}].", receipts)
+        for i, reference in enumerate(message.knowledge_references or ())
+    ]
+    steps = [_redact_step(step, f"agent_steps[{i}].", receipts) for i, step in enumerate(message.agent_steps or ())]
+    return replace(message, knowledge_references=references, agent_steps=steps)
+
+
+def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt]) -> records.AgentStep:
+    calls = []
+    for i, call in enumerate(step.tool_calls or ()):
+        below = f"{path}tool_calls[{i}]."
+        if isinstance(call.result, records.ToolResult):
+            call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts))
+        calls.append(_redact_fields(call, below, receipts))
+    return replace(_redact_fields(step, path, receipts), tool_calls=calls)
+
+
+def _redact_fields(record: R, path: str, receipts: list[Receipt]) -> R:
+    changed: dict[str, Any] = {}
+    for field in _SEARCHED[type(record)]:
+        value = getattr(record, field)
+        if not value or not isinstance(value, (str, dict, list)):
+            continue
+        clean, found = redact_value(value, path=path + field)
+        if found:
+            changed[field] = clean
+            receipts += found
+    return replace(record, **changed) if changed else record

@@ -1,0 +1,513 @@
+"""From a record to the rows of its message: columns, child ids, parents and the rolled-up counts.
+
+Pure functions; `writes` decides what becomes of the rows. The identity of what lies below a message:
+
+* a step is its producer's id, else its iteration and which one of that iteration it is;
+* a call is its producer's `uuid`, else the model's call id within its step and which one of that id, else its place;
+* an id of ours that comes back finds the row it belongs to.
+
+So the same message sent again gives the same ids, a later snapshot adds to an earlier one, and a call id that a model
+uses twice, in one step or in two, stays two calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from access_app.redaction import Receipt
+from messages_app import ids
+
+from . import records
+from .normalise import as_uuid, tokens
+
+Row = tuple[Any, ...]
+
+# How a column of a row that is there takes a later value, by kind: {new} and {old} are the two values.
+_MERGES = {
+    "keep": "{old}",
+    "text": "COALESCE(NULLIF({new}, ''), {old})",
+    "value": "COALESCE({new}, {old})",
+    "object": "{old} || {new}",
+    "args": "CASE WHEN {new} = '{{}}' THEN {old} ELSE {new} END",
+    "list": "CASE WHEN {new} = '[]' THEN {old} ELSE {new} END",
+    "status": "CASE WHEN {new} = 'pending' THEN {old} ELSE {new} END",
+}
+
+
+class Column(NamedTuple):
+    """A column that rows carry: its name, its PostgreSQL type, and how a later value is merged."""
+
+    name: str
+    type: str
+    merge: str = "keep"
+
+
+class Table(NamedTuple):
+    """A table below the message, the columns of its rows in their order, and the column that says whose row it is."""
+
+    name: str
+    columns: tuple[Column, ...]
+    owner: str
+
+    def names(self) -> str:
+        return ", ".join(column.name for column in self.columns)
+
+    def upsert(self) -> str:
+        """One statement for any number of rows, given as one array a column; returns the owners of changed rows.
+
+        A row of another owner is never touched, and a row that would stay as it is is not written.
+        """
+        merged = {
+            column.name: _MERGES[column.merge].format(new=f"EXCLUDED.{column.name}", old=f"{self.name}.{column.name}")
+            for column in self.columns
+            if column.merge != "keep"
+        }
+        # jsonb arrays are sent as text arrays: an array of JSON texts needs no quoting inside.
+        arrays = ", ".join("%s::text[]" if c.type == "jsonb" else f"%s::{c.type}[]" for c in self.columns)
+        values = ", ".join(f"{c.name}::jsonb" if c.type == "jsonb" else c.name for c in self.columns)
+        return (
+            f"INSERT INTO {self.name} ({self.names()}) SELECT {values} FROM unnest({arrays}) AS new ({self.names()}) "  # noqa: S608 - built of the constants below
+            f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = {value}' for name, value in merged.items())} "
+            f"WHERE {self.name}.{self.owner} = EXCLUDED.{self.owner} "
+            f"AND ({', '.join(f'{self.name}.{name}' for name in merged)}) IS DISTINCT FROM ({', '.join(merged.values())}) "
+            f"RETURNING {self.name}.{self.owner}"
+        )
+
+
+MESSAGE_COLUMNS = (
+    "id, project_id, session_id, role, external_id, request_id, content, content_parts, is_completed, usage, error, "
+    "health, redactions, metadata, step_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, "
+    "version, created_at, updated_at, completed_at, deleted_by"
+)
+REFERENCES = Table(
+    "messages_app_reference",
+    (
+        Column("id", "uuid"),
+        Column("message_id", "uuid"),
+        Column("position", "int"),
+        Column("reference_id", "text", "text"),
+        Column("content", "text", "text"),
+        Column("knowledge_id", "text", "text"),
+        Column("chunk_index", "bigint", "value"),
+        Column("knowledge_title", "text", "text"),
+        Column("start_at", "bigint", "value"),
+        Column("end_at", "bigint", "value"),
+        Column("seq", "bigint", "value"),
+        Column("score", "float8", "value"),
+        Column("match_type", "int", "value"),
+        Column("sub_chunk_id", "jsonb", "value"),
+        Column("metadata", "jsonb", "object"),
+        Column("chunk_type", "text", "text"),
+        Column("parent_chunk_id", "text", "text"),
+        Column("image_info", "text", "text"),
+        Column("knowledge_filename", "text", "text"),
+        Column("knowledge_source", "text", "text"),
+    ),
+    "message_id",
+)
+STEPS = Table(
+    "traces_app_agentstep",
+    (
+        Column("id", "uuid"),
+        Column("message_id", "uuid"),
+        Column("iteration", "int"),
+        Column("ordinal", "int"),
+        Column("thought", "text", "text"),
+        Column("reasoning", "text", "text"),
+        Column("agent_name", "text", "text"),
+        Column("model", "text", "text"),
+        Column("usage", "jsonb", "value"),
+        Column("timestamp", "timestamptz", "value"),
+        Column("duration_ms", "bigint", "value"),
+        Column("metadata", "jsonb", "object"),
+    ),
+    "message_id",
+)
+CALLS = Table(
+    "traces_app_toolcall",
+    (
+        Column("id", "uuid"),
+        Column("project_id", "bigint"),
+        Column("message_id", "uuid"),
+        Column("step_id", "uuid"),
+        Column("tool_id", "bigint"),
+        Column("parent_id", "uuid", "value"),
+        Column("call_id", "text", "text"),
+        Column("position", "int"),
+        Column("args", "jsonb", "args"),
+        Column("reflection", "text", "text"),
+        Column("status", "text", "status"),
+        Column("started_at", "timestamptz", "value"),
+        Column("completed_at", "timestamptz", "value"),
+        Column("duration_ms", "bigint", "value"),
+        Column("metadata", "jsonb", "object"),
+    ),
+    "message_id",
+)
+RESULTS = Table(
+    "traces_app_toolresult",
+    (
+        Column("id", "uuid"),
+        Column("output", "text", "text"),
+        Column("data", "jsonb", "value"),
+        Column("error", "text", "text"),
+        Column("metadata", "jsonb", "object"),
+        Column("attachments", "jsonb", "list"),
+        Column("raw", "text", "value"),
+    ),
+    "id",
+)
+
+
+@dataclass(kw_only=True)
+class Stored:
+    """What is there already below a message; empty for a new one."""
+
+    step_ids: set[UUID] = field(default_factory=set)
+    next_iteration: int = 0
+    call_ids: dict[UUID, str] = field(default_factory=dict)
+    """The ids of the calls, with the model's call ids."""
+    open_calls: set[UUID] = field(default_factory=set)
+
+
+@dataclass(kw_only=True)
+class Rows:
+    """The rows below one message, each list in the order of the record, and the oddities found on the way."""
+
+    references: list[Row] = field(default_factory=list)
+    steps: list[Row] = field(default_factory=list)
+    calls: list[Row] = field(default_factory=list)
+    results: list[Row] = field(default_factory=list)
+    flags: set[str] = field(default_factory=set)
+
+
+class Rollup(NamedTuple):
+    """What the steps and calls of a message add up to."""
+
+    step_count: int
+    call_count: int
+    failure_count: int
+    input_tokens: int
+    output_tokens: int
+    duration_ms: int | None
+
+
+def rollup(
+    message_usage: dict[str, Any] | None,
+    steps: Iterable[tuple[UUID, int | None, dict[str, Any] | None]],
+    calls: Iterable[tuple[UUID, UUID | None, str, int | None]],
+) -> Rollup:
+    """Adds up (id, duration, usage) of steps and (step id, parent id, status, duration) of calls.
+
+    Tokens: those of the message where they are said, else the sum of its steps. Duration: each step's own, else the sum
+    of its calls that no other call started; None where no duration is known. The one place that says so.
+    """
+    steps, calls = list(steps), list(calls)
+    inside: Counter[UUID] = Counter()
+    timed = set()
+    for step_id, parent_id, _status, duration in calls:
+        if parent_id is None and duration is not None:
+            inside[step_id] += duration
+            timed.add(step_id)
+    durations = [
+        duration if duration is not None else inside[step_id]
+        for step_id, duration, _usage in steps
+        if duration is not None or step_id in timed
+    ]
+    input_tokens, output_tokens = tokens(message_usage)
+    if not (input_tokens or output_tokens):
+        counted = [tokens(usage) for _id, _duration, usage in steps]
+        input_tokens, output_tokens = sum(count[0] for count in counted), sum(count[1] for count in counted)
+    return Rollup(
+        step_count=len(steps),
+        call_count=len(calls),
+        failure_count=sum(status == "error" for _step, _parent, status, _duration in calls),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        duration_ms=sum(durations) if durations else None,
+    )
+
+
+def duration_between(created_at: datetime, completed_at: datetime | None, rolled_up: int | None) -> int | None:
+    """Milliseconds a message took: to its completion where that is known, else what its steps add up to."""
+    if completed_at is None:
+        return rolled_up
+    return max(0, round((completed_at - created_at).total_seconds() * 1000))
+
+
+def message_row(
+    message_id: UUID,
+    project_id: int,
+    session_id: UUID,
+    message: records.Message,
+    below: Rows,
+    receipts: list[Receipt],
+    now: datetime,
+) -> tuple[Row, Rollup]:
+    """The row of a new message in the order of MESSAGE_COLUMNS, and the counts that it carries."""
+    counts = rollup(
+        message.usage,
+        ((row[0], row[10], step.usage) for row, step in zip(below.steps, message.agent_steps or (), strict=True)),
+        ((row[3], row[5], row[10], row[13]) for row in below.calls),
+    )
+    assert message.created_at is not None, "normalise gives every message its time"
+    counts = counts._replace(duration_ms=duration_between(message.created_at, message.completed_at, counts.duration_ms))
+    row = (
+        message_id,
+        project_id,
+        session_id,
+        message.role,
+        text(message.external_id),
+        text(message.request_id),
+        text(message.content if isinstance(message.content, str) else ""),
+        json_or_null(message.content_parts),
+        bool(message.is_completed),
+        json_or_null(message.usage),
+        text(message.error),
+        sorted({*(message.health or ()), *below.flags}),
+        json(receipt_list(receipts)),
+        json(message.metadata or {}),
+        counts.step_count,
+        counts.call_count,
+        counts.failure_count,
+        counts.input_tokens,
+        counts.output_tokens,
+        counts.duration_ms,
+        1,
+        message.created_at,
+        now,
+        message.completed_at,
+        "",
+    )
+    return row, counts
+
+
+def rows_below(
+    message_id: UUID,
+    project_id: int,
+    references: Iterable[records.Reference],
+    steps: Iterable[records.AgentStep],
+    tool_ids: Mapping[str, int],
+    stored: Stored,
+    *,
+    first_iteration: int = 0,
+) -> Rows:
+    """The rows of what lies below a message. Steps without an iteration count on from `first_iteration`."""
+    rows = Rows(references=[_reference_row(message_id, i, reference) for i, reference in enumerate(references)])
+    seen: Counter[tuple[object, ...]] = Counter()
+    parents: list[tuple[int, str]] = []
+    by_name: dict[str, list[UUID]] = {}
+    for call_uuid, call_id in stored.call_ids.items():
+        _names(by_name, call_uuid, str(call_uuid), call_id)
+    iteration = first_iteration
+    for ordinal, step in enumerate(steps):
+        if step.iteration is not None:
+            iteration = step.iteration
+        step_id = _row_id(
+            message_id, seen, ("step", "id", step.id) if step.id else ("step", iteration), step.id, stored.step_ids
+        )
+        rows.steps.append(_step_row(step_id, message_id, iteration, len(stored.step_ids) + ordinal, step))
+        iteration += 1
+        for position, call in enumerate(step.tool_calls or ()):
+            row_id = _row_id(message_id, seen, _call_key(step_id, position, call), call.uuid, stored.call_ids)
+            _names(by_name, row_id, call.uuid, call.id)
+            if call.parent:
+                parents.append((len(rows.calls), call.parent))
+            rows.calls.append(_call_row(row_id, project_id, message_id, step_id, tool_ids, position, call))
+            if isinstance(call.result, records.ToolResult):
+                rows.results.append(_result_row(row_id, call.result))
+    _set_parents(rows, parents, by_name)
+    return rows
+
+
+# --- Identity and nesting ---------------------------------------------------------------------------------------------
+
+
+def _row_id(
+    message_id: UUID,
+    seen: Counter[tuple[object, ...]],
+    key: tuple[object, ...],
+    said: str | None,
+    known: Iterable[UUID],
+) -> UUID:
+    """The id of a row: `said` when it is the id of a row that is there, else derived from the key and its repetition."""
+    own = as_uuid(said)
+    if own is not None and own in known and not seen[own,]:
+        seen[own,] += 1
+        return own
+    repetition = seen[key]
+    seen[key] += 1
+    return ids.child_id(message_id, *key, repetition)
+
+
+def _call_key(step_id: UUID, position: int, call: records.ToolCall) -> tuple[object, ...]:
+    if call.uuid:
+        return ("call", "uuid", call.uuid)
+    return ("call", step_id, "id", call.id) if call.id else ("call", step_id, "at", position)
+
+
+def _names(by_name: dict[str, list[UUID]], row_id: UUID, *names: str | None) -> None:
+    for name in names:
+        if name and row_id not in by_name.setdefault(name, []):
+            by_name[name].append(row_id)
+
+
+def _set_parents(rows: Rows, parents: list[tuple[int, str]], by_name: dict[str, list[UUID]]) -> None:
+    """Replaces the names of parents by row ids. A name that fits no call or several, or closes a circle, is flagged and
+    kept in the call's metadata instead."""
+    parent_of: dict[UUID, UUID] = {}
+    for index, name in parents:
+        row = rows.calls[index]
+        found = by_name.get(name, [])
+        if len(found) != 1 or _is_ancestor(row[0], found[0], parent_of):
+            rows.flags.add("parent_unknown")
+            metadata = msgspec.json.decode(row[14])
+            rows.calls[index] = (*row[:14], json({**metadata, "parent": name}))
+        else:
+            parent_of[row[0]] = found[0]
+            rows.calls[index] = (*row[:5], found[0], *row[6:])
+
+
+def _is_ancestor(call: UUID, candidate: UUID, parent_of: Mapping[UUID, UUID]) -> bool:
+    above: UUID | None = candidate
+    while above is not None:
+        if above == call:
+            return True
+        above = parent_of.get(above)
+    return False
+
+
+# --- One function a table ---------------------------------------------------------------------------------------------
+
+
+def _reference_row(message_id: UUID, position: int, reference: records.Reference) -> Row:
+    return (
+        ids.child_id(message_id, "reference", position),
+        message_id,
+        position,
+        text(reference.id),
+        text(reference.content),
+        text(reference.knowledge_id),
+        reference.chunk_index or 0,
+        text(reference.knowledge_title),
+        reference.start_at or 0,
+        reference.end_at or 0,
+        reference.seq or 0,
+        reference.score or 0.0,
+        reference.match_type or 0,
+        json_or_null(reference.sub_chunk_id),
+        json(reference.metadata or {}),
+        text(reference.chunk_type),
+        text(reference.parent_chunk_id),
+        text(reference.image_info),
+        text(reference.knowledge_filename),
+        text(reference.knowledge_source),
+    )
+
+
+def _step_row(step_id: UUID, message_id: UUID, iteration: int, ordinal: int, step: records.AgentStep) -> Row:
+    return (
+        step_id,
+        message_id,
+        iteration,
+        ordinal,
+        text(step.thought),
+        text(step.reasoning_content),
+        text(step.agent_name),
+        text(step.model),
+        json_or_null(step.usage),
+        step.timestamp,
+        step.duration,
+        json(step.metadata or {}),
+    )
+
+
+def _call_row(
+    row_id: UUID,
+    project_id: int,
+    message_id: UUID,
+    step_id: UUID,
+    tool_ids: Mapping[str, int],
+    position: int,
+    call: records.ToolCall,
+) -> Row:
+    return (
+        row_id,
+        project_id,
+        message_id,
+        step_id,
+        tool_ids[text(call.name)],
+        None,
+        text(call.id),
+        position,
+        json(call.args),
+        text(call.reflection),
+        call.status,
+        call.started_at,
+        call.completed_at,
+        call.duration,
+        json(call.metadata or {}),
+    )
+
+
+def _result_row(row_id: UUID, result: records.ToolResult) -> Row:
+    return (
+        row_id,
+        text(result.output),
+        json_or_null(result.data),
+        text(result.error),
+        json(result.metadata or {}),
+        json(result.attachments or []),
+        None if result.raw is None else text(result.raw),
+    )
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+
+
+def text(value: str | None) -> str:
+    """A text that PostgreSQL can hold: U+0000 and lone surrogates are written out as \\u0000, \\ud800."""
+    if not value:
+        return ""
+    if "\x00" in value:
+        value = value.replace("\x00", "\\u0000")
+    if not value.isascii():
+        value = value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
+def json(value: Any) -> str:
+    """`value` as JSON text that jsonb can hold."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(holdable(value)).decode()
+    if b"\\u0000" in encoded:
+        encoded = msgspec.json.encode(holdable(value))
+    return encoded.decode()
+
+
+def json_or_null(value: Any) -> str | None:
+    return None if value is None else json(value)
+
+
+def receipt_list(receipts: Iterable[Receipt]) -> list[dict[str, str]]:
+    return [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
+
+
+def holdable(value: Any) -> Any:
+    """`value` with every text in it as `text` makes it."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, dict):
+        return {text(key): holdable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [holdable(item) for item in value]
+    return value
