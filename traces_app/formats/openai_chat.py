@@ -1,0 +1,353 @@
+"""Transcripts in the messages of OpenAI's chat completions, in the wrappings that are found in the wild.
+
+* a list of messages;
+* an object that holds the list under `messages` (a request body), `traj` (tau-bench) or `history` (SWE-agent), the
+  rest of it being metadata;
+* a list of such objects or lists: one conversation each.
+
+A request body carries the whole conversation so far, so a log of requests repeats it again and again. Of such objects
+(those with a `model`) one whose messages begin with all messages of an earlier one is the same conversation, grown:
+they become one session, of the longest.
+
+The format has no times and no ids of conversations; `session_id`, `conversation_id` or `thread_id` beside the messages
+is taken as one. A message's external id is its index. It has no flag for a failed tool either: a result that starts
+with "Error" has failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from traces_app import records
+from traces_app.normalise import text_of
+from traces_app.transcripts import Call, Entry, Reply, Result, Said, session
+
+NAME = "openai_chat"
+
+Skip = Callable[[str, str], None]
+"""Called with the place in the document and the reason for everything that is not taken over."""
+
+_CONTAINERS = ("messages", "traj", "history")
+_OWN_IDS = ("session_id", "conversation_id", "thread_id")
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_PARTS = frozenset({"text", "image_url", "input_audio", "audio_url", "video_url", "file", "refusal"})
+
+# What becomes a field of a record; everything else of a message is kept in metadata.
+_SAID_FIELDS = frozenset({"role", "content"})
+_REPLY_FIELDS = frozenset(
+    {"role", "content", "tool_calls", "function_call", "reasoning_content", "reasoning", "name", "agent"}
+)
+_RESULT_FIELDS = frozenset({"role", "content", "tool_call_id", "tool_call_ids", "name"})
+# What a step of a SWE-agent trajectory repeats from the history.
+_REPEATED_FIELDS = frozenset({"action", "observation", "response", "thought", "messages", "query"})
+_CALL_FIELDS = frozenset({"id", "type", "index", "function", "custom"})
+
+
+def recognises(document: object) -> bool:
+    """Whether the document is of this format, judged by its first conversation that has messages."""
+    if isinstance(document, list) and not _is_message_list(document):
+        return any(_looks_right(found[1]) for item in document if (found := _messages_of(item)) is not None)
+    found = _messages_of(document)
+    return found is not None and _looks_right(found[1])
+
+
+def sessions(document: object, skip: Skip) -> Iterator[records.Session]:
+    """The sessions of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    own_ids: Counter[str] = Counter()
+    for conversation in _grown_together(_conversations(document, skip)):
+        observed, rest = _trajectory(conversation)
+        entries = list(_entries(conversation, observed, skip))
+        failed = _failed(rest)
+        if not any(isinstance(entry, Reply | Result) or entry.role == "user" for entry in entries) and not failed:
+            skip(conversation.where or "(all)", "nothing was said by a user or an assistant")
+            continue
+        own_id = next((text for key in _OWN_IDS if (text := _text(rest.get(key)))), None)
+        if own_id is not None:
+            # Other messages under one id, such as a sub-agent's, are another transcript.
+            own_ids[own_id] += 1
+            own_id = own_id if own_ids[own_id] == 1 else f"{own_id}#{own_ids[own_id]}"
+        yield session(
+            entries,
+            format_name=NAME,
+            place=conversation.place,
+            external_id=own_id,
+            end_user=_text(rest.get("user")),
+            status="error" if failed else None,
+            metadata=rest,
+        )
+
+
+# --- Conversations ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Conversation:
+    place: int
+    where: str
+    """Its JSON path, and that of its list of messages."""
+    messages: list[Any]
+    rest: dict[str, Any]
+    """What stands beside the messages."""
+
+
+def _conversations(document: object, skip: Skip) -> Iterator[_Conversation]:
+    items = [document] if not isinstance(document, list) or _is_message_list(document) else document
+    for place, item in enumerate(items):
+        where = f"[{place}]" if items is document else ""
+        found = _messages_of(item)
+        if found is None:
+            skip(where, "no list of messages")
+            continue
+        key, messages = found
+        rest = {name: value for name, value in item.items() if name != key} if isinstance(item, dict) else {}
+        yield _Conversation(place=place, where=_join(where, key), messages=messages, rest=rest)
+
+
+def _messages_of(item: object) -> tuple[str, list[Any]] | None:
+    """The list of messages of one conversation, and the key under which it lies ("" where the item is the list)."""
+    if isinstance(item, list):
+        return ("", item) if _is_message_list(item) else None
+    if isinstance(item, dict):
+        for key in _CONTAINERS:
+            if isinstance(item.get(key), list):
+                return key, item[key]
+    return None
+
+
+def _is_message_list(items: list[Any]) -> bool:
+    first = next((item for item in items if isinstance(item, dict)), None)
+    return first is not None and isinstance(first.get("role"), str) and not any(key in first for key in _CONTAINERS)
+
+
+def _looks_right(messages: list[Any]) -> bool:
+    """Whether messages have the marks of this format, or at least nothing that it does not know."""
+    found = [message for message in messages if isinstance(message, dict)]
+    if not any(isinstance(message.get("role"), str) and message["role"] in _ROLES for message in found):
+        return False
+    return any(map(_has_marks, found)) or (len(found) == len(messages) and all(map(_is_plain, found)))
+
+
+def _has_marks(message: dict[str, Any]) -> bool:
+    calls = message.get("tool_calls")
+    return (
+        "tool_call_id" in message
+        or "tool_call_ids" in message
+        or (isinstance(calls, list) and any(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls))
+        or any(isinstance(part, dict) and "image_url" in part for part in _list(message.get("content")))
+    )
+
+
+def _is_plain(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    if not isinstance(message.get("role"), str):
+        return False
+    if isinstance(content, list):
+        return all(isinstance(part, dict) and part.get("type") in _PARTS for part in content)
+    return content is None or isinstance(content, str)
+
+
+def _grown_together(conversations: Iterator[_Conversation]) -> list[_Conversation]:
+    """Request bodies of one conversation as one; a repeated request is that same request."""
+    kept: list[_Conversation] = []
+    ends: dict[bytes, int] = {}
+    """Digest of all messages of a kept conversation -> which one it is."""
+    for conversation in conversations:
+        if "model" not in conversation.rest or not conversation.messages:
+            kept.append(conversation)
+            continue
+        digests = _prefix_digests(conversation.messages)
+        earlier = next((ends.pop(digest) for digest in reversed(digests) if digest in ends), None)
+        if earlier is None:
+            ends[digests[-1]] = len(kept)
+            kept.append(conversation)
+        else:
+            ends[digests[-1]] = earlier
+            kept[earlier] = replace(kept[earlier], messages=conversation.messages, rest=conversation.rest)
+    return kept
+
+
+def _prefix_digests(messages: list[Any]) -> list[bytes]:
+    """One digest for every start of the list."""
+    running = blake2b(digest_size=16)
+    digests = []
+    for message in messages:
+        if isinstance(message, dict):
+            # Null and absent are the same to the API, and clients send now one, now the other.
+            message = {name: value for name, value in message.items() if value is not None}
+        encoded = msgspec.json.encode(message, order="sorted")
+        running.update(b"%d:%b" % (len(encoded), encoded))
+        digests.append(running.digest())
+    return digests
+
+
+def _trajectory(conversation: _Conversation) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """What SWE-agent observed beside each reply (by the index of the reply), and the rest of the conversation.
+
+    Its `trajectory` repeats the history, reply by reply, with the state and the time that the action took. Where the two
+    do not match it stays in the rest, whole.
+    """
+    steps = conversation.rest.get("trajectory")
+    replies = [
+        index
+        for index, message in enumerate(conversation.messages)
+        if isinstance(message, dict) and message.get("role") == "assistant" and not message.get("is_demo")
+    ]
+    if not isinstance(steps, list) or len(steps) != len(replies) or not all(isinstance(step, dict) for step in steps):
+        return {}, conversation.rest
+    observed = {index: _rest(step, _REPEATED_FIELDS) for index, step in zip(replies, steps, strict=True)}
+    return observed, {name: value for name, value in conversation.rest.items() if name != "trajectory"}
+
+
+def _failed(rest: dict[str, Any]) -> bool:
+    """Whether the run itself failed: tau-bench keeps the error of a run that crashed, without messages."""
+    info = rest.get("info")
+    return isinstance(info, dict) and bool(info.get("error"))
+
+
+# --- Entries ------------------------------------------------------------------------------------------------------
+
+
+def _entries(conversation: _Conversation, observed: dict[int, dict[str, Any]], skip: Skip) -> Iterator[Entry]:
+    model = conversation.rest.get("model")
+    for index, message in enumerate(conversation.messages):
+        where = f"{conversation.where}[{index}]"
+        if not isinstance(message, dict):
+            skip(where, "not an object")
+            continue
+        role = message.get("role")
+        if role in ("user", "system", "developer"):
+            yield _said(str(index), message)
+        elif role == "assistant":
+            reply = _reply(str(index), message, model if isinstance(model, str) else None, where, skip)
+            yield _observed(reply, observed[index]) if index in observed else reply
+        elif role in ("tool", "function"):
+            yield _result(str(index), message)
+        else:
+            skip(where, f"unknown role {role!r}" if "role" in message else "no role")
+
+
+def _said(id_: str, message: dict[str, Any]) -> Said:
+    metadata = _rest(message, _SAID_FIELDS)
+    if message["role"] == "developer":
+        metadata["role"] = "developer"
+    return Said(
+        id=id_,
+        role="user" if message["role"] == "user" else "system",
+        content=_content(message.get("content")),
+        metadata=metadata,
+    )
+
+
+def _reply(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Reply:
+    metadata = _rest(message, _REPLY_FIELDS)
+    content = _content(message.get("content"))
+    if not content and isinstance(message.get("refusal"), str):
+        content = message["refusal"]
+    if metadata.get("thought") == content:
+        # SWE-agent says the text twice.
+        metadata.pop("thought", None)
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if reasoning and not isinstance(reasoning, str):
+        metadata["reasoning"], reasoning = reasoning, None
+    return Reply(
+        id=id_,
+        content=content,
+        calls=list(_calls(message, where, skip)),
+        reasoning=reasoning,
+        agent_name=_text(message.get("name") or message.get("agent")),
+        model=model,
+        metadata=metadata,
+    )
+
+
+def _observed(reply: Reply, observed: dict[str, Any]) -> Reply:
+    reply = replace(reply, metadata={**reply.metadata, **observed})
+    seconds = observed.get("execution_time")
+    if len(reply.calls) == 1 and isinstance(seconds, int | float) and 0 <= seconds < 1e9:
+        return replace(reply, calls=[replace(reply.calls[0], duration=seconds * 1000)])
+    return reply
+
+
+def _calls(message: dict[str, Any], where: str, skip: Skip) -> Iterator[Call]:
+    asked = message.get("tool_calls")
+    if asked is not None and not isinstance(asked, list):
+        skip(f"{where}.tool_calls", "not a list")
+    for index, call in enumerate(_list(asked)):
+        if isinstance(call, dict):
+            yield _call(call)
+        else:
+            skip(f"{where}.tool_calls[{index}]", "not an object")
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict):
+        yield _call({"function": legacy})
+    elif legacy:
+        skip(f"{where}.function_call", "not an object")
+
+
+def _call(call: dict[str, Any]) -> Call:
+    metadata = _rest(call, _CALL_FIELDS)
+    if call.get("type") not in (None, "function"):
+        metadata["type"] = call["type"]
+    for kind, argument in (("function", "arguments"), ("custom", "input")):
+        said = call.get(kind)
+        if isinstance(said, dict):
+            metadata |= _rest(said, frozenset({"name", argument}))
+            return Call(
+                id=_text(call.get("id")), name=_text(said.get("name")) or "", args=said.get(argument), metadata=metadata
+            )
+    # Some servers leave out the inner object, or put the name in its place.
+    name = _text(call.get("function")) or _text(metadata.pop("name", None)) or ""
+    return Call(id=_text(call.get("id")), name=name, args=metadata.pop("arguments", None), metadata=metadata)
+
+
+def _result(id_: str, message: dict[str, Any]) -> Result:
+    content = _content(message.get("content"))
+    output, parts = text_of(content)
+    ids = [
+        text for value in (message.get("tool_call_id"), *_list(message.get("tool_call_ids"))) if (text := _text(value))
+    ]
+    return Result(
+        id=id_,
+        output=output,
+        failed=output.startswith("Error"),
+        call_ids=list(dict.fromkeys(ids)),
+        name=_text(message.get("name")),
+        attachments=[part for part in parts or () if not (isinstance(part, dict) and part.get("type") == "text")]
+        or None,
+        metadata=_rest(message, _RESULT_FIELDS),
+    )
+
+
+# --- Values -------------------------------------------------------------------------------------------------------
+
+
+def _content(value: object) -> str | list[Any] | None:
+    """Text, a list of parts, or nothing; anything else as its JSON text."""
+    if value is None or isinstance(value, str | list):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def _rest(value: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    """What no field takes over and is not empty."""
+    return {name: item for name, item in value.items() if name not in fields and item not in (None, "", [], {})}
+
+
+def _text(value: object) -> str | None:
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where and key else where + key
