@@ -27,6 +27,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec import UNSET, json
+from msgspec.structs import replace
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from access_app.redaction import Receipt
@@ -169,7 +170,7 @@ class _Session:
     said: list[Redacted] = field(default_factory=list)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Incoming:
     """One message of the batch on its way to a row."""
 
@@ -179,8 +180,14 @@ class _Incoming:
     session: _Session
     id: UUID | None = None
     known: bool = False
+    first: _Incoming | None = None
+    """The first of the batch that says the same identity: itself, where it has one."""
     state: State = "created"
     refused: Refusal | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.first is not None and self.first is not self
 
     def refuse(self, reason: Refusal) -> None:
         self.state, self.refused = "refused", reason
@@ -209,12 +216,13 @@ def _store(context: _Context, batch: Sequence[Redacted]) -> list[SessionOutcome]
         if message.session.refused:
             message.refuse(message.session.refused)
     admitted = [message for message in messages if not message.refused]
-    again = _identify(context, admitted)
+    _identify(admitted)
     _insert(context, [message for message in admitted if not message.known])
-    _merge(context, [message for message in admitted if message.known])
+    _merge(context, [message for message in admitted if message.known and not message.is_repeated])
     # A message that stands twice in one batch is merged into its first self, in the order of the batch.
-    for message in again:
-        _merge(context, [message])
+    for message in admitted:
+        if message.is_repeated:
+            _merge(context, [message])
     _finish_sessions(context, sessions)
     return [
         SessionOutcome(
@@ -376,44 +384,32 @@ def _insert_sessions(
             states[name].refused = "session_deleted" if row[2] else None
 
 
-def _identify(context: _Context, messages: Sequence[_Incoming]) -> list[_Incoming]:
-    """Gives every message its id and says which are known; returns those that stand in the batch a second time."""
+def _identify(messages: Sequence[_Incoming]) -> None:
+    """Gives every message its id, and says which are known and which stand in this batch before."""
     by_uuid = _messages_by_uuid(messages)
     claims: dict[UUID, _Incoming] = {}
-    seen: dict[UUID, _Incoming] = {}
-    again = []
+    firsts: dict[UUID, _Incoming] = {}
     for message in messages:
         record, session_id = message.record, message.session.id
         assert session_id is not None, "refused sessions were left out"
         given = as_uuid(record.id)
         if given is not None and by_uuid.get(given) == session_id:
             message.id, message.known = given, True
-            if given in seen:
-                again.append(message)
-            seen[given] = message
+            message.first = firsts.setdefault(given, message)
             continue
-        name = rows.text(record.external_id or record.id)
         kept = given if given is not None and given not in by_uuid and _is_kept(given, record) else None
-        created_at = _created_at(record)
-        if not name:
-            message.id = ids.message_id(created_at, record.role, message.place)
-            continue
-        key = message_key(session_id, name)
-        message.id = kept or ids.message_id(created_at, record.role, message.place, (session_id, name))
-        if key in claims:
-            message.known = True
-            message.id = claims[key].id
-            again.append(message)
-        else:
-            claims[key] = message
-    known = _claim(claims)
-    for key, message_id in known.items():
+        if kept is None and not record.external_id:
+            message.record = record = replace(record, external_id=record.id)
+        name = rows.text(record.external_id or record.id)
+        identity = (session_id, name) if name else None
+        message.id = kept or ids.message_id(_created_at(record), record.role, message.place, identity)
+        if name:
+            message.first = claims.setdefault(message_key(session_id, name), message)
+    for key, message_id in _claim(claims).items():
         claims[key].id, claims[key].known = message_id, True
-    for message in again:
-        if (name := rows.text(message.record.external_id or message.record.id)) and message.session.id is not None:
-            first = claims.get(message_key(message.session.id, name))
-            message.id = first.id if first else message.id
-    return again
+    for message in messages:
+        if message.is_repeated and message.first is not None:
+            message.id, message.known = message.first.id, True
 
 
 def _is_kept(given: UUID, record: records.Message) -> bool:
