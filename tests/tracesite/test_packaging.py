@@ -1,0 +1,86 @@
+"""What `pip install tracesite` brings: the wheel, built from this tree without network."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
+# Where files of the tree lie in the wheel, if not at the same place: see [tool.setuptools] in pyproject.toml.
+MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
+WITHOUT_DJANGO = ["traces_app.records", "traces_app.redaction", "traces_app.recorder"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = tmp_path_factory.mktemp("tree")
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    target = tmp_path_factory.mktemp("wheel")
+    command = [
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        target,
+        tree,
+    ]
+    subprocess.run([sys.executable, "-m", *command], check=True, cwd=target)
+    [built] = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def test_the_wheel_holds_every_module_template_catalogue_and_static_file(wheel: Path) -> None:
+    expected = set()
+    for name in SOURCES:
+        for path in (ROOT / name).rglob("*"):
+            relative = path.relative_to(ROOT)
+            is_data = {"static", "samples"} & set(relative.parts) or path.suffix in {".html", ".mo"}
+            if path.is_file() and "__pycache__" not in relative.parts and (path.suffix == ".py" or is_data):
+                expected.add(str(Path(MOVED.get(name, name)) / relative.relative_to(name)))
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_plain_install_brings_msgspec_and_nothing_else(metadata: Message) -> None:
+    requirements = metadata.get_all("Requires-Dist") or []
+    assert [name for name in requirements if "extra ==" not in name] == ["msgspec>=0.19"]
+
+
+def test_the_wheel_names_its_licence_and_the_oldest_python_it_runs_on(metadata: Message) -> None:
+    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+
+
+def test_what_an_agent_process_imports_needs_no_django(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+        names = archive.namelist()
+    modules = [m for m in WITHOUT_DJANGO if {m.replace(".", "/") + end for end in (".py", "/__init__.py")} & set(names)]
+    assert "traces_app.records" in modules
+    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
+    # Without site-packages: only what the wheel holds, msgspec and the standard library can be imported.
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}; print('django' in sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("False\n", "")
