@@ -30,7 +30,10 @@ from . import records
 from .normalise import text_of
 
 ORPHAN_RESULT = "orphan_result"
+"""The flag of a message in which a result answered no call, and the mark of the placeholder call that carries it."""
 UNKNOWN_TOOL = "unknown"
+IMPORT_FORMAT = "import_format"
+FIRST_REPLY = "import_first_reply"
 
 _TITLE_LENGTH = 80
 _NAME_LENGTH = 512
@@ -105,13 +108,13 @@ def session(
 
     `external_id` is the transcript's own id. Without one it derives from the format, the first system text, the first
     text of the conversation and `place`, the transcript's index in its file: never from the file's name or date.
-    `metadata["imported"]` tells how it was read: the format, and a digest of the first reply, which tells two runs of
-    one task apart (see imports.py).
+    Two entries of the metadata are ours: IMPORT_FORMAT, and FIRST_REPLY, a digest of the first reply, which tells two
+    runs of one task apart (see imports.py).
     """
-    imported: dict[str, Any] = {"format": format_name}
+    imported = {IMPORT_FORMAT: format_name}
     first_reply = next((entry for entry in entries if isinstance(entry, Reply)), None)
     if first_reply is not None:
-        imported["first_reply"] = _digest(first_reply)
+        imported[FIRST_REPLY] = _digest(first_reply)
     if external_id is None or len(external_id) > _NAME_LENGTH:
         basis = _opening(entries) if external_id is None else (external_id,)
         external_id = f"{format_name}-{ids.key(*basis, place).hex}"
@@ -120,7 +123,7 @@ def session(
         title=_title(entries),
         end_user=end_user[:_NAME_LENGTH] if end_user else None,
         status=status,
-        metadata={**(metadata or {}), "imported": imported},
+        metadata={**(metadata or {}), **imported},
         messages=messages(entries),
     )
 
@@ -242,7 +245,8 @@ def _placeholder(turn: _Turn, result: Result) -> _Asked:
     # A plain reply stays plain, so that it can be the content: the placeholder then stands in a step of its own.
     if not turn.steps or not turn.steps[-1].calls:
         turn.steps.append(_Step(None))
-    orphan = _Asked(Call(id=next(iter(result.call_ids), None), name=result.name or UNKNOWN_TOOL, args={}))
+    call_id = next(iter(result.call_ids), None)
+    orphan = _Asked(Call(id=call_id, name=result.name or UNKNOWN_TOOL, args={}, metadata={ORPHAN_RESULT: True}))
     turn.steps[-1].calls.append(orphan)
     return orphan
 
