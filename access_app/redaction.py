@@ -1,0 +1,208 @@
+"""Takes secrets out of plain values (dict, list, str) before they are stored, and says where they were.
+
+Two kinds of places hold secrets: what stands under a telling key (`{"password": "x"}`), and text: JSON inside strings,
+singly or doubly encoded, header lines, `name=value`, command-line flags, URLs, and tokens that are known by their shape.
+
+How it works, and why so:
+
+1. Almost every value is clean, so the first pass only looks (`may_hold_secrets`): it visits the keys, whose verdicts are
+   cached, and searches all texts at once with a few regular expressions that each begin with literal characters, the
+   fastest search that the standard library has.
+2. Only a suspicious value is walked again, rebuilt where it changes, and leaves a `Receipt` for all that was taken out.
+3. Keys, and the names that stand before `:` or `=` in text, are judged by one and the same function (`Rules.rule_for`).
+4. Every search is linear in the length of the text: repetitions are possessive, bounded, or skipped over once read.
+
+It rather takes out too much: what stands under a secret key goes whole, also when it is a dict or a list
+(`{"authorization": {"type": "bearer", "value": "x"}}`), and what is nested too deeply to be looked at is dropped.
+Plain Python: the recorder runs this in processes without Django.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from .redaction_text import secrets_by_name
+
+MAX_DEPTH: Final = 100
+"""Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Says that something was taken out, without saying what."""
+
+    path: str
+    """Where: `agent_steps[0].tool_calls[1].args.headers.Authorization`; for text, the path of the string it was in."""
+    rule: str
+    """The name of the KeyRule or Shape that asked for it; `url_password`, `depth` or `failure` otherwise."""
+
+
+def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[Any, list[Receipt]]:
+    """The value without its secrets, and one receipt for each of them, in reading order.
+
+    A clean value comes back as the same object. The argument is never changed: what must change is copied. A second time
+    changes nothing. What is not dict, list, tuple or str passes as it is; keys stay. `path` is what the receipts' paths
+    begin with. The value must be a tree, as all that JSON can hold. Never raises on one: what cannot be looked at is
+    dropped, with a receipt.
+    """
+    if not may_hold_secrets((value,), rules):
+        return value, []
+    walk = _Walk(rules)
+    try:
+        return walk.value(value, path, 0), walk.receipts
+    except RecursionError:
+        # The caller had used up the stack itself.
+        return MARKER, [Receipt(path, "failure")]
+
+
+def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> bool:
+    """False when `redact` would leave all these values as they are; True when it must look closer.
+
+    One question about many values is much cheaper than many about one each.
+    """
+    verdicts = rules.verdicts
+    texts: list[str] = []
+    level = list(values)
+    for _depth in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for node in level:
+            if isinstance(node, str):
+                texts.append(node)
+            elif isinstance(node, dict):
+                for key, item in node.items():
+                    if key in verdicts:
+                        verdict = verdicts[key]
+                    else:
+                        verdict = rules.rule_for(key) if isinstance(key, str) else None
+                    if verdict is not None and _is_secret(item, verdict):
+                        return True
+                    if isinstance(item, str):
+                        texts.append(item)
+                    elif isinstance(item, (dict, list, tuple)):
+                        below.append(item)
+                if "value" in node and _named_value_rule(node, rules):
+                    return True
+            elif isinstance(node, (list, tuple)):
+                below += node
+        if not below:
+            return _is_suspicious("\n".join([text.lower() for text in texts if len(text) > 4]), rules)
+        level = below
+    return True
+
+
+# --- The walk through a suspicious value ----------------------------------------------------------------------
+
+
+class _Walk:
+    """Rebuilds one value without its secrets and collects the receipts."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.receipts: list[Receipt] = []
+
+    def value(self, value: Any, path: str, depth: int) -> Any:
+        if isinstance(value, str):
+            return self.text(value, path)
+        if isinstance(value, (dict, list, tuple)):
+            if depth > MAX_DEPTH:
+                return self.drop(path, "depth")
+            return self.mapping(value, path, depth) if isinstance(value, dict) else self.sequence(value, path, depth)
+        return value
+
+    def mapping(self, mapping: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
+        changed: dict[Any, Any] | None = None
+        named = _named_value_rule(mapping, self.rules) if "value" in mapping else None
+        for key, item in mapping.items():
+            rule = self.rules.rule_for(key) if isinstance(key, str) else None
+            if rule is None and key == "value":
+                rule = named
+            below = _below(path, key)
+            if rule is not None and _is_secret(item, rule):
+                clean: Any = self.drop(below, rule.name)
+            else:
+                clean = self.value(item, below, depth + 1)
+            if clean is not item:
+                changed = dict(mapping) if changed is None else changed
+                changed[key] = clean
+        return mapping if changed is None else changed
+
+    def sequence(self, sequence: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any] | tuple[Any, ...]:
+        changed: list[Any] | None = None
+        for index, item in enumerate(sequence):
+            clean = self.value(item, f"{path}[{index}]", depth + 1)
+            if clean is not item:
+                changed = list(sequence) if changed is None else changed
+                changed[index] = clean
+        if changed is None:
+            return sequence
+        return changed if isinstance(sequence, list) else tuple(changed)
+
+    def text(self, text: str, path: str) -> str:
+        if len(text) <= 4 or not _is_suspicious(text.lower(), self.rules):
+            return text
+        for shape in self.rules.shapes:
+            if shape.before_names:
+                text = self.shape(shape, text, path)
+        text = self.pairs(text, path)
+        for shape in self.rules.shapes:
+            if not shape.before_names:
+                text = self.shape(shape, text, path)
+        return text
+
+    def shape(self, shape: Shape, text: str, path: str) -> str:
+        group = "secret" if "secret" in shape.pattern.groupindex else 0
+        parts: list[str] = []
+        done = 0
+        for match in shape.pattern.finditer(text):
+            if match[group] != MARKER:
+                parts += [text[done : match.start(group)], self.drop(path, shape.name)]
+                done = match.end(group)
+        return "".join([*parts, text[done:]]) if parts else text
+
+    def pairs(self, text: str, path: str) -> str:
+        parts: list[str] = []
+        done = 0
+        for secret in secrets_by_name(text, self.rules):
+            parts += [text[done : secret.start], secret.quote, self.drop(path, secret.rule.name), secret.quote]
+            done = secret.end
+        return "".join([*parts, text[done:]]) if parts else text
+
+    def drop(self, path: str, rule: str) -> str:
+        self.receipts.append(Receipt(path, rule))
+        return MARKER
+
+
+def _is_secret(item: Any, rule: KeyRule) -> bool:
+    """Whether what stands under a secret name is worth taking out; nothing, yes and no are not."""
+    if item is None or isinstance(item, bool):
+        return False
+    if isinstance(item, (str, dict, list, tuple)):
+        return len(item) > 0 and item != MARKER
+    if isinstance(item, (int, float)):
+        return rule.numbers
+    return True
+
+
+def _named_value_rule(mapping: dict[Any, Any], rules: Rules) -> KeyRule | None:
+    """The rule for the value of `{"name": "Authorization", "value": "Bearer x"}`, as headers and attributes are often listed."""
+    for key in ("name", "key"):
+        name = mapping.get(key)
+        if isinstance(name, str):
+            rule = rules.rule_for(name)
+            if rule is not None and _is_secret(mapping["value"], rule):
+                return rule
+    return None
+
+
+def _is_suspicious(low: str, rules: Rules) -> bool:
+    return any(hint.search(low) for hint in rules.hints)
+
+
+def _below(path: str, key: object) -> str:
+    name = str(key)
+    if len(name) > 64:
+        name = name[:63] + "…"
+    return f"{path}.{name}" if path else name
