@@ -738,7 +738,12 @@ def _copy(table: str, columns: str, lines: list[rows.Row]) -> None:
     if not lines:
         return
     lines.sort(key=_first)
-    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
+    # Django does not know copy(): without the wrapper its errors would be psycopg's own.
+    with (
+        connection.wrap_database_errors,
+        connection.cursor() as cursor,
+        cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy,
+    ):
         for line in lines:
             copy.write_row(line)
 

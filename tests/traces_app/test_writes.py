@@ -29,7 +29,9 @@ def patch(project: Project, message_id: UUID, body: str, **fields: int) -> Messa
     return change_message([project.pk], message_id, change, **fields)
 
 
-@pytest.mark.requirement("000-01", "000-02", "000-03", "000-05", "000-07", "000-13", "000-14", "000-16", "000-20", "000-25")
+@pytest.mark.requirement(
+    "000-01", "000-02", "000-03", "000-05", "000-07", "000-13", "000-14", "000-16", "000-20", "000-25"
+)
 def test_a_whole_run_is_stored_as_rows(project: Project) -> None:
     outcome = store(project, question(), answer())
 
@@ -85,9 +87,15 @@ def test_everything_below_a_message_lies_in_its_microsecond(project: Project) ->
 
 def test_sending_the_same_again_changes_nothing(project: Project) -> None:
     first = store(project, question(), answer())
-    before = [list(model._default_manager.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, ToolResult)]
+    before = [
+        list(model._default_manager.order_by("pk").values())
+        for model in (Session, Message, AgentStep, ToolCall, ToolResult)
+    ]
     second = store(project, question(), answer())
-    after = [list(model._default_manager.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall, ToolResult)]
+    after = [
+        list(model._default_manager.order_by("pk").values())
+        for model in (Session, Message, AgentStep, ToolCall, ToolResult)
+    ]
 
     assert after == before
     assert [message.state for message in second.messages] == ["unchanged", "unchanged"]
@@ -296,7 +304,11 @@ def test_big_values_and_long_runs_are_stored_whole(project: Project) -> None:
 
 
 def test_secrets_are_taken_out_with_a_receipt(project: Project) -> None:
-    call = {"name": "login", "args": {"user": "ada", "password": "hunter2"}, "result": {"output": "ok", "data": {"token": "t0p"}}}
+    call = {
+        "name": "login",
+        "args": {"user": "ada", "password": "hunter2"},
+        "result": {"output": "ok", "data": {"token": "t0p"}},
+    }
     store(project, answer(agent_steps=[{"tool_calls": [call]}], metadata={"headers": {"Authorization": "Bearer x1"}}))
     stored = ToolCall.objects.get()
     assert stored.args == {"user": "ada", "password": "[redacted]"}

@@ -25,7 +25,10 @@ numbers = count()
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 calls = st.fixed_dictionaries(
-    {"name": st.sampled_from(["search", "read", "写"]), "args": st.dictionaries(texts, st.integers() | texts, max_size=2)},
+    {
+        "name": st.sampled_from(["search", "read", "写"]),
+        "args": st.dictionaries(texts, st.integers() | texts, max_size=2),
+    },
     optional={
         "id": st.sampled_from(["call_1", "call_2"]),
         "duration": st.integers(0, 5000),
@@ -71,7 +74,9 @@ def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
 
 @pytest.mark.requirement("000-55", "002-21")
 @pytest.mark.django_db(transaction=True)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(batches=conversations(), senders=st.integers(1, 3))
 def test_each_message_is_there_once_whole_and_in_order(
     transactional_db: None, batches: list[list[tuple[str, dict[str, Any]]]], senders: int

@@ -1,0 +1,137 @@
+"""Storing while others store, delete and purge: nothing deadlocks, nothing is half there, nothing comes back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from access_app.models import Project
+from messages_app.models import Message, MessageKey, Session
+from messages_app.partitions import Month
+from messages_app.writes import delete_session
+from traces_app import writes
+from traces_app.ingest import ingest
+from traces_app.models import AgentStep, ToolCall, ToolResult
+
+from .conftest import NOON, answer, question, session_of, store
+
+TABLES = (Session, Message, AgentStep, ToolCall, ToolResult, MessageKey)
+
+
+def in_threads(*actions: Callable[[], Any]) -> list[Any]:
+    """Runs the actions at once, each on a connection of its own."""
+    barrier = Barrier(len(actions))
+
+    def run(action: Callable[[], Any]) -> Any:
+        try:
+            barrier.wait()
+            return action()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        return list(pool.map(run, actions))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_senders_of_the_same_batches_in_any_order_do_not_deadlock() -> None:
+    project = Project.objects.create(slug="busy")
+    sessions = [session_of(question(), answer(), external_id=f"s{n}") for n in range(10)]
+
+    def send(seed: int) -> None:
+        shuffled = list(sessions)
+        random.Random(seed).shuffle(shuffled)
+        for _ in range(5):
+            ingest(project.pk, shuffled)
+
+    in_threads(*(lambda seed=seed: send(seed) for seed in range(4)))  # type: ignore[misc]
+
+    assert (Session.objects.count(), Message.objects.count(), ToolCall.objects.count()) == (10, 20, 40)
+    assert set(Session.objects.values_list("message_count", "call_count", "failure_count")) == {(2, 4, 1)}
+
+
+@pytest.mark.requirement("002-21")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("table", ["messages_app_message", "traces_app_toolresult", "messages_app_session"])
+def test_a_failure_at_any_table_leaves_nothing(table: str) -> None:
+    project = Project.objects.create(slug="broken")
+    store(project, question(), external_id="before")
+    before = [model._base_manager.count() for model in TABLES]
+    event = "UPDATE" if table == "messages_app_session" else "INSERT"
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'disk on fire'; END$$")
+        cursor.execute(f"CREATE TRIGGER fail BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION fail()")
+    try:
+        with pytest.raises(Exception, match="disk on fire"):
+            store(project, question(), answer())
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION fail CASCADE")
+    assert [model._base_manager.count() for model in TABLES] == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_is_deleted_while_we_write_refuses_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = Project.objects.create(slug="race")
+    session = store(project, question()).id
+    assert session is not None
+    insert = writes._insert
+
+    def insert_while_another_deletes(*args: Any) -> None:
+        insert(*args)
+        if Session.objects.filter(pk=session).exists():
+            in_threads(lambda: delete_session(session, by="ada"))
+
+    monkeypatch.setattr(writes, "_insert", insert_while_another_deletes)
+    outcome = store(project, answer())
+    assert (outcome.refused, outcome.messages[0].state) == ("session_deleted", "refused")
+    assert Message.with_deleted.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_month_that_was_dropped_behind_our_back_is_made_again() -> None:
+    project = Project.objects.create(slug="months")
+    store(project, question())
+    month = Month.of(NOON)
+    leaves = [
+        "traces_app_toolresult",
+        "traces_app_toolcall",
+        "traces_app_agentstep",
+        "messages_app_reference",
+        "messages_app_message",
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {', '.join(month.leaf(table) for table in leaves)}")
+    assert store(project, answer(), external_id="after").messages[0].state == "created"
+    assert store(project, question()).messages[0].refused == "message_purged"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_first_senders_of_one_session_meet_in_one_row() -> None:
+    project = Project.objects.create(slug="first")
+    outcomes = in_threads(*(lambda: store(project, question(), answer()) for _ in range(4)))
+    assert len({outcome.id for outcome in outcomes}) == 1
+    assert sum(outcome.created for outcome in outcomes) == 1
+    assert (
+        sorted(message.state for outcome in outcomes for message in outcome.messages)
+        == ["created"] * 2 + ["unchanged"] * 6
+    )
+
+
+@pytest.mark.django_db
+def test_the_number_of_queries_does_not_grow_with_the_batch(project: Project) -> None:
+    store(project, question(), answer(), external_id="warm")
+    counts = []
+    for size in (2, 40):
+        batch = [session_of(question(), answer(), external_id=f"{size}-{n}") for n in range(size)]
+        with CaptureQueriesContext(connection) as captured:
+            ingest(project.pk, batch)
+        counts.append(len(captured))
+    assert counts[0] == counts[1]
