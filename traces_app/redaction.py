@@ -83,22 +83,25 @@ M = TypeVar("M", records.Message, records.MessagePatch)
 
 
 def _redact_children(message: M, receipts: list[Receipt]) -> M:
+    before = len(receipts)
     references = [
         _redact_fields(reference, f"knowledge_references[{i}].", receipts)
         for i, reference in enumerate(message.knowledge_references or ())
     ]
     steps = [_redact_step(step, f"agent_steps[{i}].", receipts) for i, step in enumerate(message.agent_steps or ())]
-    return replace(message, knowledge_references=references, agent_steps=steps)
+    return message if len(receipts) == before else replace(message, knowledge_references=references, agent_steps=steps)
 
 
 def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt]) -> records.AgentStep:
+    before = len(receipts)
     calls = []
     for i, call in enumerate(step.tool_calls or ()):
         below = f"{path}tool_calls[{i}]."
         if isinstance(call.result, records.ToolResult):
             call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts))
         calls.append(_redact_fields(call, below, receipts))
-    return replace(_redact_fields(step, path, receipts), tool_calls=calls)
+    step = _redact_fields(step, path, receipts)
+    return step if len(receipts) == before else replace(step, tool_calls=calls)
 
 
 def _redact_fields(record: R, path: str, receipts: list[Receipt]) -> R:
