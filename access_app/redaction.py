@@ -30,6 +30,10 @@ MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
 
 
+# Types of which no value holds text or other values.
+_LEAVES: Final = frozenset({int, float, bool, type(None)})
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """Says that something was taken out, without saying what."""
@@ -68,25 +72,30 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> boo
     level = list(values)
     for _depth in range(MAX_DEPTH + 1):
         below: list[Any] = []
+        # Exact types are asked for first: this loop sees every value that is stored.
         for node in level:
-            if isinstance(node, str):
+            kind = type(node)
+            if kind is str:
                 texts.append(node)
-            elif isinstance(node, dict):
+            elif kind is dict or isinstance(node, dict):
                 for key, item in node.items():
-                    if key in verdicts:
-                        verdict = verdicts[key]
-                    else:
-                        verdict = rules.rule_for(key) if isinstance(key, str) else None
-                    if verdict is not None and _is_secret(item, verdict):
+                    try:
+                        rule = verdicts[key]
+                    except KeyError:
+                        rule = rules.rule_for(key) if isinstance(key, str) else None
+                    if rule is not None and _is_secret(item, rule):
                         return True
-                    if isinstance(item, str):
+                    kind = type(item)
+                    if kind is str:
                         texts.append(item)
-                    elif isinstance(item, (dict, list, tuple)):
+                    elif kind not in _LEAVES:
                         below.append(item)
-                if "value" in node and _named_value_rule(node, rules):
+                if "value" in node and _rule_of_named_value(node, rules):
                     return True
             elif isinstance(node, (list, tuple)):
                 below += node
+            elif isinstance(node, str):
+                texts.append(node)
         if not below:
             return _is_suspicious("\n".join([text.lower() for text in texts if len(text) > 4]), rules)
         level = below
@@ -114,7 +123,7 @@ class _Walk:
 
     def mapping(self, mapping: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
         changed: dict[Any, Any] | None = None
-        named = _named_value_rule(mapping, self.rules) if "value" in mapping else None
+        named = _rule_of_named_value(mapping, self.rules) if "value" in mapping else None
         for key, item in mapping.items():
             rule = self.rules.rule_for(key) if isinstance(key, str) else None
             if rule is None and key == "value":
@@ -186,7 +195,7 @@ def _is_secret(item: Any, rule: KeyRule) -> bool:
     return True
 
 
-def _named_value_rule(mapping: dict[Any, Any], rules: Rules) -> KeyRule | None:
+def _rule_of_named_value(mapping: dict[Any, Any], rules: Rules) -> KeyRule | None:
     """The rule for the value of `{"name": "Authorization", "value": "Bearer x"}`, as headers and attributes are often listed."""
     for key in ("name", "key"):
         name = mapping.get(key)

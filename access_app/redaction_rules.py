@@ -76,7 +76,11 @@ class Rules:
     @cached_property
     def words(self) -> re.Pattern[str]:
         """Finds the telling words of the key rules in lower-case text."""
-        return re.compile("|".join(re.escape(word) for word in self._by_word))
+        by_letter: dict[str, list[str]] = {}
+        for word in sorted(self._by_word):
+            by_letter.setdefault(word[0], []).append(re.escape(word[1:]))
+        # Grouped by first letters, the search passes over all other letters at once.
+        return re.compile("|".join(f"{letter}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()))
 
     @cached_property
     def _by_word(self) -> dict[str, list[KeyRule]]:
@@ -160,6 +164,19 @@ _AHEAD = r"""
        (?:\s{64}|\s{0,63}+(?:[:=：]|,\s*+\\*+["']value)))
     """
 
+# Right after `key` in lower-case text: it followed one of its kinds, glued or over a separator. Without this every "key"
+# in the JSON of a tool would be looked at closely.
+_KEY_OF_A_KIND = "|".join(
+    [
+        *(
+            rf"(?<=(?:{'|'.join(kind for kind in sorted(_KEY_KINDS) if len(kind) == length)}){separator}key)"
+            for length in sorted({len(kind) for kind in _KEY_KINDS})
+            for separator in ("", r"[_\-.\ ]")
+        ),
+        r"(?<=[_\-.\ ]{2}key)",
+    ]
+)
+
 DEFAULT_RULES: Final = Rules(
     keys=(
         KeyRule("password", _words("password passwords passwd pwd passcode")),
@@ -195,13 +212,13 @@ DEFAULT_RULES: Final = Rules(
         Shape(
             "bearer",
             re.compile(
-                r"\bbearer\s{1,8}(?P<secret>(?=[\w.~+/=-]{0,200}?[0-9])[\w.~+/=-]{8,})", re.ASCII | re.IGNORECASE
+                r"\bbearer\s{1,8}(?P<secret>(?=[\w.~+/=-]{0,60}?[0-9])[\w.~+/=-]{8,})", re.ASCII | re.IGNORECASE
             ),
             "Bearer mF_9.B5f-4.1JqM",
         ),
         Shape(
             "openai_or_anthropic_key",
-            re.compile(r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,200}?[0-9])[\w-]{16,}", re.ASCII),
+            re.compile(r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,60}?[0-9])[\w-]{16,}", re.ASCII),
             "sk-proj-4f9a7c21b0e84d6fa3",
         ),
         Shape(
@@ -251,7 +268,7 @@ DEFAULT_RULES: Final = Rules(
         re.compile(pattern, re.VERBOSE)
         for pattern in (
             # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
-            rf"k(?:ey(?:-----|{_AHEAD})|en(?<=token){_AHEAD}|ie(?<=cookie){_AHEAD}"
+            rf"k(?:ey(?:-----|(?={_AHEAD})(?:{_KEY_OF_A_KIND}))|en(?<=token){_AHEAD}|ie(?<=cookie){_AHEAD}"
             rf"|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})",
             rf"p(?:ass(?:w(?:or)?d|phrase|code){_AHEAD}|(?:wd|in){_AHEAD}|at-(?<=glpat-))",
             rf"cre(?:t(?<=secret)|d){_AHEAD}",

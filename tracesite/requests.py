@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+import time
+import uuid
+from collections.abc import Callable
 from contextvars import ContextVar
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from access_app.models import ApiKey
 
 logger = logging.getLogger(__name__)
 
-# What a caller's X-Request-ID may look like; anything else is replaced, so that it can be logged and echoed as it is.
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+# What a caller's X-Request-ID may look like. Anything else is replaced: the id is logged and echoed as it stands.
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+# The URL arguments that are worth a field of their own in the line of a request.
+LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
 
 _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 
@@ -26,3 +37,51 @@ class RequestIdFilter(logging.Filter):
         if not hasattr(record, "request_id"):
             record.request_id = current_request_id()
         return True
+
+
+class RequestIdMiddleware:
+    """Must come first: what it wraps can log with the id, and every answer carries it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        given = request.headers.get("X-Request-ID", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request.request_id = request_id  # type: ignore[attr-defined]
+        token = _current.set(request_id)
+        started = time.perf_counter()
+        try:
+            response = self.get_response(request)
+            response.headers["X-Request-ID"] = request_id
+            _log(request, response.status_code, round((time.perf_counter() - started) * 1000))
+            return response
+        finally:
+            _current.reset(token)
+
+
+def clean_for_log(text: str, limit: int = 200) -> str:
+    """The text on one line: what does not print (line ends, escapes, directions of writing) becomes `?`, the end is cut off."""
+    text = text[:limit]
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
+    """One line: who asked for which thing, and how it went. No contents, and nothing of the query string."""
+    path = clean_for_log(request.path)
+    method = clean_for_log(request.method or "", 16)
+    match = request.resolver_match
+    fields: dict[str, str | int] = {
+        "method": method,
+        "path": path,
+        "route": (match.view_name or match.route) if match else "",
+        "status": status,
+        "duration_ms": duration_ms,
+    }
+    for name in LOGGED_IDS if match else ():
+        if name in match.kwargs:
+            fields[name] = clean_for_log(str(match.kwargs[name]))
+    key = getattr(request, "auth", None)
+    if isinstance(key, ApiKey):
+        fields["project"] = key.project.slug
+    logger.info("%s %s %s %s ms", method, path, status, duration_ms, extra=fields)

@@ -1,0 +1,95 @@
+"""API keys: made, found by their token, revoked. The token is shown once and kept only as its digest."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import secrets
+from collections.abc import Iterable
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from .errors import InvalidInput
+from .models import ApiKey, Project, Scope
+
+TOKEN_START = "ts_"  # noqa: S105 - what every token begins with, so that scanners find lost ones
+LAST_USED_PRECISION = dt.timedelta(minutes=1)
+
+
+def create_key(
+    project: Project,
+    name: str,
+    scopes: Iterable[str],
+    expires_at: dt.datetime | None = None,
+    created_by: AbstractBaseUser | None = None,
+) -> tuple[ApiKey, str]:
+    """Makes a key and returns it with its token, which cannot be had again.
+
+    Raises InvalidInput for an empty name, for no or unknown scopes, and for an end that has passed.
+    """
+    name = name.strip()
+    if not name:
+        raise InvalidInput(_("A key needs a name that says what uses it."), field="name")
+    token = TOKEN_START + secrets.token_urlsafe(32)
+    key = ApiKey(
+        project=project,
+        name=name,
+        prefix=token[:8],
+        digest=digest_of(token),
+        scopes=_in_order(scopes),
+        expires_at=expires_at,
+        created_by=created_by,
+    )
+    if key.status() == "expired":
+        raise InvalidInput(_("The key would already have expired: give a time in the future."), field="expires_at")
+    key.save(force_insert=True)
+    return key, token
+
+
+def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
+    """The active key with this token and its project, None when there is none. Notes the use, exact to a minute."""
+    now = now or timezone.now()
+    key = ApiKey.objects.active(now).select_related("project").filter(digest=digest_of(token)).first()
+    if key and (key.last_used_at is None or key.last_used_at <= now - LAST_USED_PRECISION):
+        _note_use(key, now)
+    return key
+
+
+def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
+    """Ends a key for good, at once. False when it had been revoked before: the first time stands."""
+    now = now or timezone.now()
+    revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
+    key.refresh_from_db(fields=["revoked_at"])
+    return bool(revoked)
+
+
+def digest_of(token: str) -> str:
+    # Surrogates stand for bytes of a header that are not UTF-8: such a token is unknown, not an error.
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _in_order(scopes: Iterable[str]) -> list[str]:
+    wanted = set(scopes)
+    unknown = wanted - set(Scope.values)
+    if unknown or not wanted:
+        raise InvalidInput(
+            _("%(found)s is not a list of scopes: choose from %(choices)s.")
+            % {"found": ", ".join(sorted(unknown)) or _("Nothing"), "choices": ", ".join(Scope.values)},
+            field="scopes",
+        )
+    return [scope for scope in Scope.values if scope in wanted]
+
+
+def _note_use(key: ApiKey, now: dt.datetime) -> None:
+    """One UPDATE that waits for nobody: of many requests at once, one writes and the others go on."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE access_app_apikey SET last_used_at = %s WHERE id IN"
+            " (SELECT id FROM access_app_apikey WHERE id = %s AND (last_used_at IS NULL OR last_used_at <= %s)"
+            " FOR UPDATE SKIP LOCKED)",
+            [now, key.pk, now - LAST_USED_PRECISION],
+        )
+    key.last_used_at = now

@@ -1,0 +1,87 @@
+"""What someone may do: scopes of keys, open projects, and the project that a write goes to."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
+from .models import ApiKey, Project, Scope
+from .visibility import EVERYTHING, NOTHING, Reach, visible_to
+
+
+class HasScope(BasePermission):
+    """Asks for the scope that the method needs, or the one that the view names in `required_scope`.
+
+    GET, HEAD and OPTIONS need read, DELETE needs delete, all others write. A member of staff has all scopes: which rows
+    these apply to is a matter of `reach_of`.
+    """
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        scope = getattr(view, "required_scope", None) or _scope_for(request.method or "")
+        require_scope(request, scope)
+        return True
+
+
+def require_scope(request: Request, scope: str) -> None:
+    """Raises NotAuthenticated without credentials, NotPermitted when they lack the scope.
+
+    For what depends on more than the method: reading deleted rows needs delete.
+    """
+    if not (request.user and request.user.is_authenticated):
+        raise NotAuthenticated(
+            _("This needs an API key: send it as “Authorization: Bearer ts_…” or “X-API-Key: ts_…”.")
+        )
+    key = request.auth
+    if isinstance(key, ApiKey) and scope not in key.scopes:
+        raise NotPermitted(
+            _("This needs the scope “%(scope)s”; the key %(prefix)s… has: %(scopes)s.")
+            % {"scope": scope, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
+            code="missing_scope",
+        )
+
+
+def reach_of(request: Request) -> Reach:
+    """The projects that are open to this request: a key's own, all for superusers, none for other staff."""
+    key = request.auth
+    if isinstance(key, ApiKey):
+        return Reach(frozenset({key.project_id}))
+    if request.user and request.user.is_superuser:
+        return EVERYTHING
+    return NOTHING
+
+
+def projects_visible_to(request: Request) -> QuerySet[Project]:
+    return visible_to(Project.objects.all(), reach_of(request), field="pk")
+
+
+def project_for_write(request: Request, slug: str | None, field: str = "project") -> Project:
+    """The project that a write goes to: the one named, else the only one there is to choose.
+
+    Raises NotFound for a project that does not exist or is not open to this request, and InvalidInput, naming `field`,
+    when there is more than one to choose from.
+    """
+    key = request.auth
+    if isinstance(key, ApiKey) and slug in (None, "", key.project.slug):
+        return key.project
+    projects = projects_visible_to(request)
+    if slug:
+        project = projects.filter(slug=slug).first()
+        if project is None:
+            raise NotFound(_("There is no project “%(slug)s” here.") % {"slug": slug[:64]}, field=field)
+        return project
+    found = list(projects[:2])
+    if len(found) != 1:
+        raise InvalidInput(
+            _("Say which project this belongs to: give its slug as “%(field)s”.") % {"field": field}, field=field
+        )
+    return found[0]
+
+
+def _scope_for(method: str) -> str:
+    if method in SAFE_METHODS:
+        return Scope.READ
+    return Scope.DELETE if method == "DELETE" else Scope.WRITE

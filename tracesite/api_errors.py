@@ -1,0 +1,161 @@
+"""The one shape of every error: `{"error": {"code", "message", "field", "request_id"}}`.
+
+Errors that views raise come through `exception_handler`; what fails before or outside of them through the handlers that
+urls.py names. An error that nobody foresaw is left to Django, which logs it with its stack and calls `server_error`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import psycopg
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http.request import UnreadablePostError
+from django.utils.translation import gettext as _
+from django.views import csrf, defaults
+from rest_framework import exceptions
+
+from access_app import errors
+
+from .requests import clean_for_log
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 5
+
+# Ours for what Django and DRF raise; codes of DRF that are not here are kept.
+_CODES = {
+    "permission_denied": "not_permitted",
+    "authentication_failed": "not_authenticated",
+    "parse_error": "invalid_json",
+}
+
+
+def error_response(
+    request: HttpRequest,
+    status: int,
+    code: str,
+    message: str,
+    *,
+    field: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> JsonResponse:
+    """An error in the one shape. `request` is Django's or DRF's."""
+    request_id = getattr(request, "request_id", None)
+    body = {"error": {"code": code, "message": message, "field": field, "request_id": request_id}}
+    return JsonResponse(body, status=status, headers=headers, json_dumps_params={"ensure_ascii": False})
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """The answer to an error that a REST view raised; None for one that nobody foresaw."""
+    request = context["request"]._request
+    error = _as_api_error(exc)
+    if error is not None:
+        return _answer(request, error)
+    if isinstance(exc, exceptions.APIException):
+        return _answer_to_drf(request, exc)
+    if isinstance(exc, (OperationalError, InterfaceError, psycopg.OperationalError)):
+        # Its text may hold values of a row: it goes to the log only.
+        logger.error("the database did not answer: %s", clean_for_log(request.path), exc_info=exc)
+        return _answer(request, errors.Unavailable())
+    return None
+
+
+# --- Outside of REST views ------------------------------------------------------------------------------------
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return defaults.bad_request(request, exception)
+    return _answer(request, _as_api_error(exception) or errors.InvalidInput())
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return defaults.permission_denied(request, exception)
+    return _answer(request, errors.NotPermitted())
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return defaults.page_not_found(request, exception)
+    return _answer(request, errors.NotFound(_("There is nothing at this address.")))
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    if not _is_api(request):
+        return defaults.server_error(request)
+    return error_response(request, 500, "internal_error", _("Something went wrong here; the log says more."))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
+    if not _is_api(request):
+        return csrf.csrf_failure(request, reason)
+    return _answer(request, errors.NotPermitted(reason, code="csrf_failed"))
+
+
+# --- Private ----------------------------------------------------------------------------------------------------
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")
+
+
+def _as_api_error(exc: Exception) -> errors.ApiError | None:
+    """The error itself when it is ours, else the one of ours that says the same as Django's."""
+    match exc:
+        case errors.ApiError():
+            return exc
+        case Http404():
+            return errors.NotFound()
+        case PermissionDenied():
+            return errors.NotPermitted()
+        case RequestDataTooBig():
+            return errors.TooLarge()
+        case UnreadablePostError():
+            return errors.InvalidInput(_("The body of the request could not be read to its end."))
+        case SuspiciousOperation():
+            return errors.InvalidInput()
+    return None
+
+
+def _answer(request: HttpRequest, error: errors.ApiError) -> JsonResponse:
+    headers: dict[str, str] = {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    elif error.status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return error_response(request, error.status, error.code, error.message, field=error.field, headers=headers)
+
+
+def _answer_to_drf(request: HttpRequest, exc: exceptions.APIException) -> JsonResponse:
+    headers: dict[str, str] = {}
+    if exc.status_code == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(exc, exceptions.Throttled) and exc.wait is not None:
+        headers["Retry-After"] = str(int(exc.wait))
+    field, detail = _first_detail(exc.detail)
+    code = getattr(detail, "code", None) or exc.default_code
+    if isinstance(exc, exceptions.ValidationError):
+        code = errors.InvalidInput.default_code
+    return error_response(request, exc.status_code, _CODES.get(code, code), str(detail), field=field, headers=headers)
+
+
+def _first_detail(detail: Any, path: str = "") -> tuple[str | None, Any]:
+    """The first message in DRF's nested details, and the JSON path to the field it is about."""
+    while isinstance(detail, (dict, list)) and detail:
+        if isinstance(detail, dict):
+            key = next(key for key, value in detail.items() if value) if any(detail.values()) else next(iter(detail))
+            if key != "non_field_errors":
+                path = f"{path}.{key}" if path else str(key)
+            detail = detail[key]
+        else:
+            index = next((index for index, item in enumerate(detail) if item), 0)
+            # A list of messages is about one field, a list of dicts about the items of a list.
+            if isinstance(detail[index], (dict, list)):
+                path = f"{path}[{index}]"
+            detail = detail[index]
+    return path or None, detail or _("The request is not valid.")
