@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.utils.translation import gettext as _
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from rest_framework.authentication import BaseAuthentication, CSRFCheck
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
 from .errors import NotAuthenticated, NotPermitted
@@ -16,7 +17,6 @@ from .keys import find_key
 from .models import ApiKey
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import AbstractUser
     from drf_spectacular.openapi import AutoSchema
 
 
@@ -57,15 +57,22 @@ class ApiKeyAuthentication(BaseAuthentication):
         return "Bearer"
 
 
-class StaffSessionAuthentication(BaseAuthentication):
-    """The session of the admin. What changes something must come with the CSRF token of Django."""
+class StaffSessionAuthentication(SessionAuthentication):
+    """The session of the admin, of staff only. What changes something must come with Django's CSRF token."""
 
-    def authenticate(self, request: Request) -> tuple[AbstractUser, None] | None:
+    def authenticate(self, request: Request) -> Any:
         user = getattr(request._request, "user", None)
-        if user is None or not user.is_active or not user.is_staff:
-            return None
-        _require_csrf_token(request)
-        return user, None
+        return super().authenticate(request) if user is not None and user.is_staff else None
+
+    def enforce_csrf(self, request: Request) -> None:
+        try:
+            super().enforce_csrf(request)
+        except PermissionDenied as error:
+            raise NotPermitted(
+                _("%(reason)s. Send the value of the cookie “%(cookie)s” in the header X-CSRFToken.")
+                % {"reason": str(error).rstrip("."), "cookie": settings.CSRF_COOKIE_NAME},
+                code="csrf_failed",
+            ) from error
 
 
 def _token(request: Request) -> str | None:
@@ -77,22 +84,7 @@ def _token(request: Request) -> str | None:
     return header if header is None else header.strip()
 
 
-def _require_csrf_token(request: Request) -> None:
-    # Django's own check is skipped for REST views, because keys need none.
-    check = CSRFCheck(lambda _request: None)
-    check.process_request(request._request)
-    reason: Any = check.process_view(request._request, None, (), {})
-    if reason:
-        raise NotPermitted(
-            _(
-                "The CSRF token is missing or wrong (%(reason)s). Send the value of the cookie %(cookie)s as X-CSRFToken."
-            )
-            % {"reason": reason, "cookie": settings.CSRF_COOKIE_NAME},
-            code="csrf_failed",
-        )
-
-
-class ApiKeyScheme(OpenApiAuthenticationExtension):
+class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """How the OpenAPI schema shows the keys."""
 
     target_class = ApiKeyAuthentication
@@ -108,7 +100,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):
         ]
 
 
-class StaffSessionScheme(OpenApiAuthenticationExtension):
+class StaffSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """How the OpenAPI schema shows the session of the admin."""
 
     target_class = StaffSessionAuthentication

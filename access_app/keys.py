@@ -7,7 +7,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -24,7 +24,7 @@ def create_key(
     name: str,
     scopes: Iterable[str],
     expires_at: dt.datetime | None = None,
-    created_by: AbstractBaseUser | None = None,
+    created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
     """Makes a key and returns it with its token, which cannot be had again.
 

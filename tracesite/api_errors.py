@@ -135,8 +135,9 @@ def _answer_to_drf(request: HttpRequest, exc: exceptions.APIException) -> JsonRe
     headers: dict[str, str] = {}
     if exc.status_code == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(exc, exceptions.Throttled) and exc.wait is not None:
-        headers["Retry-After"] = str(int(exc.wait))
+    wait = getattr(exc, "wait", None)
+    if wait is not None:
+        headers["Retry-After"] = str(int(wait))
     field, detail = _first_detail(exc.detail)
     code = getattr(detail, "code", None) or exc.default_code
     if isinstance(exc, exceptions.ValidationError):

@@ -78,9 +78,10 @@ def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
         "status": status,
         "duration_ms": duration_ms,
     }
-    for name in LOGGED_IDS if match else ():
-        if name in match.kwargs:
-            fields[name] = clean_for_log(str(match.kwargs[name]))
+    arguments = match.kwargs if match else {}
+    for name in LOGGED_IDS:
+        if name in arguments:
+            fields[name] = clean_for_log(str(arguments[name]))
     key = getattr(request, "auth", None)
     if isinstance(key, ApiKey):
         fields["project"] = key.project.slug
