@@ -12,8 +12,6 @@ from contextvars import ContextVar
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from access_app.models import ApiKey
-
 logger = logging.getLogger(__name__)
 
 # What a caller's X-Request-ID may look like. Anything else is replaced: the id is logged and echoed as it stands.
@@ -68,6 +66,9 @@ def clean_for_log(text: str, limit: int = 200) -> str:
 
 def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
     """One line: who asked for which thing, and how it went. No contents, and nothing of the query string."""
+    # Not above: the settings of logging name this module, and are read before there are models.
+    from access_app.models import ApiKey
+
     path = clean_for_log(request.path)
     method = clean_for_log(request.method or "", 16)
     match = request.resolver_match
