@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from django.utils import timezone
 
 from . import records
+from .batch import SessionOutcome, Source
 from .normalise import normalise
 from .redaction import redact
-from .writes import SessionOutcome, Source, store
+from .writes import store
 
 
 def ingest(project_id: int, sessions: Sequence[records.Session], *, source: Source = "live") -> list[SessionOutcome]:

@@ -10,8 +10,8 @@ import pytest
 
 from access_app.models import Project
 from traces_app import records
+from traces_app.batch import SessionOutcome
 from traces_app.ingest import ingest
-from traces_app.writes import SessionOutcome
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

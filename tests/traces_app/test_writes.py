@@ -15,9 +15,10 @@ from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session, SessionTombstone, session_key
 from messages_app.writes import delete_message, delete_session, restore_message, restore_session
 from traces_app import decode
+from traces_app.batch import MessageOutcome, SessionOutcome
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.redaction import redact_message_patch
-from traces_app.writes import MessageOutcome, SessionOutcome, change_message
+from traces_app.writes import change_message
 
 from .conftest import NOON, answer, question, store
 

@@ -1,0 +1,93 @@
+"""What one write is made of while it is under way, and what it reports at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from access_app.redaction import Receipt
+from messages_app.writes import Counts
+
+from . import records
+from .redaction import Redacted
+
+Source = Literal["live", "import"]
+State = Literal["created", "updated", "unchanged", "refused"]
+Refusal = Literal["session_deleted", "session_purged", "message_deleted", "message_purged", "message_completed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageOutcome:
+    """What became of one message; `id` is None when it was refused and never stored."""
+
+    id: UUID | None
+    external_id: str
+    state: State
+    refused: Refusal | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOutcome:
+    """What became of one session; when `refused` is set so are all its messages."""
+
+    id: UUID | None
+    external_id: str
+    created: bool
+    messages: list[MessageOutcome]
+    refused: Refusal | None = None
+
+
+class SessionGone(Exception):
+    """A session that was there when the transaction began is deleted or purged at its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What all steps of one write need."""
+
+    project_id: int
+    source: Source
+    tool_ids: Mapping[str, int]
+    now: datetime
+
+
+@dataclass(kw_only=True)
+class BatchSession:
+    """A session of the batch: which row it is, and what the batch adds to it."""
+
+    id: UUID | None
+    external_id: str
+    created: bool = False
+    refused: Refusal | None = None
+    counts: Counts = field(default_factory=Counts)
+    said: list[Redacted] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, eq=False)
+class Incoming:
+    """One message of the batch on its way to a row."""
+
+    record: records.Message
+    receipts: list[Receipt]
+    place: int
+    session: BatchSession
+    id: UUID | None = None
+    known: bool = False
+    first: Incoming | None = None
+    """The first of the batch that says the same identity: itself, where it has one."""
+    state: State = "created"
+    refused: Refusal | None = None
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.first is not None and self.first is not self
+
+    def refuse(self, reason: Refusal) -> None:
+        self.state, self.refused = "refused", reason
+
+    def outcome(self) -> MessageOutcome:
+        external_id = self.record.external_id or ""
+        return MessageOutcome(id=self.id, external_id=external_id, state=self.state, refused=self.refused)

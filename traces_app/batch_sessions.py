@@ -1,0 +1,182 @@
+"""The sessions of a batch: found or made at the beginning of a write, brought up to date at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.utils.translation import gettext as _
+
+from access_app.errors import Conflict
+from messages_app import ids
+from messages_app.models import Session, SessionTombstone, session_key
+
+from . import records, rows
+from .batch import BatchSession, Context, SessionGone
+from .normalise import as_uuid
+from .redaction import Redacted
+from .statements import add_to_sessions
+
+
+def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSession]:
+    """The session of each item, made where it is missing. Two items that name one session share its state."""
+    found = _lookup_sessions(context, batch)
+    fresh: dict[str, tuple[UUID, Redacted]] = {}
+    states: dict[str, BatchSession] = {}
+    result = []
+    for index, item in enumerate(batch):
+        said = item.session
+        row = found.get(said.id or "") or found.get(session_name(said))
+        # A session without any id is always a new one.
+        name = str(row[0]) if row else session_name(said) or f"\0{index}"
+        state = states.get(name)
+        if state is None:
+            state = states[name] = BatchSession(id=None, external_id="")
+            if row:
+                state.id, state.external_id = row[0], row[1]
+                state.refused = "session_deleted" if row[2] else None
+            else:
+                state.external_id = session_name(said)
+                fresh[name] = (_new_session_id(context, said), item)
+        state.said.append(item)
+        result.append(state)
+    _refuse_purged(context, states, fresh)
+    _insert_sessions(context, states, fresh)
+    return result
+
+
+def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
+    """The session rows, last: their counters, and what the batch says of the sessions themselves."""
+    states = {session.id: session for session in sessions if session.id is not None and not session.refused}
+    if not states:
+        return
+    # NO KEY UPDATE in the order of ids: senders to the same sessions queue up here, for the rest of one transaction.
+    stored = {
+        row.pk: row for row in Session.objects.select_for_update(no_key=True).filter(pk__in=list(states)).order_by("pk")
+    }
+    if len(stored) < len(states):
+        raise SessionGone
+    for session_id, state in states.items():
+        assert session_id is not None, "filtered above"
+        _apply_to_session(context, state, stored[session_id])
+    add_to_sessions({session_id: state.counts for session_id, state in states.items() if session_id is not None})
+
+
+def session_name(said: records.Session) -> str:
+    """The external id of a session; an id that is none of ours is one too."""
+    return rows.text(said.external_id or said.id)
+
+
+def _lookup_sessions(context: Context, batch: Sequence[Redacted]) -> dict[str, tuple[UUID, str, bool]]:
+    """(id, external id, whether deleted) of the sessions that are there, by id and by external id."""
+    uuids = [uuid for item in batch if (uuid := as_uuid(item.session.id)) is not None]
+    names = [name for item in batch if (name := session_name(item.session))]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, external_id, deleted_at IS NOT NULL FROM messages_app_session WHERE project_id = %s "
+            "AND (id = ANY(%s) OR (external_id = ANY(%s) AND external_id <> ''))",
+            [context.project_id, uuids, names],
+        )
+        found: dict[str, tuple[UUID, str, bool]] = {}
+        for row in cursor.fetchall():
+            found[str(row[0])] = row
+            if row[1]:
+                found[row[1]] = row
+        return found
+
+
+def _new_session_id(context: Context, said: records.Session) -> UUID:
+    """A producer's id is kept when it is one that we could have made for its created_at."""
+    created_at = said.created_at or context.now
+    given = as_uuid(said.id)
+    if (
+        given is not None
+        and said.created_at is not None
+        and ids.created_at_of(given) == created_at
+        and given.version == 7
+    ):
+        return given
+    return ids.session_id(created_at)
+
+
+def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: dict[str, Any]) -> None:
+    keys = {session_key(context.project_id, name): name for name in fresh}
+    for name in fresh:
+        given = as_uuid(states[name].said[0].session.id)
+        if given is not None:
+            keys[session_key(context.project_id, str(given))] = name
+    purged = SessionTombstone.objects.filter(key__in=list(keys)).values_list("key", flat=True) if keys else ()
+    for key in purged:
+        states[keys[key]].refused = "session_purged"
+        fresh.pop(keys[key], None)
+
+
+def _insert_sessions(
+    context: Context, states: Mapping[str, BatchSession], fresh: Mapping[str, tuple[UUID, Redacted]]
+) -> None:
+    if not fresh:
+        return
+    default_status = "completed" if context.source == "import" else "running"
+    lines = []
+    # Sorted, like everything that two senders may both insert: they meet in the same order.
+    for name, (session_id, item) in sorted(fresh.items()):
+        said = item.session
+        lines.append(
+            (
+                session_id,
+                context.project_id,
+                states[name].external_id,
+                said.status or default_status,
+                said.created_at or context.now,
+                context.now,
+            )
+        )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO messages_app_session (id, project_id, external_id, status, created_at, updated_at, title, "
+            "description, end_user, current_phase, tags, metadata, redactions, message_count, call_count, failure_count, "
+            "input_tokens, output_tokens, duration_ms, deleted_by) "
+            "SELECT new.*, '', '', '', '', '{}', '{}', '[]', 0, 0, 0, 0, 0, 0, '' "
+            "FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[]) AS new "
+            "ON CONFLICT DO NOTHING RETURNING id",
+            [list(column) for column in zip(*lines, strict=True)],
+        )
+        made = {row[0] for row in cursor.fetchall()}
+    for name, (session_id, _item) in fresh.items():
+        if session_id in made:
+            states[name].id, states[name].created = session_id, True
+    met = [name for name, (session_id, _item) in fresh.items() if session_id not in made]
+    if met:
+        # Another sender made them between our look and our insert; ours waited until it had committed.
+        found = _lookup_sessions(context, [fresh[name][1] for name in met])
+        for name in met:
+            row = found.get(states[name].external_id)
+            if row is None:
+                raise Conflict(
+                    _("The id of this session is taken; choose an external_id."), field="id", code="id_taken"
+                )
+            states[name].id = row[0]
+            states[name].refused = "session_deleted" if row[2] else None
+
+
+def _apply_to_session(context: Context, state: BatchSession, row: Session) -> None:
+    """Writes what the records say of the session itself, in their order; empty values overwrite nothing."""
+    changed: dict[str, Any] = {}
+    for item in state.said:
+        said = item.session
+        for name in ("title", "description", "end_user", "current_phase", "status", "workflow", "tags"):
+            value = getattr(said, name)
+            if value and value != getattr(row, name):
+                changed[name] = rows.holdable(value)
+                setattr(row, name, changed[name])
+        metadata = {**row.metadata, **rows.holdable(said.metadata or {})}
+        if metadata != row.metadata:
+            changed["metadata"] = row.metadata = metadata
+        receipts = [receipt for receipt in rows.receipt_list(item.receipts) if receipt not in row.redactions]
+        if receipts:
+            changed["redactions"] = row.redactions = row.redactions + receipts
+    if changed:
+        row.updated_at = context.now
+        row.save(update_fields=[*changed, "updated_at"])
