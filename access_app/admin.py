@@ -1,0 +1,151 @@
+"""Admin of projects and API keys. Nothing is deleted here: a key is revoked, a project stays."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from .keys import create_key, revoke_key
+from .models import ApiKey, Project, Scope
+
+if TYPE_CHECKING:
+    ProjectModelAdmin = admin.ModelAdmin[Project]
+    ApiKeyModelAdmin = admin.ModelAdmin[ApiKey]
+    ApiKeyModelForm = forms.ModelForm[ApiKey]
+else:  # not generic at run time
+    ProjectModelAdmin = ApiKeyModelAdmin = admin.ModelAdmin
+    ApiKeyModelForm = forms.ModelForm
+
+STATUS_LABELS = {
+    "active": gettext_lazy("active"),
+    "expired": gettext_lazy("expired"),
+    "revoked": gettext_lazy("revoked"),
+}
+
+
+@admin.register(Project)
+class ProjectAdmin(ProjectModelAdmin):
+    list_display = ("slug", "name", "created_at")
+    search_fields = ("slug", "name")
+    fields = ("slug", "name", "created_at")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
+        # Clients send the slug: another one would lock them out.
+        return ("created_at",) if obj is None else ("slug", "created_at")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class NewKeyForm(ApiKeyModelForm):
+    scopes = forms.MultipleChoiceField(
+        label=gettext_lazy("Scopes"),
+        choices=Scope.choices,
+        initial=Scope.values,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("What the key may do; one does not include another."),
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("project", "name", "scopes", "expires_at")
+
+    def clean_expires_at(self) -> dt.datetime | None:
+        expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
+        if expires_at is not None and expires_at <= timezone.now():
+            raise forms.ValidationError(_("The key would already have expired: give a time in the future."))
+        return expires_at
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ApiKeyModelAdmin):
+    list_display = ("name", "project", "prefix", "scope_list", "status", "created_at", "last_used_at", "expires_at")
+    list_filter = (("project", admin.RelatedOnlyFieldListFilter),)
+    list_select_related = ("project",)
+    search_fields = ("name", "prefix")
+    actions = ("revoke_selected",)
+
+    # --- One key ----------------------------------------------------------------------------------------------
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        return super().get_form(request, obj, change, **(kwargs if change else {**kwargs, "form": NewKeyForm}))
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if obj is None:
+            return ("project", "name", "scopes", "expires_at")
+        return ("name", *self.get_readonly_fields(request, obj))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        if obj is None:
+            return ()
+        times = ("created_at", "created_by", "last_used_at", "expires_at", "revoked_at")
+        return ("project", "prefix", "scope_list", "status", *times)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if change:
+            super().save_model(request, obj, form, change)
+            return
+        key, token = create_key(
+            obj.project, obj.name, form.cleaned_data["scopes"], expires_at=obj.expires_at, created_by=request.user
+        )
+        obj.pk = key.pk
+        obj.refresh_from_db()
+        obj.token = token
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
+        """The page that shows the token. No redirect: the token would have to be kept somewhere until the next page."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("The API key is made"),
+            "opts": self.opts,
+            "key": obj,
+            "token": obj.token,
+        }
+        response = TemplateResponse(request, "admin/access_app/apikey/created.html", context)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    # --- Many keys --------------------------------------------------------------------------------------------
+
+    @admin.action(description=gettext_lazy("Revoke selected API keys"), permissions=["change"])
+    def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
+        """Asks first, since a revoked key cannot be had back."""
+        if "confirmed" not in request.POST:
+            context = {
+                **self.admin_site.each_context(request),
+                "title": _("Revoke API keys"),
+                "opts": self.opts,
+                "keys": queryset,
+                "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+            }
+            return TemplateResponse(request, "admin/access_app/apikey/revoke_confirmation.html", context)
+        revoked = [key for key in queryset if revoke_key(key)]
+        for key in revoked:
+            self.log_change(request, key, [{"changed": {"fields": ["revoked_at"]}}])
+        count = len(revoked)
+        text = ngettext("%(count)d API key was revoked.", "%(count)d API keys were revoked.", count) % {"count": count}
+        self.message_user(request, text, messages.SUCCESS)
+        return None
+
+    # --- Columns ----------------------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("scopes"))
+    def scope_list(self, key: ApiKey) -> str:
+        return ", ".join(str(Scope(scope).label) for scope in key.scopes)
+
+    @admin.display(description=gettext_lazy("status"))
+    def status(self, key: ApiKey) -> str:
+        return str(STATUS_LABELS[key.status()])

@@ -1,0 +1,59 @@
+"""Makes an API key and prints its token, which cannot be had again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from access_app.errors import InvalidInput
+from access_app.keys import create_key
+from access_app.models import Project, Scope
+
+
+class Command(BaseCommand):
+    help = "Makes an API key of a project and prints it, once: it is not stored in the clear."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--project", required=True, metavar="SLUG")
+        parser.add_argument("--name", required=True, help="what uses the key, for whoever revokes it")
+        parser.add_argument(
+            "--scopes",
+            default=",".join(Scope.values),
+            help="what it may do, with commas between (default: %(default)s)",
+        )
+        parser.add_argument("--expires-days", type=int, metavar="N", help="when it ends (default: never)")
+        parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+    def handle(self, *, project: str, name: str, scopes: str, expires_days: int | None, **options: Any) -> None:
+        owner = Project.objects.filter(slug=project).first()
+        if owner is None:
+            raise CommandError(f"There is no project {project!r}. Make it: manage.py create_project {project}")
+        try:
+            expires_at = None if expires_days is None else timezone.now() + dt.timedelta(days=expires_days)
+        except OverflowError as error:
+            raise CommandError(f"--expires-days {expires_days} is too far away.") from error
+        wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+        try:
+            key, token = create_key(owner, name, wanted, expires_at=expires_at)
+        except InvalidInput as error:
+            raise CommandError(error.message) from error
+        if options["json"]:
+            answer = {
+                "id": key.pk,
+                "project": owner.slug,
+                "name": key.name,
+                "scopes": key.scopes,
+                "expires_at": key.expires_at and key.expires_at.isoformat(),
+                "key": token,
+            }
+            self.stdout.write(json.dumps(answer))
+        else:
+            # The token alone on its line of the standard output: TOKEN=$(manage.py create_api_key ...).
+            self.stderr.write(
+                f"The key {key.name!r} of {owner.slug} may {', '.join(key.scopes)}. It is shown only now:"
+            )
+            self.stdout.write(token)

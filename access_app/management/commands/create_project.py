@@ -1,0 +1,36 @@
+"""Makes a project."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from access_app.models import Project
+
+
+class Command(BaseCommand):
+    help = "Makes a project: the place that sessions belong to and that API keys open."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("slug", help="letters, digits, hyphens and underscores, at most 64")
+        parser.add_argument("--name", default="", help="what people read (default: the slug)")
+        parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+    def handle(self, *, slug: str, name: str, **options: Any) -> None:
+        project = Project(slug=slug, name=name)
+        try:
+            project.full_clean()
+        except ValidationError as error:
+            raise CommandError(
+                "; ".join(f"{field}: {' '.join(errors)}" for field, errors in error.message_dict.items())
+            ) from error
+        project.save(force_insert=True)
+        if options["json"]:
+            self.stdout.write(json.dumps({"id": project.pk, "slug": project.slug, "name": project.name}))
+        else:
+            self.stdout.write(
+                f"Project {project.slug} is made. Give it a key: manage.py create_api_key --project {project.slug} --name NAME"
+            )
