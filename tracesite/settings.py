@@ -12,6 +12,7 @@ import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
+from pythonjsonlogger.core import RESERVED_ATTRS
 
 env = environ.Env()
 
@@ -26,6 +27,8 @@ CSRF_TRUSTED_ORIGINS = env.list("TRACESITE_TRUSTED_ORIGINS", default=[])
 MAX_BODY_BYTES = env.int("TRACESITE_MAX_BODY_BYTES", default=64 * 1024 * 1024)
 LOG_LEVEL = env.str("TRACESITE_LOG_LEVEL", default="INFO").upper()
 HTTPS = env.bool("TRACESITE_HTTPS", default=False)
+# Of the login that `serve --demo` makes; without it one is generated and shown once.
+ADMIN_PASSWORD = env.str("TRACESITE_ADMIN_PASSWORD", default="")
 
 
 def secret_key() -> str:
@@ -167,6 +170,7 @@ CONTENT_SECURITY_POLICY = {
     },
 }
 X_FRAME_OPTIONS = "DENY"
+CSRF_FAILURE_VIEW = "tracesite.api_errors.csrf_failure"
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
@@ -209,10 +213,14 @@ LOGGING = {
             "()": "pythonjsonlogger.json.JsonFormatter",
             "format": "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s",
             "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            # Django hangs the request itself on some records: printed, it would show the query string.
+            "reserved_attrs": [*RESERVED_ATTRS, "request"],
         },
     },
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "json", "filters": ["request_id"]},
     },
+    # Its warnings repeat what the line of each request says; its errors bring the stack.
+    "loggers": {"django.request": {"level": "ERROR"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
 }

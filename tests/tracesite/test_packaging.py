@@ -56,7 +56,7 @@ def test_the_wheel_holds_every_module_template_catalogue_and_static_file(wheel: 
     for name in SOURCES:
         for path in (ROOT / name).rglob("*"):
             relative = path.relative_to(ROOT)
-            is_data = {"static", "samples"} & set(relative.parts) or path.suffix in {".html", ".mo"}
+            is_data = {"static", "sample_transcripts"} & set(relative.parts) or path.suffix in {".html", ".mo"}
             if path.is_file() and "__pycache__" not in relative.parts and (path.suffix == ".py" or is_data):
                 expected.add(str(Path(MOVED.get(name, name)) / relative.relative_to(name)))
     with zipfile.ZipFile(wheel) as archive:

@@ -1,0 +1,167 @@
+"""Tests of the serve command, run as people run it: a process of its own, a database of its own, real requests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def environment() -> Iterator[dict[str, str]]:
+    """For a first run: no DATABASE_URL, an empty data directory that root's server user reaches."""
+    with tempfile.TemporaryDirectory(prefix="tracesite-test-") as name:
+        Path(name).chmod(0o755)
+        yield {
+            key: value for key, value in os.environ.items() if key not in {"DATABASE_URL", "TRACESITE_ADMIN_PASSWORD"}
+        } | {"TRACESITE_DATA_DIR": name}
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(environment: dict[str, str], port: int, *options: str) -> Iterator[str]:
+    """A running server; gives what it printed before serving and presses Ctrl-C at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "serve", "--port", str(port), *options],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    printed = ""
+    try:
+        while "Ctrl-C" not in printed:
+            line = process.stdout.readline()
+            assert line, process.communicate()[1]
+            printed += line
+        yield printed
+        # As a terminal does it: to every process of the group, the workers too.
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=8)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert (out.strip(), "Traceback" in err, process.returncode) == ("Tracesite has stopped.", False, 0)
+
+
+def request(
+    port: int, method: str, path: str, body: str = "", headers: dict[str, str] | None = None
+) -> tuple[int, http.client.HTTPMessage, str]:
+    deadline = time.monotonic() + 20
+    while True:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            client.request(method, path, body, headers or {})
+        except ConnectionRefusedError:  # the port is printed just before the workers listen
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            continue
+        answer = client.getresponse()
+        text = answer.read().decode()
+        client.close()
+        return answer.status, answer.headers, text
+
+
+def log_in(port: int, username: str, password: str) -> int:
+    _, headers, page = request(port, "GET", "/admin/login/")
+    [token] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+    form = {"csrfmiddlewaretoken": token, "username": username, "password": password, "next": "/admin/"}
+    cookie = str(headers["Set-Cookie"]).partition(";")[0]
+    content = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
+    return request(port, "POST", "/admin/login/", urlencode(form), content)[0]
+
+
+def test_the_first_run_prepares_everything_and_the_second_changes_nothing(
+    environment: dict[str, str], port: int
+) -> None:
+    with serving(environment, port, "--demo") as first:
+        [(password, api_key)] = re.findall(r"password (\S+) .*shown this once.*\n.*API key +(\S+) .*this once", first)
+        assert log_in(port, "admin", password) == 302
+        assert log_in(port, "admin", "admin") == 200
+        status, _, body = request(port, "GET", "/api/v1/sessions/", headers={"Authorization": f"Bearer {api_key}"})
+        assert (status, len(json.loads(body)["results"]) > 0) == (200, True)
+    assert not list(Path(environment["TRACESITE_DATA_DIR"]).glob("postgres/run/.s.PGSQL.5432"))
+
+    begin = time.monotonic()
+    with serving(environment, port, "--demo") as second:
+        took = time.monotonic() - begin
+        assert log_in(port, "admin", password) == 302
+    assert took < 10  # 2 s on an idle machine
+    assert password not in second
+    assert api_key not in second
+    for expected in (
+        f"http://127.0.0.1:{port}/admin/",
+        f"http://127.0.0.1:{port}/api/v1/",
+        f"http://127.0.0.1:{port}/api/v1/docs/",
+        "changepassword admin",
+        "create_api_key --project demo --name mine",
+        "make reset",
+    ):
+        assert expected in second
+
+
+def test_the_operators_password_is_not_printed(environment: dict[str, str], port: int) -> None:
+    chosen = "chosen by the operator"
+    with serving(environment | {"TRACESITE_ADMIN_PASSWORD": chosen}, port, "--demo") as printed:
+        assert "as in TRACESITE_ADMIN_PASSWORD" in printed
+        assert chosen not in printed
+        assert log_in(port, "admin", chosen) == 302
+
+
+def test_ctrl_c_ends_it_at_once_even_while_the_workers_are_starting(environment: dict[str, str], port: int) -> None:
+    with serving(environment, port, "--demo", "--workers", "2"):
+        pass
+
+
+def test_a_taken_port_is_said_plainly() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with pytest.raises(CommandError) as refused:
+            call_command("serve", port=taken)
+    assert str(refused.value) == (
+        f"Port {taken} on 127.0.0.1 is taken, perhaps by another Tracesite. Stop what listens there, or choose another "
+        f"port: PORT={taken + 1} make run, or manage.py serve --port {taken + 1}."
+    )
+
+
+def test_an_address_that_is_not_this_machines_is_refused(port: int) -> None:
+    with pytest.raises(CommandError, match=f"Cannot listen on 192.0.2.1, port {port}: "):
+        call_command("serve", host="192.0.2.1", port=port)
+
+
+@pytest.mark.django_db
+def test_without_demo_a_database_that_is_not_migrated_is_refused(port: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'access_app'")
+    with pytest.raises(CommandError, match="Run: manage.py migrate"):
+        call_command("serve", port=port)

@@ -1,0 +1,154 @@
+"""Serves the admin and the REST API, and for a first look prepares an empty database."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
+from granian.constants import Interfaces
+from granian.log import LogLevels
+from granian.server import Server
+
+from tracesite import demo
+
+# Two first runs at the same moment: the second waits for the first to have prepared the database.
+PREPARING_LOCK = 0x7472616365736974  # "tracesit"
+
+
+class Command(BaseCommand):
+    help = "Serves the admin and the REST API. With --demo also migrates, loads sample traces and makes a login."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: %(default)s).")
+        parser.add_argument("--port", type=int, default=8000, help="Port to listen on (default: %(default)s).")
+        parser.add_argument(
+            "--workers", type=int, default=1, help="Processes; in production one per core (default: %(default)s)."
+        )
+        parser.add_argument(
+            "--threads",
+            type=int,
+            default=8,
+            help="Threads per process, each with a database connection of its own (default: %(default)s).",
+        )
+        parser.add_argument("--demo", action="store_true", help="Prepare an empty database for a first look.")
+
+    def handle(self, *args: Any, host: str, port: int, workers: int, threads: int, **options: Any) -> None:
+        address = free_address(host, port)
+        Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
+        # Here, so that what keeps it from loading is said once and plainly; the workers, forks, have it then.
+        import_module("tracesite.wsgi")
+        made = None
+        if options["demo"]:
+            made = self._prepare()
+        elif has_unapplied_migrations():
+            raise CommandError("The database is not up to date. Run: manage.py migrate")
+        connections.close_all()  # the workers are forks, and a connection cannot be shared
+        with suppress(KeyboardInterrupt):  # before the server has its own way to stop
+            self._show(host, port, made)
+            serve(address, port, workers, threads)
+        self.stdout.write("Tracesite has stopped.")
+
+    def _prepare(self) -> demo.Made:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [PREPARING_LOCK])
+        if has_unapplied_migrations():
+            self.stdout.write("Preparing the database ...")
+            self.stdout.flush()
+            call_command("migrate", interactive=False, verbosity=0)
+        try:
+            return demo.prepare()
+        except ValidationError as error:
+            raise CommandError(f"TRACESITE_ADMIN_PASSWORD: {' '.join(error.messages)}") from error
+        finally:
+            connection.close()  # and with it the lock
+
+    def _show(self, host: str, port: int, made: demo.Made | None) -> None:
+        shown_host = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - shown, not bound
+        base = f"http://{shown_host}:{port}"
+        lines = [f"  Admin     {base}/admin/", f"  REST API  {base}/api/v1/", f"  API docs  {base}/api/v1/docs/"]
+        if made is not None:
+            lines += [*self._show_made(made), "", "  Start over with an empty database: make reset"]
+        self.stdout.write("\n".join(["", *lines, "  Stop with Ctrl-C.", ""]))
+        self.stdout.flush()
+
+    def _show_made(self, made: demo.Made) -> list[str]:
+        manage = ".venv/bin/python manage.py"
+        if made.password:
+            login = f"{demo.ADMIN}, password {made.password}   (shown this once)"
+        elif settings.ADMIN_PASSWORD:
+            login = f"{demo.ADMIN}, password as in TRACESITE_ADMIN_PASSWORD"
+        else:
+            login = f"as before; forgotten: {manage} changepassword {demo.ADMIN}"
+        if made.api_key:
+            api_key = f"{made.api_key}   (shown this once)"
+        else:
+            api_key = f"as before; another one: {manage} create_api_key --project {demo.PROJECT} --name mine"
+        lines = [f"  Login     {login}", f"  API key   {api_key}"]
+        return [f"  Loaded    {made.sessions} sample sessions", *lines] if made.sessions else lines
+
+
+def free_address(host: str, port: int) -> str:
+    """The IP address of host, after making sure that nobody listens there; CommandError says what to do if not.
+
+    The server itself would share a taken port with whoever has it (SO_REUSEPORT) without a word.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            # Connections of an earlier run that wait for their end do not count.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise CommandError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
+        raise CommandError(
+            f"Port {port} on {host} is taken, perhaps by another Tracesite. Stop what listens there, or choose another "
+            f"port: PORT={port + 1} make run, or manage.py serve --port {port + 1}."
+        ) from error
+    return str(address[0])
+
+
+def has_unapplied_migrations() -> bool:
+    executor = MigrationExecutor(connection)
+    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def serve(address: str, port: int, workers: int, threads: int) -> None:
+    """Serves until SIGINT or SIGTERM, then finishes the requests at hand."""
+    # A worker begins with its parent's signal handlers, which would swallow a Ctrl-C that comes before it has its own:
+    # until then the parent's SIGTERM ends it.
+    os.register_at_fork(after_in_child=_use_default_signals)
+    Server(
+        "tracesite.wsgi:application",
+        address=address,
+        port=port,
+        interface=Interfaces.WSGI,
+        workers=workers,
+        blocking_threads=threads,
+        # A thread takes its database connection along, and planning on a new one is slow: threads are kept.
+        blocking_threads_idle_timeout=600,
+        respawn_failed_workers=True,
+        workers_kill_timeout=10,
+        websockets=False,
+        # One line a request is logged by the application, without what was in it.
+        log_access=False,
+        log_level=LogLevels.error,
+        log_dictconfig={"formatters": {}, "handlers": {}, "loggers": {"_granian": {"propagate": True}}},
+    ).serve()
+
+
+def _use_default_signals() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
