@@ -11,3 +11,9 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
 ]
+
+# Outside of views errors have the shape of the API, too: JSON under /api/, a page elsewhere.
+handler400 = "tracesite.api_errors.bad_request"
+handler403 = "tracesite.api_errors.permission_denied"
+handler404 = "tracesite.api_errors.page_not_found"
+handler500 = "tracesite.api_errors.server_error"
