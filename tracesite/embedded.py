@@ -67,6 +67,8 @@ SETTINGS = {
 # For test clusters: what a power cut would lose is thrown away anyway.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
+_home: Path | None = None
+
 
 class EmbeddedError(Exception):
     """The embedded PostgreSQL cannot be had; the text says why and what to do."""
@@ -114,9 +116,16 @@ def ensure(*, durable: bool = True) -> None:
                 _start_keeper(cluster, binaries)
             socket_dir = _wait_until_ready(cluster)
         on_failure.pop_all()
+    global _home
+    _home = Path(cluster.home)
     # libpq, psycopg and django-environ all read this form; the port is named because PGPORT may say otherwise.
     os.environ["DATABASE_URL"] = f"postgresql://tracesite@/tracesite?host={quote(str(socket_dir))}&port=5432"
     atexit.register(_leave, cluster, users, os.getpid())
+
+
+def home() -> Path | None:
+    """Where the embedded database that this process uses lies; None if it uses another one."""
+    return _home
 
 
 def reset() -> Path:
@@ -278,12 +287,13 @@ def _runs(cluster: Cluster, *command: str) -> bool:
     """Whether the server's user can do this. Asked of the kernel, which knows ACLs and mounts better than we do."""
     try:
         done = subprocess.run(command, cwd="/", capture_output=True, check=False, **cluster.identity())
-    except PermissionError:
-        return False
     except OSError as error:
+        if error.filename == command[0]:
+            return False
+        # Not the program was refused, but to become that user, as root of a container may be.
         raise EmbeddedError(
-            f"Cannot run a program as {_name_of(cluster.uid)} ({error.strerror}), and PostgreSQL refuses to run as "
-            "root. Run Tracesite as an ordinary user, or set DATABASE_URL."
+            f"This root may not run programs as {_name_of(cluster.uid)}, and PostgreSQL refuses to run as root. "
+            "Run Tracesite as an ordinary user, or set DATABASE_URL."
         ) from error
     return done.returncode == 0
 

@@ -363,3 +363,14 @@ def test_roots_database_lies_in_var_lib_when_its_server_user_cannot_reach_the_da
     for leftover in Path(str(data)).parent.iterdir():
         leftover.unlink()
     Path(str(data)).parent.rmdir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's server runs as that user, who reaches everything")
+def test_where_root_has_no_place_for_its_database_it_says_what_to_do(data_dir: Path) -> None:
+    closed = data_dir / "closed"
+    closed.mkdir(mode=0o700)
+    done = in_python("from pathlib import Path\nembedded.ROOTS_HOME = Path('/proc/none')\nembedded.ensure()", closed)
+    assert done.stderr.endswith(
+        "EmbeddedError: root cannot make a database in /proc/none (No such file or directory). Set TRACESITE_DATA_DIR to "
+        "a directory that works, or DATABASE_URL to a PostgreSQL of yours.\n"
+    )

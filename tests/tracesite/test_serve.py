@@ -123,7 +123,7 @@ def test_the_first_run_prepares_everything_and_the_second_changes_nothing(
         f"http://127.0.0.1:{port}/api/v1/docs/",
         "changepassword admin",
         "create_api_key --project demo --name mine",
-        "make reset",
+        f"{environment['TRACESITE_DATA_DIR']}/postgres; start over with an empty one: make reset",
     ):
         assert expected in second
 
@@ -157,6 +157,11 @@ def test_a_taken_port_is_said_plainly() -> None:
 def test_an_address_that_is_not_this_machines_is_refused(port: int) -> None:
     with pytest.raises(CommandError, match=f"Cannot listen on 192.0.2.1, port {port}: "):
         call_command("serve", host="192.0.2.1", port=port)
+
+
+def test_a_port_that_cannot_be_is_refused() -> None:
+    with pytest.raises(CommandError, match="70000 is no port: choose one from 1 to 65535."):
+        call_command("serve", port=70000)
 
 
 @pytest.mark.django_db

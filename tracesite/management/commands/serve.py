@@ -21,7 +21,7 @@ from granian.constants import Interfaces
 from granian.log import LogLevels
 from granian.server import Server
 
-from tracesite import demo
+from tracesite import demo, embedded
 
 # Two first runs at the same moment: the second waits for the first to have prepared the database.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
@@ -79,8 +79,10 @@ class Command(BaseCommand):
         base = f"http://{shown_host}:{port}"
         lines = [f"  Admin     {base}/admin/", f"  REST API  {base}/api/v1/", f"  API docs  {base}/api/v1/docs/"]
         if made is not None:
-            lines += [*self._show_made(made), "", "  Start over with an empty database: make reset"]
-        self.stdout.write("\n".join(["", *lines, "  Stop with Ctrl-C.", ""]))
+            lines += self._show_made(made)
+        if embedded.home():
+            lines += [f"  Database  {embedded.home()}; start over with an empty one: make reset"]
+        self.stdout.write("\n".join(["", *lines, "", "  Stop with Ctrl-C.", ""]))
         self.stdout.flush()
 
     def _show_made(self, made: demo.Made) -> list[str]:
@@ -104,6 +106,8 @@ def free_address(host: str, port: int) -> str:
 
     The server itself would share a taken port with whoever has it (SO_REUSEPORT) without a word.
     """
+    if not 0 < port < 65536:
+        raise CommandError(f"{port} is no port: choose one from 1 to 65535.")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as probe:
