@@ -32,6 +32,7 @@ from messages_app.models import Session
 from . import records
 from .formats.registry import format_of
 from .ingest import ingest
+from .rows import holdable
 from .transcripts import FIRST_REPLY, ORPHAN_RESULT, with_times
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
@@ -138,7 +139,10 @@ def import_file(path: Path, project_id: int | None, *, named: bool = True) -> Fi
     report = FileReport(path=str(path))
     try:
         document = read_document(path, report.leave_out)
-    except (OSError, Unreadable) as error:
+    except OSError as error:
+        report.status, report.reason = "failed", error.strerror or str(error)
+        return report
+    except Unreadable as error:
         report.status, report.reason = "failed", str(error)
         return report
     format_ = format_of(document)
@@ -203,11 +207,12 @@ def _decoded(data: bytes) -> Any:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except msgspec.MsgspecError:
-        # Python's own reader also takes what it writes: NaN and halves of surrogate pairs.
-        try:
-            return json.loads(data, parse_constant=lambda _name: None)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+        pass
+    # Python's own reader also takes what it writes: NaN, and halves of surrogate pairs, which no table can hold.
+    try:
+        return holdable(json.loads(data, parse_constant=lambda _name: None))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 # --- Storing --------------------------------------------------------------------------------------------------------

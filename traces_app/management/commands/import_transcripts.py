@@ -92,6 +92,6 @@ def _said(counts: Counts) -> str:
         if count
     )
     return (
-        f"{counts.sessions} sessions; messages: {roles or 'none'}; "
+        f"{counts.sessions} session{'' if counts.sessions == 1 else 's'}; messages: {roles or 'none'}; "
         f"{counts.tool_calls.total()} tool calls, {counts.tool_results} results{oddities}"
     )

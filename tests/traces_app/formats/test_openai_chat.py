@@ -1,0 +1,473 @@
+"""The OpenAI chat format: its wrappings, the quirks of its messages, and the counts of real files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traces_app import records
+from traces_app.formats.openai_chat import recognises, sessions
+from traces_app.formats.registry import format_of
+
+OWN = Path(__file__).parent / "transcripts"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+
+USER = {"role": "user", "content": "Go"}
+DONE = {"role": "assistant", "content": "Done."}
+
+
+def calling(*calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls), **fields}
+
+
+def call(id_: str | None = "c1", name: str = "a", arguments: Any = "{}") -> dict[str, Any]:
+    return {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
+    """The sessions, and what was left out."""
+    left_out: list[tuple[str, str]] = []
+    found = list(sessions(document, lambda where, why: left_out.append((where, why))))
+    return found, left_out
+
+
+def only(document: object) -> list[records.Message]:
+    """The messages of the one session of a document that is taken over whole."""
+    (session,), left_out = read(document)
+    assert left_out == []
+    return session.messages or []
+
+
+def load(path: Path) -> Any:
+    text = path.read_text()
+    return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+
+
+# --- Wrappings ----------------------------------------------------------------------------------------------------
+
+WRAPPINGS: dict[str, Any] = {
+    "a list of messages": [USER, DONE],
+    "a request body": {"model": "m", "messages": [USER, DONE]},
+    "tau-bench": {"task_id": 3, "traj": [USER, DONE], "reward": 1.0},
+    "SWE-agent": {"history": [USER, DONE], "info": {}},
+    "a list of conversations": [{"messages": [USER, DONE]}],
+    "a list of lists": [[USER, DONE]],
+}
+
+
+@pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
+def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
+    assert recognises(document)
+    assert [(m.role, m.external_id, m.content) for m in only(document)] == [
+        ("user", "0", "Go"),
+        ("assistant", "1", "Done."),
+    ]
+
+
+def test_what_stands_beside_the_messages_is_metadata() -> None:
+    document = [
+        {"task_id": 0, "trial": 1, "reward": 0.0, "info": {"source": "user"}, "traj": [USER, DONE]},
+        {"task_id": 1, "trial": 0, "reward": 1.0, "traj": [USER]},
+    ]
+    (first, second), _left_out = read(document)
+    assert first.metadata is not None
+    assert {name: first.metadata[name] for name in ("task_id", "trial", "reward", "info")} == {
+        "task_id": 0,
+        "trial": 1,
+        "reward": 0.0,
+        "info": {"source": "user"},
+    }
+    assert second.metadata == {"task_id": 1, "trial": 0, "reward": 1.0, "import_format": "openai_chat"}
+    assert first.external_id != second.external_id
+
+
+def test_the_model_of_a_request_is_that_of_its_steps_and_its_user_the_end_user() -> None:
+    (session,), _left_out = read({"model": "m-1", "user": "li.wei", "messages": [USER, calling(call())]})
+    assert session.end_user == "li.wei"
+    assert [step.model for step in (session.messages or [])[1].agent_steps or ()] == ["m-1"]
+
+
+def test_a_conversation_is_called_by_an_id_of_its_own() -> None:
+    (session,), _left_out = read({"conversation_id": "thread-9", "messages": [USER]})
+    assert session.external_id == "thread-9"
+
+
+def test_another_transcript_under_the_same_id_is_another_session() -> None:
+    document = [{"session_id": "s", "messages": [USER, DONE]}, {"session_id": "s", "messages": [DONE, USER]}]
+    assert [session.external_id for session in read(document)[0]] == ["s", "s#2"]
+
+
+def test_requests_of_a_growing_conversation_are_one_session() -> None:
+    steps = [USER, calling(call()), {"role": "tool", "tool_call_id": "c1", "content": "one"}, DONE]
+    other = {"model": "m", "messages": [{"role": "user", "content": "Something else"}]}
+    requests = [{"model": "m", "n": n, "messages": steps[:n]} for n in (1, 3, 3, 4)]
+    found, left_out = read([requests[0], other, *requests[1:]])
+    assert left_out == []
+    assert [len(session.messages or ()) for session in found] == [2, 1]
+    assert (found[0].metadata or {})["n"] == 4
+    assert found[0].external_id == read([requests[0]])[0][0].external_id
+    assert found[1].external_id == read([requests[0], other])[0][1].external_id
+
+
+def test_a_second_answer_to_the_same_request_is_a_session_of_its_own() -> None:
+    answers = [{"model": "m", "messages": [USER, {"role": "assistant", "content": text}]} for text in ("A", "B")]
+    found, _left_out = read([{"model": "m", "messages": [USER]}, *answers])
+    assert [[m.content for m in session.messages or ()] for session in found] == [["Go", "A"], ["Go", "B"]]
+
+
+def test_conversations_that_are_no_requests_are_never_joined() -> None:
+    assert len(read([{"messages": [USER]}, {"messages": [USER, DONE]}, {"messages": [USER, DONE]}])[0]) == 3
+
+
+def test_a_log_of_requests_gives_the_run_and_its_sub_agent() -> None:
+    found, left_out = read(load(OWN / "weather_requests.jsonl"))
+    assert left_out == []
+    outline = [
+        [
+            (m.role, [[c.name for c in step.tool_calls or ()] for step in m.agent_steps or ()])
+            for m in session.messages or ()
+        ]
+        for session in found
+    ]
+    assert outline == [
+        [
+            ("system", []),
+            ("user", []),
+            ("assistant", [["get_weather"] * 3]),
+            ("user", []),
+            ("assistant", [["ask_researcher"]]),
+        ],
+        [("system", []), ("user", []), ("assistant", [["search_docs"]])],
+    ]
+    assert [len((session.metadata or {})["tools"]) for session in found] == [2, 1]
+
+
+def test_swe_agent_tells_how_long_an_action_took_and_where_it_left_the_agent() -> None:
+    document = {
+        "environment": "main",
+        "history": [
+            {"role": "system", "content": "You code.", "agent": "main", "message_type": "system_prompt"},
+            {"role": "user", "content": "Fix it.", "agent": "main"},
+            calling(call("c1", "bash"), content="I look.", thought="I look.", action="ls", agent="main"),
+            {"role": "tool", "content": "a.py", "agent": "main", "tool_call_ids": ["c1"]},
+        ],
+        "trajectory": [
+            {"action": "ls", "observation": "a.py", "thought": "I look.", "execution_time": 0.25, "state": {"dir": "/"}}
+        ],
+        "info": {"exit_status": "submitted"},
+    }
+    (session,), left_out = read(document)
+    assert left_out == []
+    metadata = session.metadata or {}
+    assert sorted(metadata) == ["environment", "import_first_reply", "import_format", "info"]
+    assert (session.messages or [])[2].agent_steps == [
+        records.AgentStep(
+            iteration=0,
+            thought="I look.",
+            agent_name="main",
+            tool_calls=[
+                records.ToolCall(
+                    id="c1",
+                    name="bash",
+                    args="{}",
+                    duration=250.0,
+                    status="success",
+                    result=records.ToolResult(status="success", output="a.py", metadata={"agent": "main"}),
+                )
+            ],
+            metadata={"action": "ls", "execution_time": 0.25, "state": {"dir": "/"}},
+        )
+    ]
+
+
+def test_a_trajectory_that_does_not_match_its_history_is_kept_whole() -> None:
+    (session,), _left_out = read({"history": [USER, DONE], "trajectory": [{"action": "ls"}, {"action": "cd"}]})
+    assert (session.metadata or {})["trajectory"] == [{"action": "ls"}, {"action": "cd"}]
+
+
+def test_a_run_that_crashed_without_a_message_is_a_failed_session() -> None:
+    document = [{"task_id": 1, "traj": [], "info": {"error": "boom", "traceback": "..."}}, {"task_id": 2, "traj": []}]
+    found, left_out = read([{"traj": [USER]}, *document])
+    assert [(session.status, len(session.messages or ())) for session in found] == [(None, 1), ("error", 0)]
+    assert left_out == [("[2].traj", "nothing was said by a user or an assistant")]
+
+
+# --- Messages -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("003-09")
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (None, None),
+        ("", ""),
+        ("Hello", "Hello"),
+        (
+            [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "data:,x"}}],
+            [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": "data:,x"}}],
+        ),
+        ({"odd": 1}, '{"odd":1}'),
+    ],
+)
+def test_content_may_be_nothing_text_or_parts(content: object, expected: object) -> None:
+    (question, answer) = only([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
+    assert (question.content, answer.content) == (expected, expected)
+
+
+@pytest.mark.parametrize("nothing", [{}, {"tool_calls": None}, {"tool_calls": []}])
+def test_a_reply_without_calls_is_the_answer(nothing: dict[str, Any]) -> None:
+    (_question, answer) = only([USER, DONE | nothing])
+    assert (answer.content, answer.agent_steps) == ("Done.", [])
+
+
+def test_text_beside_calls_is_the_thought_and_reasoning_stays_apart() -> None:
+    reply = calling(call(), content="I look.", reasoning_content="Let me see.", name="ada")
+    (_question, answer) = only([USER, reply])
+    (step,) = answer.agent_steps or ()
+    assert (step.thought, step.reasoning_content, step.agent_name) == ("I look.", "Let me see.", "ada")
+    assert answer.content is None
+
+
+@pytest.mark.parametrize("arguments", ['{"q": 1}', '{"q": "broken', "", None, {"q": 1}])
+def test_arguments_are_passed_on_as_they_are(arguments: object) -> None:
+    (_question, answer) = only([USER, calling(call(arguments=arguments))])
+    (step,) = answer.agent_steps or ()
+    assert [c.args for c in step.tool_calls or ()] == [arguments]
+
+
+def test_a_refusal_is_an_answer() -> None:
+    (_question, answer) = only([USER, {"role": "assistant", "content": None, "refusal": "I cannot."}])
+    assert (answer.content, answer.metadata) == ("I cannot.", {"refusal": "I cannot."})
+
+
+def test_a_developer_is_the_system_and_names_are_kept() -> None:
+    found = only([{"role": "developer", "content": "Be kind."}, USER | {"name": "maria"}])
+    assert [(m.role, m.metadata) for m in found] == [("system", {"role": "developer"}), ("user", {"name": "maria"})]
+
+
+def test_fields_of_no_meaning_here_are_kept_unless_they_are_empty() -> None:
+    reply = DONE | {"annotations": [], "audio": None, "weight": 0, "citations": ["a"]}
+    (_question, answer) = only([USER, reply])
+    assert answer.metadata == {"weight": 0, "citations": ["a"]}
+
+
+def test_a_result_that_starts_with_error_has_failed() -> None:
+    outputs = ["Error: no", "0 errors found", '{"error": null}']
+    replies = [calling(*(call(f"c{n}") for n in range(3)))]
+    answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": text} for n, text in enumerate(outputs)]
+    (step,) = only([USER, *replies, *answers])[1].agent_steps or ()
+    assert [c.status for c in step.tool_calls or ()] == ["error", "success", "success"]
+
+
+@pytest.mark.requirement("003-35")
+def test_parts_of_a_result_are_its_text_and_its_attachments() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:,x"}}
+    answer = {"role": "tool", "tool_call_id": "c1", "name": "a", "content": [{"type": "text", "text": "Seen"}, image]}
+    (step,) = only([USER, calling(call()), answer])[1].agent_steps or ()
+    (found,) = step.tool_calls or ()
+    assert found.result == records.ToolResult(status="success", output="Seen", attachments=[image])
+
+
+def test_functions_of_the_old_kind_are_calls_without_ids() -> None:
+    document = [
+        USER,
+        {"role": "assistant", "content": "", "function_call": {"name": "a", "arguments": "{}"}},
+        {"role": "function", "name": "a", "content": "one"},
+        DONE,
+    ]
+    (step,) = only(document)[1].agent_steps or ()
+    assert step.tool_calls == [
+        records.ToolCall(
+            name="a", args="{}", status="success", result=records.ToolResult(status="success", output="one")
+        )
+    ]
+
+
+def test_a_custom_tool_is_a_call_with_its_input() -> None:
+    custom = {"id": "c1", "type": "custom", "custom": {"name": "shell", "input": "ls -l"}}
+    (step,) = only([USER, calling(custom)])[1].agent_steps or ()
+    assert step.tool_calls == [
+        records.ToolCall(id="c1", name="shell", args="ls -l", status="pending", metadata={"type": "custom"})
+    ]
+
+
+def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+    document = [
+        {"messages": [USER, {"role": "critic", "content": "Bad."}, "text", {"content": "?"}, DONE]},
+        {"messages": [USER, calling("text", call()), DONE | {"tool_calls": {"no": "list"}}]},
+        {"notes": []},
+    ]
+    found, left_out = read(document)
+    assert len(found) == 2
+    assert sorted(left_out) == [
+        ("[0].messages[1]", "unknown role 'critic'"),
+        ("[0].messages[2]", "not an object"),
+        ("[0].messages[3]", "no role"),
+        ("[1].messages[1].tool_calls[0]", "not an object"),
+        ("[1].messages[2].tool_calls", "not a list"),
+        ("[2]", "no list of messages"),
+    ]
+
+
+# --- Recognising ----------------------------------------------------------------------------------------------------
+
+STRANGERS: dict[str, Any] = {
+    "nothing": None,
+    "a number": 3,
+    "an empty list": [],
+    "no messages": {"messages": []},
+    "a package": {"name": "x", "dependencies": {}},
+    "messages without roles": [{"type": "human", "data": {"content": "hi"}}],
+    "parts with a call": [USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}]}],
+    "parts without a type": [{"role": "user", "content": [{"text": "hi"}]}],
+    "parts of another SDK": [{"role": "tool", "content": [{"type": "tool-result", "toolCallId": "1"}]}],
+    "items that are no messages": [USER, {"type": "function_call", "call_id": "1", "name": "a", "arguments": "{}"}],
+    "parts of a message": [{"kind": "request", "parts": []}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
+def test_other_documents_are_not_recognised(document: object) -> None:
+    assert not recognises(document)
+    assert format_of(document) is None
+
+
+def test_one_odd_message_does_not_hide_the_format() -> None:
+    assert recognises([USER, calling(call()), {"role": "assistant", "content": [{"type": "hologram"}]}, "text"])
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(
+        st.sampled_from(
+            ["role", "content", "tool_calls", "tool_call_id", "tool_call_ids", "function", "function_call", "name", "arguments", "id", "type", "messages", "traj", "history", "trajectory", "info", "error", "model", "user", "refusal", "reasoning_content", "text", "image_url", "session_id"]
+        ),
+        inner
+        | st.sampled_from(["user", "assistant", "tool", "system", "function", "Error", "text", "custom"]),
+        max_size=5,
+    ),
+    max_leaves=25,
+)  # fmt: skip
+
+
+@given(_json)
+def test_no_document_whatever_breaks_the_format(document: object) -> None:
+    recognises(document)
+    for session in read(document)[0]:
+        assert session.external_id
+
+
+# --- Real files -------------------------------------------------------------------------------------------------------
+
+
+def counts(found: list[records.Session]) -> dict[str, Any]:
+    """The figures of EXPECTED_COUNTS.json that a session tells."""
+    said = [message for session in found for message in session.messages or ()]
+    calls = [c for message in said for step in message.agent_steps or () for c in step.tool_calls or ()]
+    orphans = [c for c in calls if (c.metadata or {}).get("orphan_result")]
+    asked = [c for c in calls if c not in orphans]
+    return {
+        "sessions": len(found),
+        "user": sum(message.role == "user" for message in said),
+        "system": sum(message.role == "system" for message in said),
+        "tool_calls_by_name": dict(Counter(c.name for c in asked)),
+        "tool_results": sum(c.result is not None for c in calls),
+        "errors_by_tool": dict(Counter(c.name for c in asked if c.status == "error")),
+        "calls_without_result": sum(c.result is None for c in asked),
+        "results_without_call": len(orphans),
+    }
+
+
+def expected_counts(name: str) -> dict[str, Any]:
+    counted = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
+    roles = counted["messages_by_role"]
+    same = (
+        "sessions",
+        "tool_calls_by_name",
+        "tool_results",
+        "errors_by_tool",
+        "calls_without_result",
+        "results_without_call",
+    )
+    return {"user": roles.get("user", 0), "system": roles.get("system", 0), **{key: counted[key] for key in same}}
+
+
+FILES = [
+    "openai_chat/openinference_parallel_tool_calls.json",
+    "openai_chat/pydantic_ai_dbos_complex_run.json",
+    "openai_chat/pydantic_ai_deepseek_thinking_parallel.json",
+    "openai_chat/pydantic_ai_multiple_images_base64.json",
+    "openai_chat/sweagent_ctf_katy_no_function_calling.traj",
+    "openai_chat/sweagent_function_calling_simple.traj",
+    "openai_chat/sweagent_marshmallow-1867_function_calling_replace.traj",
+    "openai_chat/tau_bench_gpt4o_airline_first40.json",
+    "sdk_transcripts/openinference-langgraph/openai_chat.json",
+    "sdk_transcripts/openinference-openai-chat/openai_chat_nonstream.json",
+    "sdk_transcripts/openinference-openai-chat/openai_chat_stream.json",
+    "sdk_transcripts/otelgenai-openai-chat/openai_chat_nonstream.json",
+    "sdk_transcripts/otelgenai-openai-chat/openai_chat_stream.json",
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+    if not (SHARED / name).exists():
+        pytest.skip("the shared data are not on this machine")
+    document = load(SHARED / name)
+    assert recognises(document)
+    found, left_out = read(document)
+    expected = expected_counts(name)
+    if name.endswith("openinference-langgraph/openai_chat.json"):
+        # The format has no flag for failures, so the independent count has none; this result starts with "Error".
+        expected["errors_by_tool"] = {"get_weather": 1}
+    assert counts(found) == expected
+    assert left_out == []
+
+
+def test_no_other_real_file_is_taken_for_this_format() -> None:
+    if not SHARED.exists():
+        pytest.skip("the shared data are not on this machine")
+    others = [
+        path
+        for folder in (
+            "anthropic",
+            "atif",
+            "inspect_ai",
+            "langchain",
+            "langfuse",
+            "openhands",
+            "openai_responses",
+            "sdk_transcripts",
+        )
+        for path in sorted((SHARED / folder).rglob("*.json"))
+        if "openai_chat" not in path.name
+    ]
+    assert len(others) > 15
+    assert [path.name for path in others if recognises(load(path))] == []
+
+
+def test_our_own_runs_of_the_sdks_are_read_whole() -> None:
+    found = [read(load(OWN / f"{name}.json"))[0] for name in ("broken_arguments", "broken_arguments_again")]
+    assert [counts(sessions) for sessions in found] == [
+        {
+            "sessions": 1,
+            "user": 1,
+            "system": 1,
+            "tool_calls_by_name": {"lookup": 2, "ping": 1},
+            "tool_results": 3,
+            "errors_by_tool": {},
+            "calls_without_result": 0,
+            "results_without_call": 0,
+        }
+    ] * 2
+    first, second = (sessions[0].metadata for sessions in found)
+    assert first is not None
+    assert second is not None
+    assert first["import_first_reply"] != second["import_first_reply"]
