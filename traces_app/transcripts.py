@@ -151,6 +151,11 @@ def with_times(session: records.Session, start: datetime) -> records.Session:
     return replace(session, created_at=session.created_at or start, messages=timed)
 
 
+def is_text(part: Any) -> bool:
+    """Whether a content part is text and no more, so that the text of the content holds all of it."""
+    return isinstance(part, str) or (isinstance(part, dict) and part.get("type") == "text")
+
+
 # --- Turns ------------------------------------------------------------------------------------------------------
 
 
@@ -288,7 +293,7 @@ def _step(step: _Step, iteration: int) -> records.AgentStep:
         return records.AgentStep(iteration=iteration, tool_calls=calls)
     thought, parts = text_of(reply.content)
     metadata = dict(reply.metadata)
-    if parts and not all(isinstance(part, dict) and part.get("type") == "text" for part in parts):
+    if parts and not all(map(is_text, parts)):
         metadata["content_parts"] = parts
     return records.AgentStep(
         iteration=iteration,

@@ -26,7 +26,7 @@ import msgspec
 
 from traces_app import records
 from traces_app.normalise import text_of
-from traces_app.transcripts import Call, Entry, Reply, Result, Said, session
+from traces_app.transcripts import Call, Entry, Reply, Result, Said, is_text, session
 
 NAME = "openai_chat"
 
@@ -148,7 +148,7 @@ def _is_plain(message: dict[str, Any]) -> bool:
     if not isinstance(message.get("role"), str):
         return False
     if isinstance(content, list):
-        return all(isinstance(part, dict) and part.get("type") in _PARTS for part in content)
+        return all(isinstance(part, str) or (isinstance(part, dict) and part.get("type") in _PARTS) for part in content)
     return content is None or isinstance(content, str)
 
 
@@ -318,8 +318,7 @@ def _result(id_: str, message: dict[str, Any]) -> Result:
         failed=output.startswith("Error"),
         call_ids=list(dict.fromkeys(ids)),
         name=_text(message.get("name")),
-        attachments=[part for part in parts or () if not (isinstance(part, dict) and part.get("type") == "text")]
-        or None,
+        attachments=[part for part in parts or () if not is_text(part)] or None,
         metadata=_rest(message, _RESULT_FIELDS),
     )
 
