@@ -1,0 +1,201 @@
+"""Admin lists of big tables: newest first by primary key, no COUNT, page 10,000 as quick as page 1.
+
+A page is found by the id of the row beside it (messages_app.pagination). Nothing says how many rows there are. Where
+filters match so little that the database would read on and on, the query is stopped after a few seconds, and the page
+says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
+from django.db import OperationalError, connection, transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from psycopg.errors import QueryCanceled
+
+from access_app.errors import InvalidInput
+
+from .pagination import Cursor, PageRequest, read_page
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin  # not generic at run time
+
+CURSOR = "cursor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPage:
+    """The rows of a page, and the cursors of the pages beside it; None where there is none."""
+
+    rows: list[Any]
+    next: str | None = None
+    previous: str | None = None
+
+
+def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
+    """The page of `queryset` that `request` asks for. Whoever goes back to the first page finds it whole.
+
+    The ids are read first: joins, annotations and texts are computed for the rows of the page only.
+    """
+    page = read_page(queryset, request)
+    if request.cursor is not None and page.previous is None:
+        page = read_page(queryset, replace(request, cursor=None))
+    found = queryset.in_bulk(page.ids)
+    # A row that was deleted between the two reads is left out.
+    rows = [found[key] for key in page.ids if key in found]
+    return RowPage(rows=rows, next=_text(page.next), previous=_text(page.previous))
+
+
+@contextmanager
+def time_limit(milliseconds: int) -> Iterator[None]:
+    """Stops a query of this block that takes longer; it raises django.db.OperationalError, see `was_stopped`."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
+        yield
+        # Where this block is part of a longer transaction, the limit would outlive it.
+        cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+
+
+def was_stopped(error: OperationalError) -> bool:
+    return isinstance(error.__cause__, QueryCanceled)
+
+
+class KeysetChangeList(ChangeList):
+    """Django's change list without its counting, sorting and page numbers."""
+
+    was_stopped = False
+    """The query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, and the page says why."""
+    newer_query_string: str | None = None
+    older_query_string: str | None = None
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        # The place in the list is neither a filter nor to be kept when a filter changes.
+        self.params.pop(CURSOR, None)
+        self.filter_params.pop(CURSOR, None)
+        return super().get_queryset(request, exclude_parameters)
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        return ["-pk"]
+
+    def get_ordering_field_columns(self) -> dict[int, Any]:
+        return {}
+
+    def get_results(self, request: HttpRequest) -> None:
+        admin_ = self.model_admin
+        assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
+        cursor = request.GET.get(CURSOR)
+        try:
+            wanted = PageRequest(limit=self.list_per_page, cursor=Cursor.parse(cursor) if cursor else None)
+        except InvalidInput as error:
+            raise IncorrectLookupParameters from error
+        try:
+            with time_limit(admin_.list_time_limit_ms):
+                page = read_rows(self.queryset, wanted)
+        except OperationalError as error:
+            if not was_stopped(error):
+                raise
+            page = RowPage(rows=[])
+            self.was_stopped = True
+        self.result_list = page.rows
+        self.result_count = self.full_result_count = len(page.rows)
+        self.show_full_result_count = False
+        self.show_admin_actions = bool(page.rows)
+        self.can_show_all = self.multi_page = False
+        if page.previous:
+            self.newer_query_string = self.get_query_string({CURSOR: page.previous})
+        if page.next:
+            self.older_query_string = self.get_query_string({CURSOR: page.next})
+
+
+class KeysetAdmin(ModelAdmin):
+    """A ModelAdmin whose list is a KeysetChangeList, and whose rows are looked at, not edited.
+
+    Superusers see all projects; until there are roles nobody else sees any.
+    """
+
+    list_time_limit_ms = 10_000
+    list_per_page = 50
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # facets count
+    sortable_by = ()
+    # Switches the search box on; `get_search_results` decides what is searched.
+    search_fields = ("pk",)
+    change_list_template = "admin/keyset_change_list.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysetChangeList
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if ERROR_FLAG in request.GET:
+            self.message_user(request, _("A filter was not understood. This is the whole list."), messages.WARNING)
+        return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
+
+    def list_title(self, request: HttpRequest) -> str:
+        return capfirst(str(self.opts.verbose_name_plural))
+
+    def missing(self, request: HttpRequest) -> HttpResponse:
+        """The answer for a row that is not there: the list, and a word why."""
+        text = _("There is no %(name)s of this id. It may have been removed for good.")
+        self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
+        url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        return HttpResponseRedirect(url)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        # Django would take any column as a filter, indexed or not.
+        assert request is not None, "Django 5.2 gives the request"
+        known = any(lookup in parameters_of(list_filter) for list_filter in self.get_list_filter(request))
+        return known and "\x00" not in value  # PostgreSQL has no such character
+
+    def row_name(self, row: Any) -> str:
+        """How a screen reader names the row; the default would load what the list leaves out."""
+        return str(row.pk)
+
+    def action_checkbox(self, obj: Model) -> SafeString:
+        label = _("Select %(name)s") % {"name": self.row_name(obj)}
+        checkbox = forms.CheckboxInput({"class": "action-select", "aria-label": label}, lambda value: False)
+        return checkbox.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return _sees_all(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _sees_all(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def parameters_of(list_filter: Any) -> Sequence[str]:
+    """The query parameters that a filter class takes."""
+    names: Sequence[str] = getattr(list_filter, "parameter_names", None) or (list_filter.parameter_name,)
+    return names
+
+
+def _sees_all(request: HttpRequest) -> bool:
+    return request.user.is_active and request.user.is_superuser
+
+
+def _text(cursor: str | int | None) -> str | None:
+    assert cursor is None or isinstance(cursor, str), "page numbers were not asked for"
+    return cursor

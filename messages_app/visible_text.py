@@ -1,0 +1,149 @@
+"""Trace content as a person may safely read it: always text, never markup, with nothing hidden in it, and folded.
+
+Trace content is hostile. Besides markup it may hold terminal escapes, characters that turn the reading direction, and
+characters that nobody sees but a model reads; they are shown as marks that name them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db.models import F, Func, IntegerField, TextField
+from django.db.models.functions import Left
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+HEAD_CHARACTERS = 500
+HEAD_LINES = 12
+# A value that is only a little longer than its head is shown whole: a fold that hides two words is a nuisance.
+_SLACK = 1.25
+
+# C0 and C1 controls except tab and line feed; direction marks, embeddings, overrides and isolates; zero width space,
+# word joiner and invisible operators; line and paragraph separators; the tag characters. Zero width joiners stay:
+# emoji and several scripts are written with them.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+_CONTROLS = (
+    *("NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI"),
+    *("DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excerpt:
+    """A value of which the first lines are shown, the rest is folded, and what is beyond a limit is left out."""
+
+    head: str
+    rest: str = ""
+    shown_bytes: int = 0
+    total_bytes: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        return self.total_bytes > self.shown_bytes
+
+    def __bool__(self) -> bool:
+        return self.head != ""
+
+
+def visible(text: str) -> SafeString:
+    """`text` as HTML that shows it: escaped, line ends as line feeds, hidden characters as named marks."""
+    escaped = escape(text.replace("\r\n", "\n"))
+    return mark_safe(_HIDDEN.sub(_mark, escaped))  # noqa: S308 - escaped above; a mark holds letters and digits only
+
+
+def excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:
+    """`text` split for folding. `total_bytes` is the size of the whole value where `text` is only its beginning."""
+    text = text or ""
+    shown_bytes = len(text.encode())
+    text = text.replace("\r\n", "\n")
+    end = _head_end(text)
+    return Excerpt(head=text[:end], rest=text[end:], shown_bytes=shown_bytes, total_bytes=total_bytes or shown_bytes)
+
+
+def json_excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:
+    """`excerpt` of what `pretty_json` gave; nothing for an empty object or list."""
+    return excerpt("") if text in ("{\n}", "[\n]") else excerpt(text, total_bytes)
+
+
+def one_line(text: str | None, limit: int) -> str:
+    """`text` as a name: on one line, at most `limit` characters, and \ufffd for every hidden character."""
+    line = _HIDDEN.sub("\ufffd", " ".join((text or "").split()))
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def duration(milliseconds: float | None) -> str:
+    """A length of time as people say it; "" where it is not known."""
+    if milliseconds is None:
+        return ""
+    if milliseconds < 1000:
+        return _("%(number)d ms") % {"number": milliseconds}
+    seconds = milliseconds / 1000
+    if seconds < 59.95:
+        return _("%(number).1f s") % {"number": seconds}
+    whole = round(seconds)
+    if whole < 3600:
+        return _("%(minutes)d min %(seconds)d s") % {"minutes": whole // 60, "seconds": whole % 60}
+    return _("%(hours)d h %(minutes)d min") % {"hours": whole // 3600, "minutes": whole // 60 % 60}
+
+
+def moment(instant: datetime | None) -> SafeString:
+    """An aware time to the second, in UTC and the same in every language; "" where it is not known."""
+    if instant is None:
+        return mark_safe("")
+    utc = instant.astimezone(UTC)
+    return format_html('<time datetime="{}">{}</time>', utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S}")
+
+
+def first_characters(field: str, limit: int) -> Left:
+    """The expression for the beginning of a text column, so that the database sends no more."""
+    return Left(field, limit)
+
+
+def pretty_json(field: str, limit: int) -> Left:
+    """The expression for the beginning of a JSON column as indented text, exact in its numbers, non-ASCII kept."""
+    return Left(Func(F(field), function="jsonb_pretty", output_field=TextField()), limit)
+
+
+def size_of(field: str) -> Func:
+    """The expression for the bytes of a text column; of a large value PostgreSQL reads only the header for it."""
+    return Func(F(field), function="octet_length", output_field=IntegerField())
+
+
+def size_of_json(field: str) -> Func:
+    """The expression for the bytes of a JSON column as `pretty_json` writes it."""
+    pretty = Func(F(field), function="jsonb_pretty", output_field=TextField())
+    return Func(pretty, function="octet_length", output_field=IntegerField())
+
+
+def _head_end(text: str) -> int:
+    """Where the head ends: after HEAD_LINES lines or about HEAD_CHARACTERS characters, else after everything."""
+    lines_end = _end_of_line(text, HEAD_LINES)
+    if len(text) <= HEAD_CHARACTERS * _SLACK and _end_of_line(text, int(HEAD_LINES * _SLACK)) == len(text):
+        return len(text)
+    if lines_end <= HEAD_CHARACTERS:
+        return lines_end
+    # Between two words where there is one nearby, so that no word, number or joined emoji is torn.
+    space = max(text.rfind(" ", HEAD_CHARACTERS - 60, HEAD_CHARACTERS), text.rfind("\n", 0, HEAD_CHARACTERS))
+    return space + 1 if space > HEAD_CHARACTERS - 60 else HEAD_CHARACTERS
+
+
+def _end_of_line(text: str, count: int) -> int:
+    end = 0
+    for _line in range(count):
+        end = text.find("\n", end) + 1
+        if end == 0:
+            return len(text)
+    return end
+
+
+def _mark(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    # By their short names; Unicode has pictures of them (U+241B), but few fonts do.
+    name = _CONTROLS[code] if code < 0x20 else "DEL" if code == 0x7F else f"U+{code:04X}"
+    return f'<span class="mark" title="U+{code:04X}">{name}</span>'

@@ -1,0 +1,406 @@
+"""The admin of what agents did: the pages of messages_app.admin with runs in them, tools, and the calls to find the
+failed one among. Trace rows are looked at, never edited; what staff add goes through `ingest`, as all data does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.postgres.forms import SimpleArrayField
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import ApiError, Conflict
+from messages_app import ids
+from messages_app.admin import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name, uuid_or_none
+from messages_app.admin_filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
+from messages_app.conversation import ids_below
+from messages_app.keyset_admin import KeysetAdmin
+from messages_app.models import Message, Session
+from messages_app.visible_text import duration, first_characters, moment, one_line, visible
+
+from . import records
+from .batch import Refusal
+from .ingest import ingest
+from .models import Tool, ToolCall
+from .run_page import read_call, read_run
+
+if TYPE_CHECKING:
+    SessionModelForm = forms.ModelForm[Session]
+    MessageModelForm = forms.ModelForm[Message]
+else:
+    SessionModelForm = MessageModelForm = forms.ModelForm  # not generic at run time
+
+CALLS_LISTED = 40
+"""A run of more calls is only counted in the conversation; its own page shows them."""
+NAME_LENGTH = 512
+"""Of external ids and end users: what records.Name allows."""
+
+REFUSALS: Mapping[Refusal, Any] = {
+    "session_deleted": gettext_lazy("The session is in the trash. Restore it first."),
+    "session_purged": gettext_lazy("The session was removed for good. Choose another external id."),
+    "message_deleted": gettext_lazy("The message is in the trash. Restore it, or choose another external id."),
+    "message_purged": gettext_lazy("The message was removed for good. Choose another external id."),
+    "message_completed": gettext_lazy("The message is completed and takes no more steps."),
+}
+
+
+# --- Filters ----------------------------------------------------------------------------------------------------------
+
+
+class ToolFilter(NameFilter):
+    """By the exact name of a tool; the base of the three lists that know tools."""
+
+    title = gettext_lazy("tool")
+    parameter_name = "tool"
+
+    def suggestions(self) -> Sequence[str]:
+        return list(Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY])
+
+    def calls_of(self, request: HttpRequest, name: str) -> QuerySet[ToolCall]:
+        # With the numbers of the tools and the range of the page as constants the planner chooses well: see filters.py.
+        tools = list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+        return ToolCall.with_deleted.filter(tool_id__in=tools, **ids_below_page(request).of("pk"))
+
+
+class MessageToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        return queryset.filter(Exists(self.calls_of(request, name).filter(message_id=OuterRef("pk"))))
+
+
+class SessionToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        # A session goes on after it began: the range of a page of sessions does not hold their calls.
+        tools = list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+        calls = ToolCall.with_deleted.filter(
+            tool_id__in=tools, message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
+        )
+        return queryset.filter(Exists(calls))
+
+
+class CallToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        return queryset.filter(tool_id__in=list(Tool.objects.filter(name=name).values_list("pk", flat=True)))
+
+
+class CallStatusFilter(SimpleListFilter):
+    title = gettext_lazy("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(status.value, str(status.label)) for status in ToolCall.Status]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        status = self.value()
+        if status is None:
+            return queryset
+        if status not in ToolCall.Status.values:
+            raise IncorrectLookupParameters
+        return queryset.filter(status=status)
+
+
+class CallMessageFilter(NameFilter):
+    title = gettext_lazy("message id")
+    parameter_name = "message"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        message = uuid_or_none(name)
+        if message is None:
+            raise IncorrectLookupParameters
+        return queryset.filter(message_id=message)
+
+
+# --- What staff may add --------------------------------------------------------------------------------------------
+
+
+class SessionForm(SessionModelForm):
+    external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
+    title = forms.CharField(label=gettext_lazy("Title"), max_length=NAME_LENGTH, required=False)
+    end_user = forms.CharField(label=gettext_lazy("End user"), max_length=NAME_LENGTH, required=False)
+    tags = SimpleArrayField(
+        forms.CharField(max_length=200),
+        label=gettext_lazy("Tags"),
+        required=False,
+        help_text=gettext_lazy("Separated by commas."),
+    )
+
+    class Meta:
+        model = Session
+        fields = ("project", "external_id", "title", "description", "end_user", "tags")
+
+    def clean(self) -> dict[str, Any]:
+        said = self.cleaned_data
+        if said.get("external_id") and said.get("project"):
+            same = Session.with_deleted.filter(project=said["project"], external_id=said["external_id"])
+            if same.exists():
+                self.add_error("external_id", _("The project has a session of this external id, maybe in the trash."))
+        return said
+
+
+class MessageForm(MessageModelForm):
+    session = forms.ModelChoiceField(
+        Session.objects.all(),
+        label=gettext_lazy("Session id"),
+        widget=forms.TextInput(attrs={"size": 40}),
+        help_text=gettext_lazy("The id of the session that the message is added to, at its end."),
+    )
+    external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
+
+    class Meta:
+        model = Message
+        fields = ("session", "role", "content", "external_id")
+
+    def clean(self) -> dict[str, Any]:
+        said = self.cleaned_data
+        if said.get("external_id") and said.get("session"):
+            same = Message.with_deleted.filter(session=said["session"], external_id=said["external_id"])
+            if same.exists():
+                self.add_error("external_id", _("The session has a message of this external id, maybe in the trash."))
+        return said
+
+
+# --- Sessions and messages, with their runs ------------------------------------------------------------------------
+
+
+class TracedSessionAdmin(SessionAdmin):
+    form = SessionForm
+    # The time range is the tallest and comes last.
+    list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
+    page_template = "admin/traces_app/session_page.html"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
+        """The calls of each message that has a few, in reading order. One query."""
+        few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
+        if not few:
+            return {}
+        calls = (
+            ToolCall.with_deleted.filter(message_id__in=few, **ids_below(few))
+            .select_related("tool")
+            .only("message_id", "tool__name", "status", "duration_ms", "parent_id")
+            .order_by("step__iteration", "step__ordinal", "position", "pk")
+        )
+        runs: dict[UUID, list[ToolCall]] = {}
+        for call in calls:
+            runs.setdefault(call.message_id, []).append(call)
+        return runs
+
+    def save_model(self, request: HttpRequest, obj: Session, form: Any, change: bool) -> None:
+        said = form.cleaned_data
+        texts = {name: said[name] or None for name in ("external_id", "title", "description", "end_user", "tags")}
+        outcome = ingest(obj.project_id, [records.Session(**texts)])[0]
+        if outcome.refused:
+            raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
+        obj.pk = outcome.id
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except ApiError as error:
+            return _asked_again(self, request, error)
+
+    def response_add(self, request: HttpRequest, obj: Session, post_url_continue: str | None = None) -> HttpResponse:
+        self.message_user(request, _("The session was added."), messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:messages_app_session_change", args=[quote(obj.pk)]))
+
+
+class TracedMessageAdmin(MessageAdmin):
+    form = MessageForm
+    list_filter: ClassVar[Any] = (*MessageAdmin.list_filter[:-1], MessageToolFilter, MessageAdmin.list_filter[-1])
+    page_template = "admin/traces_app/message_page.html"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().change_view(request, object_id, form_url, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            message = response.context_data["message"]
+            wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
+            response.context_data["run"] = read_run(
+                message.pk,
+                page=int(page) if page.isdecimal() and len(page) < 6 else 1,
+                call=uuid_or_none(wanted),
+                open_all=request.GET.get("open") == "all",
+            )
+        return response
+
+    def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
+        said = form.cleaned_data
+        message = records.Message(
+            role=said["role"], content=said["content"], external_id=said["external_id"] or None, is_completed=True
+        )
+        session = said["session"]
+        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[0]
+        if outcome.refused:
+            raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
+        obj.pk = outcome.id
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except ApiError as error:
+            return _asked_again(self, request, error)
+
+    def response_add(self, request: HttpRequest, obj: Message, post_url_continue: str | None = None) -> HttpResponse:
+        self.message_user(request, _("The message was added."), messages.SUCCESS)
+        url = reverse("admin:messages_app_session_change", args=[quote(obj.session_id)])
+        return HttpResponseRedirect(f"{url}?newest#message-{obj.pk}")
+
+
+# --- Tools and calls -----------------------------------------------------------------------------------------------
+
+
+class ToolAdmin(KeysetAdmin):
+    list_filter = (ProjectFilter,)
+    list_display = ("shown_name", "project", "category", "shown_description", "calls")
+    fields = ("project", "name", "description", "category")
+    search_help_text = gettext_lazy("By a part of the name.")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return Tool.objects.select_related("project")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return queryset.filter(name__icontains=term) if term else queryset, False
+
+    @admin.display(description=gettext_lazy("name"))
+    def shown_name(self, row: Tool) -> SafeString:
+        return visible(one_line(str(row), NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("description"))
+    def shown_description(self, row: Tool) -> SafeString:
+        return visible(one_line(row.description, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("tool calls"))
+    def calls(self, row: Tool) -> SafeString:
+        url = reverse("admin:traces_app_toolcall_changelist")
+        query = {"project": row.project.slug, "tool": row.name}
+        return format_html(
+            '<a href="{}?{}">{}</a> · <a href="{}?{}">{}</a>',
+            *(url, urlencode(query), _("all")),
+            *(url, urlencode({**query, "status": "error"}), _("failed")),
+        )
+
+
+class ToolCallAdmin(KeysetAdmin):
+    """The list to find the failed call in; each row leads to its place in the run."""
+
+    list_filter = (ProjectFilter, CallToolFilter, CallStatusFilter, CallMessageFilter, CreatedFilter)
+    list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
+    list_display_links = None
+    search_help_text = gettext_lazy("By the id of the call, as the model or as Tracesite gave it.")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        calls = ToolCall.objects.select_related("project", "tool", "message__session")
+        fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
+        return calls.only(*fields).annotate(
+            shown_title=first_characters("message__session__title", NAME_CHARACTERS),
+            shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        key = uuid_or_none(term)
+        return queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term)), False
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """One call by itself, for values that are too long for the page of the run."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        key = uuid_or_none(unquote(object_id))
+        call = read_call(key) if key is not None else None
+        if call is None or call.texts is None:
+            return self.missing(request)
+        row = call.texts.row
+        context = {
+            **self.admin_site.each_context(request),
+            "title": capfirst(self.opts.verbose_name),
+            "opts": self.opts,
+            "call": call,
+            "row": row,
+            "session": row.message.session,
+            "session_name": session_name(row.message.session),
+            "alone": True,
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/traces_app/call_page.html", context)
+
+    @admin.display(description=gettext_lazy("tool"))
+    def tool_name(self, row: ToolCall) -> SafeString:
+        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(str(row.tool), NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("status"))
+    def state(self, row: ToolCall) -> SafeString:
+        return badge(row.status, row.get_status_display())
+
+    @admin.display(description=gettext_lazy("error"))
+    def error(self, row: Any) -> SafeString:
+        return visible(one_line(row.shown_error, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("session"))
+    def in_session(self, row: Any) -> SafeString:
+        session = row.message.session
+        name = one_line(row.shown_title, NAME_CHARACTERS // 2) or session.external_id or str(session.pk)
+        url = reverse("admin:messages_app_session_change", args=[quote(session.pk)])
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+
+    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    def took(self, row: ToolCall) -> str:
+        return duration(row.duration_ms)
+
+    @admin.display(description=gettext_lazy("created at (UTC)"))
+    def created(self, row: ToolCall) -> SafeString:
+        return moment(ids.created_at_of(row.pk))
+
+
+# Ours know what the agent did; which of the two modules Django imports first makes no difference.
+admin.site.unregister([Session, Message])
+admin.site.register(Session, TracedSessionAdmin)
+admin.site.register(Message, TracedMessageAdmin)
+admin.site.register(Tool, ToolAdmin)
+admin.site.register(ToolCall, ToolCallAdmin)
+
+
+def url_in_run(call: ToolCall) -> str:
+    """Where a call stands in the page of its message."""
+    url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
+    return f"{url}?call={call.pk}#call-{call.pk}"
+
+
+def _asked_again(model_admin: ModelAdmin[Any], request: HttpRequest, error: ApiError) -> HttpResponse:
+    """What the door refused after the form was content: said on top of the form."""
+    model_admin.message_user(request, error.message, messages.ERROR)
+    return HttpResponseRedirect(request.get_full_path())
