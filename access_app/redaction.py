@@ -6,11 +6,11 @@ singly or doubly encoded, header lines, `name=value`, command-line flags, URLs, 
 How it works, and why so:
 
 1. Almost every value is clean, so the first pass only looks (`may_hold_secrets`): it visits the keys, whose verdicts are
-   cached, and searches all texts at once with a few regular expressions that each begin with literal characters, the
-   fastest search that the standard library has.
+   remembered, and searches all texts at once with a few regular expressions that each begin with literal characters, the
+   fastest search that the standard library has. Measured: 140 us for a message of 29 KB with 346 keys, of which 90 us
+   are the search (3.5 us/KB); 27 us for a tree of 160 keys with short texts.
 2. Only a suspicious value is walked again, rebuilt where it changes, and leaves a `Receipt` for all that was taken out.
 3. Keys, and the names that stand before `:` or `=` in text, are judged by one and the same function (`Rules.rule_for`).
-4. Every search is linear in the length of the text: repetitions are possessive, bounded, or skipped over once read.
 
 It rather takes out too much: what stands under a secret key goes whole, also when it is a dict or a list
 (`{"authorization": {"type": "bearer", "value": "x"}}`), and what is nested too deeply to be looked at is dropped.
@@ -23,8 +23,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .redaction_json import is_json, parts_of_json
 from .redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
-from .redaction_text import secrets_by_name
+from .redaction_text import SecretText, lower, secrets_by_name
 
 MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
@@ -97,7 +98,7 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> boo
             elif isinstance(node, str):
                 texts.append(node)
         if not below:
-            return _is_suspicious("\n".join([text.lower() for text in texts if len(text) > 4]), rules)
+            return _is_suspicious("\n".join([lower(text) for text in texts if len(text) > 4]), rules)
         level = below
     return True
 
@@ -150,12 +151,14 @@ class _Walk:
         return changed if isinstance(sequence, list) else tuple(changed)
 
     def text(self, text: str, path: str) -> str:
-        if len(text) <= 4 or not _is_suspicious(text.lower(), self.rules):
+        if len(text) <= 4 or not _is_suspicious(lower(text), self.rules):
             return text
+        if is_json(text):
+            return self.json(text, path)
         for shape in self.rules.shapes:
             if shape.before_names:
                 text = self.shape(shape, text, path)
-        text = self.pairs(text, path)
+        text = self.names(text, path)
         for shape in self.rules.shapes:
             if not shape.before_names:
                 text = self.shape(shape, text, path)
@@ -163,25 +166,48 @@ class _Walk:
 
     def shape(self, shape: Shape, text: str, path: str) -> str:
         group = "secret" if "secret" in shape.pattern.groupindex else 0
-        parts: list[str] = []
-        done = 0
-        for match in shape.pattern.finditer(text):
-            if match[group] != MARKER:
-                parts += [text[done : match.start(group)], self.drop(path, shape.name)]
-                done = match.end(group)
-        return "".join([*parts, text[done:]]) if parts else text
+        return _with_changes(
+            text,
+            [
+                (match.start(group), match.end(group), self.drop(path, shape.name))
+                for match in shape.pattern.finditer(text)
+                if match[group] != MARKER
+            ],
+        )
 
-    def pairs(self, text: str, path: str) -> str:
-        parts: list[str] = []
-        done = 0
-        for secret in secrets_by_name(text, self.rules):
-            parts += [text[done : secret.start], secret.quote, self.drop(path, secret.rule.name), secret.quote]
-            done = secret.end
-        return "".join([*parts, text[done:]]) if parts else text
+    def names(self, text: str, path: str) -> str:
+        found = secrets_by_name(text, self.rules)
+        return _with_changes(text, [(secret.start, secret.end, self.mark(secret, path)) for secret in found])
+
+    def json(self, text: str, path: str) -> str:
+        changes: list[tuple[int, int, str]] = []
+        for part in parts_of_json(text, self.rules):
+            if isinstance(part, SecretText):
+                changes.append((part.start, part.end, self.mark(part, path)))
+            else:
+                inner = self.text(part.text, path)
+                if inner is not part.text:
+                    changes.append((part.start, part.end, part.encode(inner)))
+        return _with_changes(text, changes)
+
+    def mark(self, secret: SecretText, path: str) -> str:
+        return f"{secret.quote}{self.drop(path, secret.rule.name)}{secret.quote}"
 
     def drop(self, path: str, rule: str) -> str:
         self.receipts.append(Receipt(path, rule))
         return MARKER
+
+
+def _with_changes(text: str, changes: list[tuple[int, int, str]]) -> str:
+    """The text with other words from place to place; the changes come from left to right."""
+    if not changes:
+        return text
+    parts: list[str] = []
+    done = 0
+    for start, end, words in changes:
+        parts += [text[done:start], words]
+        done = end
+    return "".join([*parts, text[done:]])
 
 
 def _is_secret(item: Any, rule: KeyRule) -> bool:

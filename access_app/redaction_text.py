@@ -58,10 +58,14 @@ _WORDS_IN_JSON = re.compile(rf"{_WORD_IN_JSON}(?:(?<=:)[ \t]++{_WORD_IN_JSON})*+
 _CLOSERS = ")]}>.,;!?"
 
 
+def lower(text: str) -> str:
+    """The text in lower case, character by character: the one that would become longer (İ) is first made a plain I."""
+    return text.replace("İ", "I").lower()
+
+
 def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
     """The values in a text that stand behind secret names, from left to right, without overlap."""
-    # `İ` is the one character that becomes longer in lower case; without it, places in `low` are places in `text`.
-    low = text.replace("İ", "I").lower()
+    low = lower(text)
     in_json = text.lstrip()[:1] in ("{", "[", '"')
     read = taken = 0
     for word in rules.words.finditer(low):
@@ -114,11 +118,16 @@ def _value(text: str, name_start: int, separator: re.Match[str], rule: KeyRule, 
         if name_quote is None and in_json and quote == '"' and (run == 0 or text[start : start + 1] in ("", *",}]:")):
             # A name without quotes stands inside of a JSON string, and this quote ends it.
             return None
+        if name_quote and run < len(name_quote) - 1:
+            # A quote of a level further out ends the string in which the name stands.
+            return None
         return _unless_marked(text, start, _closing_quote(text, start, quote, run, in_json), rule)
 
     if text[at : at + 1] in ("{", "[") and not text.startswith(MARKER, at) and (name_quote or not in_json):
         end = _closing_bracket(text, at, name_quote or "", in_json)
         is_empty = not text[at + 1 : end - 1].strip()
+        if name_quote is None and (rest := _WORDS.match(text, end)):
+            end += len(rest[0].rstrip(_CLOSERS))
         return None if is_empty else SecretText(at, end, rule, quote=name_quote or "")
 
     if _NO_VALUE.match(text, at):
@@ -186,9 +195,9 @@ def _closing_bracket(text: str, start: int, name_quote: str, in_json: bool) -> i
                 return found.end()
         elif not name_quote or quote == name_quote[-1]:
             run = len(found["run"])
-            if run < len(name_quote) - 1:
+            if name_quote and (run + 1) % len(name_quote):
                 # A quote of a level further out: the object was cut off.
-                return found.start()
+                return found.end("run")
             read = _closing_quote(text, found.end(), quote, run, in_json) + run + 1
     return len(text)
 

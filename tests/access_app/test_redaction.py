@@ -1,0 +1,451 @@
+"""Secrets are taken out of plain values, wherever they stand, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
+from access_app.redaction_rules import DEFAULT_RULES, MARKER
+from access_app.redaction_text import lower, secrets_by_name
+
+SECRET = "S3cret-hunter2"
+
+# As producers write them; the words, not the spelling, decide.
+WELL_KNOWN_KEYS = [
+    "authorization", "Authorization", "proxy-authorization", "Proxy-Authorization",
+    "api_key", "apikey", "apiKey", "APIKey", "APIkey", "x-api-key", "X-API-Key", "xApiKey", "OPENAI_API_KEY", "api key", "api_keys",
+    "password", "passwd", "pwd", "Password2", "db_password", "dbPassword", "DB_PASSWORD", "dbpassword", "passphrase", "passcode",
+    "secret", "client_secret", "clientSecret", "aws.secret", "secrets",
+    "token", "access_token", "accessToken", "refresh_token", "id_token", "auth_token", "authtoken", "access_tokens", "csrfToken", "bearer",
+    "cookie", "Cookie", "set-cookie", "Set-Cookie", "session_cookie", "cookies",
+    "credential", "credentials", "user_credentials", "creds",
+    "private_key", "privateKey", "access_key", "aws_secret_access_key", "SharedAccessKey", "signing_key", "pin",
+]  # fmt: skip
+
+HARMLESS_KEYS = [
+    "tokens", "input_tokens", "output_tokens", "max_tokens", "total_tokens", "maxTokens", "reasoning_tokens", "stop_tokens",
+    "token_count", "token_limit", "token_usage", "token_type", "token_ids", "tokens_per_second", "max_token", "nextPageToken", "eos_token",
+    "tokenizer", "tokenization", "key", "keys", "keyword", "monkey", "public_key", "primary_key", "idempotency_key", "sort_key",
+    "secret_name", "secretary", "password_policy", "password_changed_at", "api_key_name", "authorization_url", "cookie_policy",
+    "session_id", "author", "authority", "shopping", "mapping", "passenger", "compass", "bypass", "created_at", "credit", "screen", "description",
+]  # fmt: skip
+
+
+def receipts_of(value: Any, path: str = "") -> list[tuple[str, str]]:
+    return [(receipt.path, receipt.rule) for receipt in redact(value, path=path)[1]]
+
+
+# --- Under keys -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
+def test_what_stands_under_a_secret_key_is_taken_out(key: str) -> None:
+    value, receipts = redact({"args": {key: SECRET, "city": "Oslo"}})
+
+    assert value == {"args": {key: MARKER, "city": "Oslo"}}
+    assert [receipt.path for receipt in receipts] == [f"args.{key}"]
+
+
+@pytest.mark.parametrize("key", HARMLESS_KEYS)
+def test_what_stands_under_other_keys_stays(key: str) -> None:
+    value = {key: "cl100k", "nested": [{key: {"a": 5}}]}
+
+    assert redact(value) == (value, [])
+
+
+def test_a_receipt_says_where_the_secret_was_and_which_rule_asked_for_it() -> None:
+    steps = [{}, {"tool_calls": [{"args": {"headers": {"Authorization": "Bearer x", "Accept": "*/*"}}}]}]
+
+    assert receipts_of({"agent_steps": steps}) == [
+        ("agent_steps[1].tool_calls[0].args.headers.Authorization", "authorization")
+    ]
+    assert receipts_of({"password": "x"}, path="messages[3]") == [("messages[3].password", "password")]
+    assert receipts_of(["a", "password=x"]) == [("[1]", "password")]
+    assert receipts_of({"k" * 100: "password=x"}) == [("k" * 63 + "…", "password")]
+
+
+def test_a_dict_or_list_under_a_secret_key_goes_whole() -> None:
+    value = {
+        "authorization": {"type": "bearer", "value": "x"},
+        "api_keys": ["a", "b"],
+        "credentials": {},
+        "cookies": [],
+    }
+
+    assert redact(value)[0] == {"authorization": MARKER, "api_keys": MARKER, "credentials": {}, "cookies": []}
+
+
+def test_nothing_yes_and_no_are_no_secrets() -> None:
+    value = {"password": None, "token": "", "secret": True, "has_password": False, "api_key": MARKER}
+
+    assert redact(value) == (value, [])
+
+
+def test_numbers_are_secrets_under_a_password_and_counts_under_a_token() -> None:
+    assert redact({"pin": 1234, "password": 12.5, "api_key": 7, "token": 12, "access_token": 3})[0] == {
+        "pin": MARKER,
+        "password": MARKER,
+        "api_key": MARKER,
+        "token": 12,
+        "access_token": 3,
+    }
+
+
+def test_a_value_beside_its_name_is_judged_by_that_name() -> None:
+    headers = [{"name": "Authorization", "value": "Bearer x"}, {"name": "Accept", "value": "text/html"}]
+    attributes = [{"key": "db.password", "value": {"stringValue": "x"}}]
+
+    assert redact({"headers": headers, "attributes": attributes})[0] == {
+        "headers": [{"name": "Authorization", "value": MARKER}, {"name": "Accept", "value": "text/html"}],
+        "attributes": [{"key": "db.password", "value": MARKER}],
+    }
+
+
+def test_the_argument_is_not_changed() -> None:
+    value = {"a": [{"password": "x"}], "b": {"c": "token=x"}}
+    before = json.dumps(value)
+
+    clean, _receipts = redact(value)
+
+    assert json.dumps(value) == before
+    assert clean == {"a": [{"password": MARKER}], "b": {"c": f"token={MARKER}"}}
+    assert clean["b"] is not value["b"]
+
+
+def test_a_clean_value_is_the_same_object_and_clean_parts_are_shared() -> None:
+    clean = {"a": [1, 2.5, None, True, {"b": "the weather in Oslo"}], "usage": {"input_tokens": 12}}
+    mixed = {"clean": clean, "password": "x"}
+
+    assert redact(clean)[0] is clean
+    assert redact(mixed)[0]["clean"] is clean
+
+
+def test_tuples_and_subclasses_are_searched_and_other_types_pass() -> None:
+    class Args(dict[str, Any]):
+        pass
+
+    class Text(str):
+        pass
+
+    moment = object()
+
+    assert redact((Args(password="x"), Text("token=x"), moment))[0] == ({"password": MARKER}, f"token={MARKER}", moment)
+
+
+# --- In text --------------------------------------------------------------------------------------------------
+
+TEXTS = [
+    # JSON
+    ('{"user": "ada", "password": "hunter2"}', '{"user": "ada", "password": "[redacted]"}'),
+    (r'{\"api_key\": \"x\", \"n\": 1}', r'{\"api_key\": \"[redacted]\", \"n\": 1}'),
+    (r'"{\\\"token\\\":\\\"x\\\"}"', r'"{\\\"token\\\":\\\"[redacted]\\\"}"'),
+    (r'{"password": "a\"b\\", "c": "d"}', r'{"password": "[redacted]", "c": "d"}'),
+    (r'{\"password\": \"a\\\"b\\\\\", \"c\": 1}', r'{\"password\": \"[redacted]\", \"c\": 1}'),
+    ('{"pin": 1234, "token": 12}', '{"pin": "[redacted]", "token": 12}'),
+    ('{"secret": {"a": ["}", "x"]}, "n": 1}', '{"secret": "[redacted]", "n": 1}'),
+    (r'{\"secret\": [\"]\", 1], \"n\": 1}', r'{\"secret\": \"[redacted]\", \"n\": 1}'),
+    ('{"api key": "x", "my secret for db": "y"}', '{"api key": "[redacted]", "my secret for db": "[redacted]"}'),
+    ('[{"pin": -1.5e3, "api_key": NaN, "password": -Infinity}, 2]', '[{"pin": "[redacted]", "api_key": "[redacted]", "password": "[redacted]"}, 2]'),
+    (r'{"a": "{\"pass\u0077ord\": \"x\"}", "b": "\u00e9"}', r'{"a": "{\"password\": \"[redacted]\"}", "b": "\u00e9"}'),
+    ('{"a": "密码 password=x", "b": "é\\/"}', '{"a": "密码 password=[redacted]", "b": "é\\/"}'),
+    ('{"password": null, "token": "", "secret": false, "creds": []}', None),
+    ('[{"name": "X-Api-Key", "value": "x"}]', '[{"name": "X-Api-Key", "value": "[redacted]"}]'),
+    ('{"cmd": "login password=", "n": "x"}', None),
+    (r'{"cmd": "curl -H \"Authorization: Bearer x\" -o f"}', r'{"cmd": "curl -H \"Authorization: [redacted]\" -o f"}'),
+    (r'{"log": "a\npassword: x\nb", "n": 1}', r'{"log": "a\npassword: [redacted]\nb", "n": 1}'),
+    (r'{"log": "a\nCookie: a=b; c=d\r\nHost: h"}', r'{"log": "a\nCookie: [redacted]\r\nHost: h"}'),
+    ('{"user": "ada", "password": "hunt', '{"user": "ada", "password": "[redacted]'),
+    ("{'password': 'hunter2', 'x': None}", "{'password': '[redacted]', 'x': None}"),
+    # Headers
+    ("Authorization: Bearer abc", "Authorization: [redacted]"),
+    ("GET /\r\nAuthorization: Basic YTpi\r\nHost: h", "GET /\r\nAuthorization: [redacted]\r\nHost: h"),
+    ("Set-Cookie: sid=1; Path=/; HttpOnly\nAge: 1", "Set-Cookie: [redacted]\nAge: 1"),
+    ("curl -H 'X-API-Key: x' https://example.com", "curl -H 'X-API-Key: [redacted]' https://example.com"),
+    # Names and values
+    ("password=abc", "password=[redacted]"),
+    ("api_key: abc", "api_key: [redacted]"),
+    ("export DB_PASSWORD='a b'; ls", "export DB_PASSWORD='[redacted]'; ls"),
+    ("host=h user=u password=p,w port=1", "host=h user=u password=[redacted] port=1"),
+    ("https://example.com/?token=abc&page=2", "https://example.com/?token=[redacted]&page=2"),
+    ("Server=s;Password=p;Timeout=1", "Server=s;Password=[redacted];Timeout=1"),
+    ("(password=abc).", "(password=[redacted])."),
+    ("password: token: abc rest", "password: [redacted] rest"),
+    ("password = 'x' -- b'y'", "password = '[redacted]' -- b'y'"),
+    ("api_keys = ['x', 'y'] # two", "api_keys = [redacted] # two"),
+    ("password：abc 是", "password：[redacted] 是"),
+    ("mysql --password hunter2 -u root --token=x", "mysql --password [redacted] -u root --token=[redacted]"),
+    # URLs
+    ("postgresql://ada:pw@db/x", "postgresql://ada:[redacted]@db/x"),
+    ("redis://:p@ss@h:6379/0 and https://h:80/a@b", "redis://:[redacted]@h:6379/0 and https://h:80/a@b"),
+    # What only looks like it
+    ("the password is wrong", None),
+    ("tokens: 12, input tokens: 5, max_tokens=100", None),
+    ('"max_tokens": 100, "total_tokens": 7', None),
+    ("Key: value, keyword: x, monkey=1, sort_key: a", None),
+    ("def login(password: str, token: str = None) -> bool:", None),
+    ("auth::token::get and https://example.com:443/keys", None),
+    ("Enter your password\n===================\nHere", None),
+    ("the token bearer arrived, a bearer of news", None),
+    ("Kind regards, the secretary: Ms. Key", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "clean"), TEXTS)
+def test_secrets_in_text_are_replaced_and_every_other_byte_stays(text: str, clean: str | None) -> None:
+    assert redact(text)[0] == (clean or text)
+    assert redact({"output": text})[0] == {"output": clean or text}
+
+
+@pytest.mark.parametrize("shape", DEFAULT_RULES.shapes, ids=lambda shape: shape.name)
+def test_secrets_are_known_by_their_shape(shape: Any) -> None:
+    before, after = "see: ", "\nnext line"
+    match = shape.pattern.search(shape.example)
+    secret = match["secret"] if "secret" in shape.pattern.groupindex else match[0]
+
+    value, receipts = redact(before + shape.example + after)
+
+    assert value == before + shape.example.replace(secret, MARKER) + after
+    assert receipts == [Receipt(path="", rule=shape.name)]
+
+
+def test_every_shape_has_a_name_and_an_example_of_its_own() -> None:
+    names = [shape.name for shape in DEFAULT_RULES.shapes]
+    examples = [shape.example for shape in DEFAULT_RULES.shapes]
+
+    assert len(set(names)) == len(set(examples)) == len(names)
+    for shape in DEFAULT_RULES.shapes:
+        assert [other.name for other in DEFAULT_RULES.shapes if other.pattern.search(shape.example)] == [shape.name]
+
+
+def test_a_private_key_goes_with_all_its_lines() -> None:
+    pem = next(shape.example for shape in DEFAULT_RULES.shapes if shape.name == "private_key")
+
+    assert redact(f"private_key: {pem}\nrest")[0] == f"private_key: {MARKER}\nrest"
+    assert redact(json.dumps({"file": pem, "n": 1}))[0] == json.dumps({"file": MARKER, "n": 1})
+    # Cut off, it still goes to the end of its string.
+    assert redact(json.dumps({"file": pem[:60], "n": 1}))[0] == json.dumps({"file": MARKER, "n": 1})
+
+
+# --- What cannot be looked at -----------------------------------------------------------------------------------
+
+
+def nested(depth: int, inside: Any) -> Any:
+    for _ in range(depth):
+        inside = [inside]
+    return inside
+
+
+def test_what_is_nested_too_deeply_is_dropped() -> None:
+    kept = nested(MAX_DEPTH, {"city": "Oslo"})
+    deep = {"args": nested(50_000, {"city": "Oslo"}), "n": 1}
+
+    value, receipts = redact(deep)
+
+    assert redact(kept)[0] is kept
+    assert value["n"] == 1
+    assert [receipt.rule for receipt in receipts] == ["depth"]
+    for _ in range(MAX_DEPTH + 1):
+        value = value["args"] if isinstance(value, dict) else value[0]
+    assert value == MARKER
+
+
+def test_a_used_up_stack_drops_the_value_instead_of_raising() -> None:
+    value = nested(MAX_DEPTH - 1, {"password": "x"})
+
+    def redact_below(frames: int) -> Any:
+        return redact(value, path="args") if frames == 0 else redact_below(frames - 1)
+
+    depth = len(_frames())
+    room = sys.getrecursionlimit() - depth - MAX_DEPTH
+    assert redact_below(room) == (MARKER, [Receipt(path="args", rule="failure")])
+
+
+def _frames() -> list[Any]:
+    frames, frame = [], sys._getframe()
+    while frame:
+        frames.append(frame)
+        frame = frame.f_back  # type: ignore[assignment]
+    return frames
+
+
+ADVERSARIAL = [
+    '"', "\\", "password", '"password":"', '\\"password\\":', "password:[", 'password={"', "eyJ", "sk-", "://a:", "a:b@",
+    "-----BEGIN PRIVATE KEY-----", "--a", "-", "api key ", "cookie: ", "bearer ", "İ", "password='", "key\\\\", 'name","value":',
+    '"password":{"a":"', "password: a: ", "password,", "token: \"\\",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("piece", "size"), [*((piece, 500_000) for piece in ADVERSARIAL), ('"', 5_000_000), ("\\", 5_000_000)]
+)
+def test_time_grows_with_the_length_of_the_text_and_not_faster(piece: str, size: int) -> None:
+    """A quadratic search would take hours for these; the bound is far above what a slow machine needs."""
+    text = '{"password": ' + (piece * (size // len(piece) + 1))[:size]
+    started = time.perf_counter()
+
+    redact(text)
+
+    assert time.perf_counter() - started < 60
+
+
+# --- Properties -------------------------------------------------------------------------------------------------
+
+TRICKY = [
+    '"',
+    "'",
+    "\\",
+    "\\\\",
+    '\\"',
+    ":",
+    "=",
+    " ",
+    "\n",
+    "\\n",
+    ",",
+    ";",
+    "&",
+    "{",
+    "}",
+    "[",
+    "]",
+    "<",
+    "@",
+    "://",
+    "--",
+    "x",
+    "1",
+    "é",
+    "İ",
+]
+WORDS = [
+    "password",
+    "api_key",
+    "token",
+    "tokens",
+    "key",
+    "Cookie",
+    "authorization",
+    "secret",
+    "value",
+    "name",
+    MARKER,
+    "null",
+    "Bearer a1b2c3d4e5",
+]
+tricky_text = st.lists(st.sampled_from(TRICKY + WORDS), max_size=14).map("".join)
+texts = st.one_of(st.text(max_size=20), tricky_text)
+keys = st.one_of(st.text(max_size=8), st.sampled_from(WELL_KNOWN_KEYS + HARMLESS_KEYS + ["name", "value"]))
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts)
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_redacting_again_changes_nothing(value: Any) -> None:
+    once, _receipts = redact(value)
+
+    assert redact(once) == (once, [])
+
+
+@given(json_values)
+def test_no_receipt_means_no_change(value: Any) -> None:
+    clean, receipts = redact(value)
+
+    assert (clean is value) == (not receipts)
+
+
+@given(tricky_text)
+def test_the_first_look_misses_nothing_that_the_closer_look_finds(text: str) -> None:
+    found = [
+        *secrets_by_name(text, DEFAULT_RULES),
+        *(shape for shape in DEFAULT_RULES.shapes if shape.pattern.search(text)),
+    ]
+
+    if found and len(text) > 4:
+        assert may_hold_secrets([text])
+
+
+def wrapped(value: Any, wraps: list[str]) -> Any:
+    """Puts a value at some depth of other values, some of them JSON text."""
+    for wrap in wraps:
+        value = {"list": [1, value, "b"], "dict": {"a": None, "result": value}, "json": value}[wrap]
+        if wrap == "json":
+            value = json.dumps(value, ensure_ascii=False)
+    return value
+
+
+@given(
+    key=st.sampled_from(WELL_KNOWN_KEYS),
+    form=st.sampled_from(["plain", "dict", "list", "beside"]),
+    filler=st.dictionaries(
+        st.sampled_from(["city", "note", "q"]), texts.filter(lambda text: MARKER not in text), max_size=2
+    ),
+    wraps=st.lists(st.sampled_from(["list", "dict", "json"]), max_size=6).filter(
+        lambda wraps: wraps.count("json") <= 3
+    ),
+)
+def test_a_secret_under_a_well_known_key_survives_nowhere(
+    key: str, form: str, filler: dict[str, str], wraps: list[str]
+) -> None:
+    secrets: dict[str, Any] = {
+        "plain": SECRET,
+        "dict": {"type": "x", "v": SECRET},
+        "list": ["a", {"b": SECRET}],
+        "beside": SECRET,
+    }
+    holder = {"name": key, "value": SECRET} if form == "beside" else {**filler, key: secrets[form]}
+
+    clean, receipts = redact(wrapped(holder, wraps))
+
+    assert SECRET not in json.dumps(clean)
+    assert receipts
+    # What was JSON text still is.
+    for wrap in reversed(wraps):
+        if wrap == "json":
+            clean = json.loads(clean)
+        elif wrap == "list":
+            assert (clean[0], clean[2]) == (1, "b")
+            clean = clean[1]
+        else:
+            assert clean["a"] is None
+            clean = clean["result"]
+    assert set(clean) == set(holder)
+
+
+LETTERS = st.text(alphabet="adefghijlmnoqrstuvy0123456789 .,;:=\"'{}[]\n", max_size=60)
+
+
+@given(
+    st.recursive(
+        LETTERS, lambda inner: st.dictionaries(LETTERS, inner, max_size=5) | st.lists(inner, max_size=5), max_leaves=20
+    )
+)
+def test_values_without_telling_words_come_back_as_they_are(value: Any) -> None:
+    """Without b, c, k, p, w, x, z and - no telling word and no shape can be written."""
+    assert redact(value) == (value, [])
+    assert redact(value)[0] is value
+
+
+def test_places_in_lower_case_text_are_places_in_the_text() -> None:
+    """Lower case is longer for one character, which would shift all that follows it."""
+    longer = [chr(code) for code in range(sys.maxunicode + 1) if len(lower(chr(code))) != 1]
+
+    assert longer == []
+
+
+def test_names_are_remembered_up_to_a_bound() -> None:
+    for number in range(25_000):
+        redact({f"field_{number}": 1})
+
+    assert len(DEFAULT_RULES.verdicts) <= 10_000
+    assert receipts_of({"password": "x"}) == [("password", "password")]
