@@ -1,0 +1,58 @@
+"""Times on the wire: RFC 3339 in, with up to nanoseconds and any offset; UTC with microseconds and Z out."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+from django.utils.translation import gettext as _
+
+from . import ids
+
+_RFC_3339 = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?"
+    # A plus sign that was not percent-encoded arrives as a space.
+    r"(?P<zone>[Zz]|[+\- ]\d\d:\d\d)?",
+    re.ASCII,
+)
+_LATEST = datetime.max.replace(microsecond=0, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def parse_instant(text: str) -> datetime:
+    """The first microsecond that is not before the time in `text`, UTC.
+
+    Rounding up makes comparisons with stored microseconds exact: for every stored time s, `s < parse_instant(text)`
+    holds exactly if s is before the time that was written, whatever its digits. Times outside 1970 to 9999 give the
+    nearest of these. Raises ValueError, with a text for the reader, when it is no RFC 3339 time or names no zone.
+    """
+    match = _RFC_3339.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(_("Not a time. Write it like 2026-01-31T09:30:00Z or 2026-01-31T17:30:00.123456789+08:00."))
+    if match["zone"] is None:
+        raise ValueError(_("This time names no zone. End it with Z for UTC, or with an offset such as +08:00."))
+    try:
+        local = datetime.fromisoformat(f"{match['date']}T{match['time']}").replace(tzinfo=_zone(match["zone"]))
+    except ValueError as error:
+        raise ValueError(_("There is no such time in the calendar.")) from error
+    nanoseconds = int((match["fraction"] or "").ljust(9, "0"))
+    try:
+        instant = local.astimezone(UTC) + -(-nanoseconds // 1000) * _MICROSECOND
+    except OverflowError:  # the first hours of year 1 east of Greenwich, the last ones of 9999 west of it
+        instant = ids.EPOCH if local.year == 1 else _LATEST
+    return min(max(instant, ids.EPOCH), _LATEST)
+
+
+def instant_text(instant: datetime) -> str:
+    """`2026-01-31T09:30:00.000000Z`: always six digits, so that texts sort like times. `instant` is aware."""
+    return f"{instant.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"
+
+
+def _zone(text: str) -> timezone:
+    if text in "Zz":
+        return UTC
+    hours, minutes = int(text[1:3]), int(text[4:])
+    if hours > 23 or minutes > 59:
+        raise ValueError("offset out of range")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(-offset if text[0] == "-" else offset)

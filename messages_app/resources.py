@@ -1,0 +1,74 @@
+"""The JSON that the API answers with, as types: what a client may rely on, and what the OpenAPI document says.
+
+Made from rows, never from a client's data, so nothing here is validated. JSON columns pass through as the text that
+PostgreSQL holds. A field that holds UNSET is left out: those typed so where there is nothing to say, and any field that
+the client did not ask for (`fields`, `expand`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+from .models import Session as SessionRow
+
+JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object", "additionalProperties": True})]
+JsonArray = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {}})]
+Json = Raw
+Redactions = Annotated[
+    Raw,
+    Meta(
+        description="What was taken out before storing.",
+        extra_json_schema={
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"path": {"type": "string"}, "rule": {"type": "string"}},
+                "required": ["path", "rule"],
+            },
+        },
+    ),
+]
+Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+Time = Annotated[str, Meta(description="UTC, with microseconds.", extra_json_schema={"format": "date-time"})]
+Milliseconds = Annotated[int, Meta(description="Milliseconds.", ge=0)]
+Seconds = Annotated[float, Meta(description="Seconds.", ge=0)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Resource(Struct, frozen=True, gc=False):
+    """The base of all answers."""
+
+
+class Resources(Resource, frozen=True):
+    """What a session has used, added up over its messages."""
+
+    input_tokens: Count
+    output_tokens: Count
+    total_tokens: Count
+    duration: Milliseconds
+
+
+class Session(Resource, frozen=True):
+    """One conversation or task. The counters count what is not deleted."""
+
+    id: Id
+    project: Annotated[str, Meta(description="The slug of its project.")]
+    external_id: str
+    title: str
+    description: str
+    end_user: str
+    status: Annotated[str, Meta(extra_json_schema={"enum": SessionRow.Status.values})]
+    current_phase: str
+    workflow: Json | None
+    tags: list[str]
+    metadata: JsonObject
+    redactions: Redactions
+    message_count: Count
+    call_count: Count
+    failure_count: Count
+    resources: Resources
+    created_at: Time
+    updated_at: Time
+    deleted_at: Time | None

@@ -1,0 +1,198 @@
+"""Call chains: an assistant message with at least one call, read as a tree.
+
+A chain is no table of its own. Its id is the message's; its root call is the first call, in reading order, that no
+other call started; it succeeded when no call failed, the message has no error, and no call is open though the message
+is completed; its error is the first one, in reading order. Reading order: steps by iteration, calls by position.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.utils.translation import gettext as _
+from msgspec import UNSET
+
+from access_app.errors import Conflict, NotFound
+from access_app.visibility import Reach, visible_to
+from messages_app.columns import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
+from messages_app.models import Message
+from messages_app.queries import as_uuid
+
+from . import resources
+from .models import ToolCall
+from .queries import RESULTS, STEPS, call_results
+
+CHAIN_FIELDS = frozenset(resources.ChainSummary.__struct_fields__)
+
+
+def chain_messages(reach: Reach) -> QuerySet[Message]:
+    """The messages that are chains."""
+    return visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, call_count__gt=0), reach)
+
+
+def find_chain(reach: Reach, name: str) -> Message:
+    """The chain whose id is `name`: the id of its message, or the external id that a tracker gave it.
+
+    Raises NotFound, and Conflict where several sessions use the same external id.
+    """
+    message_id = as_uuid(name)
+    found = [] if message_id is None else list(chain_messages(reach).filter(pk=message_id))
+    if not found and name and "\x00" not in name:
+        found = list(chain_messages(reach).filter(external_id=name)[:2])
+    if len(found) > 1:
+        raise Conflict(
+            _("Several sessions have a chain of this external id: use the id of its message."), code="ambiguous_chain"
+        )
+    if not found:
+        raise NotFound(_("There is no chain of this id."), code="chain_not_found")
+    return found[0]
+
+
+def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[resources.ChainSummary]:
+    """The chains of `ids`, in this order, without their calls. Three queries, whatever the number of calls."""
+    rows = {message_id: values for message_id, *values in SUMMARIES.read(ids, fields)}
+    firsts = _first_calls(ids) if ids else {}
+    failed = [call.id for calls in firsts.values() for call in calls if call.status == "error"]
+    errors = look_up("error", RESULTS.table, failed)
+    make = SUMMARIES.maker(fields)
+    found = []
+    for message_id in ids:
+        if message_id not in rows:
+            continue
+        error, is_completed, *values = rows[message_id]
+        calls = firsts.get(message_id, [])
+        root = next((call for call in calls if call.is_root), None)
+        first_failed = next((call for call in calls if call.status == "error"), None)
+        left_open = is_completed and any(call.status == "pending" for call in calls)
+        derived = {
+            "root_tool_id": root.tool if root else None,
+            "root_call_id": root.id if root else None,
+            "success": not (first_failed or error or left_open),
+            "error_message": (errors.get(first_failed.id) if first_failed else "") or error or None,
+            "type": "tool_call_chain",
+        }
+        found.append(make(values, **{name: value for name, value in derived.items() if name in fields}))
+    return found
+
+
+def chain(message_id: str) -> resources.Chain | None:
+    """A chain with all its calls; None when it is gone. Four queries."""
+    rows = CHAIN.read([message_id])
+    if not rows:
+        return None
+    _id, error, is_completed, *values = rows[0]
+    calls = _calls(message_id)
+    roots = [call for call in calls.values() if call.parent_id is None]
+    first_error = next((call.error_message for call in calls.values() if call.error_message), None)
+    left_open = is_completed and any(call.status == "pending" for call in calls.values())
+    return CHAIN.maker()(
+        values,
+        root_tool_id=roots[0].tool_id if roots else None,
+        root_call_id=roots[0].call_id if roots else None,
+        success=not (error or left_open or any(call.status == "error" for call in calls.values())),
+        error_message=first_error or error or None,
+        type="tool_call_chain",
+        root_calls=[call.call_id for call in roots],
+        calls=calls,
+    )
+
+
+# --- The calls of a chain --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FirstCall:
+    """The first call of its message with this status, among root calls or among the others."""
+
+    id: str
+    tool: str
+    status: str
+    is_root: bool
+
+
+def _first_calls(messages: Collection[str]) -> dict[str, list[_FirstCall]]:
+    """Of each message at most six calls, in reading order: they say which is the root and which failed first."""
+    months = months_of(messages)
+    reading_order = ("step__iteration", "step__ordinal", "position", "pk")
+    kind = ("message_id", "status", "is_root")
+    firsts = (
+        ToolCall.with_deleted.filter(message_id__in=messages, **months.of("pk"), **months.of("step__pk"))
+        .annotate(is_root=ExpressionWrapper(Q(parent=None), output_field=BooleanField()))
+        .order_by(*kind, *reading_order)
+        .distinct(*kind)
+        .values_list(*kind, *reading_order, "tool__name")
+    )
+    found: defaultdict[str, list[_FirstCall]] = defaultdict(list)
+    for message_id, status, is_root, *_place, call_id, tool in sorted(firsts, key=lambda row: row[3:7]):
+        found[str(message_id)].append(_FirstCall(id=str(call_id), tool=tool, status=status, is_root=is_root))
+    return found
+
+
+def _calls(message_id: str) -> dict[str, resources.ChainCall]:
+    """The calls of a message by their id, in reading order."""
+    steps = {step_id: (place, values[1]) for place, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
+    rows = [row for row in CHAIN_CALLS.read([message_id]) if row[2] in steps]
+    # Within a step the rows are ordered already.
+    rows.sort(key=lambda row: steps[row[2]][0])
+    results = call_results({row[1]: row[3] for row in rows})
+    children: defaultdict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row[4] is not None:
+            children[row[4]].append(row[1])
+    make = CHAIN_CALLS.maker()
+    found = {}
+    for _message_id, call_id, step_id, status, _parent_id, *values in rows:
+        result = results.get(call_id)
+        found[call_id] = make(
+            values,
+            iteration=steps[step_id][1],
+            child_calls=children.get(call_id, []),
+            result=result,
+            success=status == "success",
+            error_message=result.error if result is not None and result.error is not UNSET else None,
+        )
+    return found
+
+
+# --- Where it is read from -------------------------------------------------------------------------------------------
+
+_OF_A_CHAIN = {
+    **as_they_are("external_id", "call_count", "failure_count"),
+    **as_text("session_id"),
+    "chain_id": Column(sql="id::text"),
+    "created_at": instant("created_at"),
+    "completed_at": instant("completed_at"),
+    "duration": Column(sql="duration_ms / 1000.0::float8"),
+    "metadata": json("metadata"),
+}
+SUMMARIES = Source(
+    resource=resources.ChainSummary,
+    table="messages_app_message",
+    beside=("error", "is_completed"),
+    columns=_OF_A_CHAIN,
+)
+CHAIN = Source(
+    resource=resources.Chain, table="messages_app_message", beside=("error", "is_completed"), columns=_OF_A_CHAIN
+)
+CHAIN_CALLS = Source(
+    resource=resources.ChainCall,
+    table="traces_app_toolcall",
+    key="message_id",
+    beside=("id::text", "step_id::text", "status", "parent_id::text"),
+    order_by="position, id",
+    columns={
+        "call_id": Column(sql="id::text"),
+        "id": Column(sql="call_id"),
+        "tool_id": Column(sql="(SELECT name FROM traces_app_tool WHERE traces_app_tool.id = tool_id)"),
+        "parent_id": Column(sql="parent_id::text"),
+        "parameters": json("args"),
+        "status": Column(sql="status"),
+        "duration": Column(sql="duration_ms / 1000.0::float8"),
+        "started_at": instant("started_at"),
+        "completed_at": instant("completed_at"),
+        "metadata": json("metadata"),
+    },
+)

@@ -1,0 +1,209 @@
+"""The JSON that the API answers with for messages and what lies below them; see messages_app.resources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from messages_app.resources import (
+    Count,
+    Id,
+    Json,
+    JsonArray,
+    JsonObject,
+    Milliseconds,
+    Redactions,
+    Resource,
+    Seconds,
+    Time,
+)
+
+from .records import CallStatus, Role
+
+
+class Reference(Resource, frozen=True):
+    """One retrieved passage behind an answer."""
+
+    id: str
+    content: str
+    knowledge_id: str
+    chunk_index: int
+    knowledge_title: str
+    start_at: int
+    end_at: int
+    seq: int
+    score: float
+    match_type: int
+    sub_chunk_id: JsonArray | None
+    metadata: JsonObject
+    chunk_type: str
+    parent_chunk_id: str
+    image_info: str
+    knowledge_filename: str
+    knowledge_source: str
+
+
+class ToolResult(Resource, frozen=True):
+    """The outcome of a call. `success` is `status == "success"`; a failed call has always an `error`."""
+
+    status: CallStatus
+    success: bool
+    output: Annotated[str, Meta(description="For people.")]
+    data: Annotated[Json | UnsetType, Meta(description="For machines: any JSON.")] = UNSET
+    error: str | UnsetType = UNSET
+    metadata: JsonObject | UnsetType = UNSET
+    attachments: JsonArray | UnsetType = UNSET
+    raw: Annotated[str | UnsetType, Meta(description="The text as received, where it is not `output`.")] = UNSET
+
+
+class ToolCall(Resource, frozen=True):
+    """One call of a tool."""
+
+    id: Annotated[str, Meta(description="The call id as the model gave it. It may repeat.")]
+    uuid: Annotated[Id, Meta(description="Ours, unique.")]
+    name: Annotated[str, Meta(description="The tool.")]
+    args: JsonObject
+    result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
+    duration: Milliseconds | None
+    status: CallStatus
+    started_at: Time | None
+    completed_at: Time | None
+    reflection: str | UnsetType = UNSET
+    parent: Annotated[Id | UnsetType, Meta(description="The `uuid` of the call that started this one.")] = UNSET
+    metadata: JsonObject | UnsetType = UNSET
+
+
+class AgentStep(Resource, frozen=True):
+    """One think-act iteration."""
+
+    id: Id
+    iteration: Annotated[int, Meta(description="From 0, as the agent said it; may repeat.")]
+    thought: str
+    tool_calls: list[ToolCall]
+    timestamp: Time | None
+    duration: Milliseconds | UnsetType = UNSET
+    agent_name: str | UnsetType = UNSET
+    model: str | UnsetType = UNSET
+    usage: JsonObject | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    metadata: JsonObject | UnsetType = UNSET
+
+
+class Message(Resource, frozen=True):
+    """One message of a conversation; an assistant message is one agent run."""
+
+    id: Id
+    session_id: Id
+    external_id: str
+    request_id: str
+    role: Role
+    content: str
+    knowledge_references: list[Reference]
+    agent_steps: list[AgentStep]
+    is_completed: bool
+    created_at: Time
+    updated_at: Time
+    completed_at: Time | None
+    deleted_at: Time | None
+    version: Annotated[int, Meta(description="Goes up with every change; also the ETag.")]
+    usage: JsonObject | None
+    error: str
+    duration: Milliseconds | None
+    step_count: Count
+    call_count: Count
+    failure_count: Count
+    input_tokens: Count
+    output_tokens: Count
+    health: Annotated[list[str], Meta(description="What was odd about this message as it came.")]
+    redactions: Redactions
+    metadata: JsonObject
+    content_parts: JsonArray | UnsetType = UNSET
+
+
+class Call(Resource, frozen=True):
+    """One call of a tool, by itself: with what it belongs to."""
+
+    id: Annotated[str, Meta(description="The call id as the model gave it. It may repeat.")]
+    uuid: Annotated[Id, Meta(description="Ours, unique.")]
+    name: Annotated[str, Meta(description="The tool.")]
+    session_id: Id
+    message_id: Annotated[Id, Meta(description="Also the id of the chain.")]
+    step_id: Id
+    iteration: Annotated[int, Meta(description="Of its step.")]
+    position: Annotated[int, Meta(description="In its step, from 0.")]
+    args: JsonObject
+    result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
+    duration: Milliseconds | None
+    status: CallStatus
+    started_at: Time | None
+    completed_at: Time | None
+    reflection: str | UnsetType = UNSET
+    parent: Annotated[Id | UnsetType, Meta(description="The `uuid` of the call that started this one.")] = UNSET
+    metadata: JsonObject | UnsetType = UNSET
+
+
+class ChainSummary(Resource, frozen=True):
+    """A call chain without its calls: an assistant message with at least one call, read as a tree."""
+
+    chain_id: Annotated[Id, Meta(description="The id of the message.")]
+    external_id: str
+    session_id: Id
+    root_tool_id: Annotated[
+        str | None, Meta(description="The tool of the root call: the first that no other call started.")
+    ]
+    root_call_id: Id | None
+    created_at: Time
+    completed_at: Time | None
+    duration: Seconds | None
+    success: Annotated[
+        bool, Meta(description="No failed call, no error of the message, and no call left open by a completed message.")
+    ]
+    error_message: Annotated[str | None, Meta(description="The first error.")]
+    call_count: Count
+    failure_count: Count
+    metadata: JsonObject
+    type: Literal["tool_call_chain"]
+
+
+class ChainCall(Resource, frozen=True):
+    """A call as a node of its chain."""
+
+    call_id: Id
+    id: Annotated[str, Meta(description="The call id as the model gave it. It may repeat.")]
+    tool_id: Annotated[str, Meta(description="The name of the tool.")]
+    parent_id: Id | None
+    child_calls: Annotated[list[Id], Meta(description="The calls that this one started, in order.")]
+    iteration: Annotated[int, Meta(description="Of its step.")]
+    parameters: JsonObject
+    result: ToolResult | None
+    status: CallStatus
+    success: bool
+    error_message: str | None
+    duration: Seconds | None
+    started_at: Time | None
+    completed_at: Time | None
+    metadata: JsonObject
+
+
+class Chain(ChainSummary, frozen=True):
+    """A call chain with all its calls."""
+
+    root_calls: Annotated[list[Id], Meta(description="All calls that no other call started, in order.")]
+    calls: Annotated[dict[str, ChainCall], Meta(description="Every call by its `call_id`, in reading order.")]
+
+
+class Tool(Resource, frozen=True):
+    """A tool, and how its calls went."""
+
+    name: str
+    description: str
+    category: str
+    project: str
+    call_count: Count
+    success_count: Count
+    failure_count: Count
+    pending_count: Count
+    average_duration: Annotated[float | None, Meta(description="Milliseconds; of the calls whose duration is known.")]
+    longest_duration: Milliseconds | None
+    last_called_at: Annotated[Time | None, Meta(description="The time of the last message that called it.")]
