@@ -95,6 +95,7 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
         if change:
             super().save_model(request, obj, form, change)
             return
+        assert request.user.is_authenticated, "the admin lets nobody else in"
         key, token = create_key(
             obj.project, obj.name, form.cleaned_data["scopes"], expires_at=obj.expires_at, created_by=request.user
         )
@@ -111,9 +112,7 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
             "key": obj,
             "token": obj.token,
         }
-        response = TemplateResponse(request, "admin/access_app/apikey/created.html", context)
-        response.headers["Cache-Control"] = "no-store"
-        return response
+        return TemplateResponse(request, "admin/access_app/apikey/created.html", context)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
 from .models import ApiKey, Project, Scope
 from .visibility import EVERYTHING, NOTHING, Reach, visible_to
+
+if TYPE_CHECKING:
+    # That module loads this one, through the settings.
+    from rest_framework.views import APIView
 
 
 class HasScope(BasePermission):

@@ -153,7 +153,6 @@ TEXTS = [
     (r'{\"secret\": [\"]\", 1], \"n\": 1}', r'{\"secret\": \"[redacted]\", \"n\": 1}'),
     ('{"api key": "x", "my secret for db": "y"}', '{"api key": "[redacted]", "my secret for db": "[redacted]"}'),
     ('[{"pin": -1.5e3, "api_key": NaN, "password": -Infinity}, 2]', '[{"pin": "[redacted]", "api_key": "[redacted]", "password": "[redacted]"}, 2]'),
-    (r'{"a": "{\"pass\u0077ord\": \"x\"}", "b": "\u00e9"}', r'{"a": "{\"password\": \"[redacted]\"}", "b": "\u00e9"}'),
     ('{"a": "密码 password=x", "b": "é\\/"}', '{"a": "密码 password=[redacted]", "b": "é\\/"}'),
     ('{"password": null, "token": "", "secret": false, "creds": []}', None),
     ('[{"name": "X-Api-Key", "value": "x"}]', '[{"name": "X-Api-Key", "value": "[redacted]"}]'),

@@ -56,7 +56,7 @@ def _row(key: ApiKey) -> dict[str, Any]:
 
 
 def _iso(moment: dt.datetime | None) -> str | None:
-    return moment and moment.isoformat(timespec="seconds")
+    return None if moment is None else moment.isoformat(timespec="seconds")
 
 
 def _cell(value: object) -> str:

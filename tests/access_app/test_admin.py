@@ -1,0 +1,156 @@
+"""In the admin a key is made and shown once, listed without its token, and revoked after a question."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone, translation
+
+from access_app.keys import find_key
+from access_app.models import ApiKey, Project
+
+KEYS, NEW_KEY = "/admin/access_app/apikey/", "/admin/access_app/apikey/add/"
+PROJECTS, NEW_PROJECT = "/admin/access_app/project/", "/admin/access_app/project/add/"
+
+
+@pytest.fixture
+def admin(login: Callable[[User], Client], superuser: User) -> Client:
+    return login(superuser)
+
+
+def new_key(project: Project, **fields: Any) -> dict[str, Any]:
+    return {
+        "project": project.pk,
+        "name": "agent",
+        "scopes": ["write", "read"],
+        "expires_at_0": "",
+        "expires_at_1": "",
+        **fields,
+    }
+
+
+def test_the_token_is_shown_on_the_page_after_adding_and_never_again(
+    admin: Client, project: Project, superuser: User
+) -> None:
+    page = admin.post(NEW_KEY, new_key(project))
+
+    key = ApiKey.objects.get()
+    (token,) = set(re.findall(r"ts_[\w-]{43}", page.content.decode()))
+    found = find_key(token)
+    assert found == key
+    assert (key.project, key.name, key.scopes, key.created_by) == (project, "agent", ["read", "write"], superuser)
+    assert "no-store" in page.headers["Cache-Control"]
+    for path in (KEYS, f"{KEYS}{key.pk}/change/", f"{KEYS}{key.pk}/history/"):
+        content = admin.get(path).content.decode()
+        assert token not in content
+        assert key.digest not in content
+        assert key.name in content
+
+
+def test_the_page_of_a_new_key_has_no_inline_script_or_style(admin: Client, project: Project) -> None:
+    for page in (admin.post(NEW_KEY, new_key(project)), admin.get(NEW_KEY), admin.get(KEYS)):
+        content = page.content.decode()
+        assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>(?!\s*</script>)|<style|\sstyle=|\son\w+=", content)
+        assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scopes": []}, "This field is required."),
+        ({"scopes": ["admin"]}, "Select a valid choice."),
+        ({"name": " "}, "This field is required."),
+        ({"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "already have expired"),
+    ],
+)
+def test_a_wrong_key_is_not_made_and_the_form_says_why(
+    admin: Client, project: Project, fields: dict[str, Any], message: str
+) -> None:
+    assert message in admin.post(NEW_KEY, new_key(project, **fields)).content.decode()
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_may_be_given_an_end(admin: Client, project: Project) -> None:
+    end = (timezone.now() + timedelta(days=3)).replace(microsecond=0)
+
+    admin.post(NEW_KEY, new_key(project, expires_at_0=f"{end:%Y-%m-%d}", expires_at_1=f"{end:%H:%M:%S}"))
+
+    assert ApiKey.objects.get().expires_at == end
+
+
+def test_only_the_name_of_a_key_can_be_changed(admin: Client, key: ApiKey, stranger: Project) -> None:
+    page = f"{KEYS}{key.pk}/change/"
+    before = ApiKey.objects.filter(pk=key.pk).values().get()
+
+    admin.post(
+        page, {"name": "other", "project": stranger.pk, "scopes": "read", "digest": "x", "revoked_at_0": "2020-01-01"}
+    )
+
+    assert ApiKey.objects.filter(pk=key.pk).values().get() == {**before, "name": "other"}
+
+
+def test_revoking_asks_first(admin: Client, key: ApiKey, token: str) -> None:
+    choice = {"action": "revoke_selected", "_selected_action": [key.pk]}
+
+    asked = admin.post(KEYS, choice)
+    assert str(key) in asked.content.decode()
+    assert find_key(token) is not None
+
+    done = admin.post(KEYS, {**choice, "confirmed": "yes"}, follow=True)
+    assert "1 API key was revoked." in done.content.decode()
+    assert find_key(token) is None
+    again = admin.post(KEYS, {**choice, "confirmed": "yes"}, follow=True)
+    assert "0 API keys were revoked." in again.content.decode()
+
+
+def test_neither_keys_nor_projects_can_be_deleted(admin: Client, key: ApiKey) -> None:
+    assert admin.post(f"{KEYS}{key.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert admin.post(f"{PROJECTS}{key.project_id}/delete/", {"post": "yes"}).status_code == 403
+    assert "delete_selected" not in admin.get(KEYS).content.decode()
+    assert ApiKey.objects.filter(pk=key.pk).exists()
+
+
+def test_a_project_is_made_and_keeps_its_slug(admin: Client, db: None) -> None:
+    admin.post(NEW_PROJECT, {"slug": "demo", "name": ""})
+    project = Project.objects.get()
+    admin.post(f"{PROJECTS}{project.pk}/change/", {"slug": "other", "name": "Demo"})
+
+    project.refresh_from_db()
+    assert (project.slug, project.name) == ("demo", "Demo")
+    assert "demo" in admin.get(PROJECTS).content.decode()
+
+
+def test_staff_without_rights_see_no_keys(login: Callable[[User], Client], staff: User, key: ApiKey) -> None:
+    client = login(staff)
+
+    assert client.get(KEYS).status_code == 403
+    assert client.get(NEW_KEY).status_code == 403
+    assert (
+        client.post(KEYS, {"action": "revoke_selected", "_selected_action": [key.pk], "confirmed": "yes"}).status_code
+        == 403
+    )
+
+
+def test_the_list_asks_the_same_number_of_queries_for_many_keys(
+    admin: Client, key: ApiKey, project: Project, django_assert_num_queries: Any
+) -> None:
+    admin.get(KEYS)
+    with django_assert_num_queries(6):
+        admin.get(KEYS)
+    for number in range(20):
+        other = Project.objects.create(slug=f"p{number}")
+        ApiKey.objects.create(project=other, name="x", prefix="ts_xxxxx", digest=f"{number:064}", scopes=["read"])
+    with django_assert_num_queries(6):
+        admin.get(KEYS)
+
+
+def test_the_admin_is_found_where_its_urls_say(db: None) -> None:
+    with translation.override("en"):
+        assert reverse("admin:access_app_apikey_changelist") == KEYS

@@ -1,0 +1,152 @@
+"""Projects and keys are made, listed and revoked from the command line."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from access_app.keys import find_key
+from access_app.models import ApiKey, Project
+
+
+def run(*args: str) -> str:
+    """What the command writes to the standard output."""
+    out = StringIO()
+    call_command(*args, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def test_create_project_makes_a_project(db: None) -> None:
+    assert json.loads(run("create_project", "demo", "--name", "Demo", "--json")) == {
+        "id": Project.objects.get().pk,
+        "slug": "demo",
+        "name": "Demo",
+    }
+    assert "create_api_key --project other" in run("create_project", "other")
+
+
+@pytest.mark.parametrize("slug", ["", "with space", "a" * 65, "../x"])
+def test_create_project_refuses_what_is_no_slug(db: None, slug: str) -> None:
+    with pytest.raises(CommandError, match="^slug: "):
+        run("create_project", slug)
+
+
+def test_create_project_refuses_a_slug_that_is_taken(project: Project) -> None:
+    with pytest.raises(CommandError, match="slug: .*already exists"):
+        run("create_project", "owner")
+
+
+def test_create_api_key_writes_the_token_alone_on_the_standard_output(project: Project) -> None:
+    token = run("create_api_key", "--project", "owner", "--name", "agent").removesuffix("\n")
+
+    key = find_key(token)
+    assert key is not None
+    assert (key.project, key.name, key.scopes, key.expires_at) == (project, "agent", ["read", "write", "delete"], None)
+
+
+def test_create_api_key_answers_in_json(project: Project) -> None:
+    answer = json.loads(
+        run(
+            "create_api_key",
+            "--project",
+            "owner",
+            "--name",
+            "a",
+            "--scopes",
+            "write, read",
+            "--expires-days",
+            "7",
+            "--json",
+        )
+    )
+
+    key = find_key(answer.pop("key"))
+    assert key is not None
+    assert key.expires_at is not None
+    assert (key.expires_at - key.created_at).days in (6, 7)
+    assert answer == {
+        "id": key.pk,
+        "project": "owner",
+        "name": "a",
+        "scopes": ["read", "write"],
+        "expires_at": key.expires_at.isoformat(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--project", "nowhere", "--name", "a"), "There is no project 'nowhere'"),
+        (("--project", "owner", "--name", " "), "needs a name"),
+        (
+            ("--project", "owner", "--name", "a", "--scopes", "read,admin"),
+            "admin is not a list of scopes: choose from read",
+        ),
+        (("--project", "owner", "--name", "a", "--scopes", ","), "Nothing is not a list of scopes"),
+        (("--project", "owner", "--name", "a", "--expires-days", "0"), "already have expired"),
+        (("--project", "owner", "--name", "a", "--expires-days", "9999999999"), "too far away"),
+    ],
+)
+def test_create_api_key_says_what_is_wrong(project: Project, args: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        run("create_api_key", *args)
+    assert not ApiKey.objects.exists()
+
+
+def test_list_api_keys_shows_everything_but_the_token(key: ApiKey, token: str, stranger: Project) -> None:
+    expected: dict[str, Any] = {
+        "id": key.pk,
+        "project": "owner",
+        "begins": token[:8],
+        "name": "agent",
+        "scopes": ["read", "write", "delete"],
+        "status": "active",
+        "created_at": key.created_at.isoformat(timespec="seconds"),
+        "last_used_at": None,
+        "expires_at": None,
+        "revoked_at": None,
+    }
+
+    assert json.loads(run("list_api_keys", "--json")) == [expected]
+    assert json.loads(run("list_api_keys", "--project", "stranger", "--json")) == []
+    head, row = run("list_api_keys", "--project", "owner").splitlines()
+    assert head.split() == list(expected)
+    assert row.split() == [
+        str(key.pk),
+        "owner",
+        token[:8],
+        "agent",
+        "read,write,delete",
+        "active",
+        expected["created_at"],
+        "-",
+        "-",
+        "-",
+    ]
+    assert run("list_api_keys", "--project", "stranger") == "No API keys.\n"
+    with pytest.raises(CommandError, match="There is no project 'nowhere'"):
+        run("list_api_keys", "--project", "nowhere")
+
+
+@pytest.mark.parametrize("how", ["id", "prefix", "token"])
+def test_revoke_api_key_takes_the_id_the_beginning_or_the_whole_key(key: ApiKey, token: str, how: str) -> None:
+    given = {"id": str(key.pk), "prefix": key.prefix, "token": token}[how]
+
+    assert run("revoke_api_key", given) == "The key 'agent' of owner is revoked.\n"
+    assert find_key(token) is None
+    assert "had been revoked at" in run("revoke_api_key", given)
+
+
+def test_revoke_api_key_refuses_what_it_cannot_tell_apart(key: ApiKey, project: Project) -> None:
+    twin = ApiKey.objects.create(project=project, name="twin", prefix=key.prefix, digest="0" * 64, scopes=["read"])
+
+    with pytest.raises(CommandError, match=f"Give an id: {key.pk}, {twin.pk}"):
+        run("revoke_api_key", key.prefix)
+    with pytest.raises(CommandError, match="No key has the id or begins with 'ts_nope'"):
+        run("revoke_api_key", "ts_nope")
+    with pytest.raises(CommandError, match="No key has the id"):
+        run("revoke_api_key", "0")
