@@ -146,17 +146,22 @@ def _answer_to_drf(request: HttpRequest, exc: exceptions.APIException) -> JsonRe
 
 
 def _first_detail(detail: Any, path: str = "") -> tuple[str | None, Any]:
-    """The first message in DRF's nested details, and the JSON path to the field it is about."""
-    while isinstance(detail, (dict, list)) and detail:
-        if isinstance(detail, dict):
-            key = next(key for key, value in detail.items() if value) if any(detail.values()) else next(iter(detail))
-            if key != "non_field_errors":
-                path = f"{path}.{key}" if path else str(key)
-            detail = detail[key]
-        else:
-            index = next((index for index, item in enumerate(detail) if item), 0)
-            # A list of messages is about one field, a list of dicts about the items of a list.
-            if isinstance(detail[index], (dict, list)):
-                path = f"{path}[{index}]"
-            detail = detail[index]
-    return path or None, detail or _("The request is not valid.")
+    """The first message in the nested details of DRF, and the JSON path of the field it is about."""
+    if isinstance(detail, dict):
+        for key, inner in detail.items():
+            if inner:
+                return _first_detail(inner, _path_of(path, key))
+    elif isinstance(detail, list):
+        for index, inner in enumerate(detail):
+            if inner:
+                # A list of messages is about one field, a list of lists or dicts about the items of a list.
+                return _first_detail(inner, _path_of(path, index) if isinstance(inner, (dict, list)) else path)
+    return path or None, detail or errors.InvalidInput.default_message
+
+
+def _path_of(path: str, key: object) -> str:
+    if key == "non_field_errors":
+        return path
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else str(key)

@@ -1,0 +1,110 @@
+"""Views that fail in every way, for the tests of errors and of the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+from django.db import connection
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path
+from rest_framework import exceptions, serializers
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from access_app import errors
+from access_app.permissions import HasScope
+
+handler400 = "tracesite.api_errors.bad_request"
+handler403 = "tracesite.api_errors.permission_denied"
+handler404 = "tracesite.api_errors.page_not_found"
+handler500 = "tracesite.api_errors.server_error"
+
+logger = logging.getLogger(__name__)
+
+
+class Item(serializers.Serializer[Any]):
+    size = serializers.IntegerField()
+
+
+class Order(serializers.Serializer[Any]):
+    items = Item(many=True)
+    tags = serializers.ListField(child=serializers.CharField(max_length=3), required=False)
+
+    def validate(self, order: dict[str, Any]) -> dict[str, Any]:
+        if not order["items"]:
+            raise serializers.ValidationError("An order has items.")
+        return order
+
+
+def slow_query() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 1")
+        cursor.execute("SELECT pg_sleep(5)")
+
+
+RAISED: dict[str, BaseException] = {
+    "ours": errors.Conflict("The version is stale.", field="version", code="stale_version"),
+    "unavailable": errors.Unavailable(),
+    "http404": Http404("secret detail"),
+    "denied": PermissionDenied("secret detail"),
+    "suspicious": SuspiciousOperation("secret detail"),
+    "bad": BadRequest("secret detail"),
+    "drf_denied": exceptions.PermissionDenied(),
+    "drf_unauthenticated": exceptions.NotAuthenticated(),
+    "throttled": exceptions.Throttled(wait=7.2),
+    "validation": exceptions.ValidationError("All of it is wrong."),
+    "unforeseen": ZeroDivisionError("secret detail"),
+}
+
+
+class RaisingView(APIView):
+    permission_classes = [AllowAny]
+
+    def get(self, request: Request, what: str) -> Response:
+        if what == "database":
+            slow_query()
+        raise RAISED[what]
+
+
+class OrderView(APIView):
+    permission_classes = [AllowAny]
+
+    def post(self, request: Request) -> Response:
+        order = Order(data=request.data)
+        order.is_valid(raise_exception=True)
+        return Response({})
+
+
+class BodyView(APIView):
+    permission_classes = [AllowAny]
+
+    def post(self, request: Request) -> Response:
+        return Response({"size": len(request._request.body)})
+
+
+class MessageView(APIView):
+    permission_classes = [HasScope]
+
+    def get(self, request: Request, **kwargs: str) -> Response:
+        logger.info("a layer below the view")
+        return Response({"content": "the secret of the message"})
+
+
+def plain(request: HttpRequest, what: str) -> HttpResponse:
+    if what == "ok":
+        return HttpResponse("ok")
+    raise RAISED[what]
+
+
+urlpatterns = [
+    path("api/raise/<what>/", RaisingView.as_view()),
+    path("api/orders/", OrderView.as_view()),
+    path("api/body/", BodyView.as_view()),
+    path("api/sessions/<session_id>/messages/<message_id>/", MessageView.as_view(), name="message-detail"),
+    path("api/plain/<what>/", plain),
+    path("plain/<what>/", plain),
+]
