@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -49,6 +50,14 @@ def metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return Parser().parsestr(archive.read(name).decode())
+
+
+def test_every_package_is_named_in_pyproject() -> None:
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    of_the_tree = {
+        ".".join(path.parent.relative_to(ROOT).parts) for name in SOURCES for path in (ROOT / name).rglob("__init__.py")
+    }
+    assert named == sorted(of_the_tree | {path.replace("/", ".") for path in MOVED.values()})
 
 
 def test_the_wheel_holds_every_module_template_catalogue_and_static_file(wheel: Path) -> None:

@@ -92,7 +92,7 @@ def request(
 
 def log_in(port: int, username: str, password: str) -> int:
     _, headers, page = request(port, "GET", "/admin/login/")
-    [token] = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page)
+    token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[0]
     form = {"csrfmiddlewaretoken": token, "username": username, "password": password, "next": "/admin/"}
     cookie = str(headers["Set-Cookie"]).partition(";")[0]
     content = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
