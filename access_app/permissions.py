@@ -74,7 +74,8 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
         return key.project
     projects = projects_visible_to(request)
     if slug:
-        project = projects.filter(slug=slug).first()
+        # PostgreSQL takes no NUL, and no slug has one.
+        project = None if "\x00" in slug else projects.filter(slug=slug).first()
         if project is None:
             raise NotFound(_("There is no project “%(slug)s” here.") % {"slug": slug[:64]}, field=field)
         return project

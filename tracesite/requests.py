@@ -66,9 +66,6 @@ def clean_for_log(text: str, limit: int = 200) -> str:
 
 def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
     """One line: who asked for which thing, and how it went. No contents, and nothing of the query string."""
-    # Not above: the settings of logging name this module, and are read before there are models.
-    from access_app.models import ApiKey
-
     path = clean_for_log(request.path)
     method = clean_for_log(request.method or "", 16)
     match = request.resolver_match
@@ -83,7 +80,8 @@ def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
     for name in LOGGED_IDS:
         if name in arguments:
             fields[name] = clean_for_log(str(arguments[name]))
+    # The ApiKey that the request came with. Its class is not imported: the settings name this module before there are models.
     key = getattr(request, "auth", None)
-    if isinstance(key, ApiKey):
+    if key is not None:
         fields["project"] = key.project.slug
     logger.info("%s %s %s %s ms", method, path, status, duration_ms, extra=fields)

@@ -77,6 +77,7 @@ def test_a_key_writes_to_its_own_project_and_knows_no_other(client: Client, toke
     assert write(client, {"project": "owner"}, **key) == (200, "owner")
     assert write(client, {"project": "stranger"}, **key) == (404, ("not_found", "project"))
     assert write(client, {"project": "nowhere"}, **key) == (404, ("not_found", "project"))
+    assert write(client, {"project": "\x00"}, **key) == (404, ("not_found", "project"))
 
 
 def test_a_superuser_names_the_project_unless_there_is_only_one(
