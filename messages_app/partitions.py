@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -140,7 +141,7 @@ def make_months(tables: Sequence[PartitionedTable], months: Iterable[Month]) -> 
     made = []
     for month in sorted(set(months)):
         if _is_interrupted(tables, month):
-            _patiently(month, _LOCK_PATIENCE_SECONDS, lambda month=month: _settle(tables, month))  # type: ignore[misc]
+            _patiently(month, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, month))
         with transaction.atomic(), connection.cursor() as cursor:
             _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
             missing = [table for table in tables if month not in months_of(table.name)]
@@ -168,11 +169,14 @@ def drop_month(
     nobody waits long behind it. Raises MonthInUse after `patience` seconds, with the month hidden but not dropped;
     the next drop_month goes on from there. Returns an empty list when there is no such month.
     """
-    return _patiently(month, patience, lambda: _drop(tables, month, when_hidden))
+    return _patiently(month, patience, partial(_drop, tables, month, when_hidden))
 
 
-def settle_months(tables: Sequence[PartitionedTable]) -> None:
-    """Ends the drops that were cut off: undone where only the first table was hidden, else completed. Raises MonthInUse."""
+def settle_months(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
+    """Ends the drops that were cut off: undone where only the first table was hidden, else completed.
+
+    Raises MonthInUse like `drop_month`.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT right(relname, 7) FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid "
@@ -181,7 +185,7 @@ def settle_months(tables: Sequence[PartitionedTable]) -> None:
         )
         months = sorted(Month(int(name[:4]), int(name[5:])) for (name,) in cursor.fetchall())
     for month in months:
-        _patiently(month, DROP_PATIENCE_SECONDS, lambda month=month: _settle(tables, month))  # type: ignore[misc]
+        _patiently(month, patience, partial(_settle, tables, month))
 
 
 def count_rows(cursor: Any, leaf: str) -> tuple[int, bool]:

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import NotFound
 
-from .models import Message, Session
+from .models import Message, Session, SessionTombstone, session_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,19 @@ def delete_session(session_id: UUID, *, by: str) -> None:
         raise _no_session()
 
 
+@transaction.atomic
 def restore_session(session_id: UUID) -> None:
-    """Brings a deleted session back whole; messages deleted by themselves stay deleted. Raises NotFound."""
-    now = timezone.now()
-    deleted = Session.with_deleted.deleted().filter(pk=session_id)
-    if not deleted.update(deleted_at=None, deleted_by="", updated_at=now):
+    """Brings a deleted session back whole; messages deleted by themselves stay deleted.
+
+    Raises NotFound, also for a session that a purge has begun to remove.
+    """
+    session = Session.with_deleted.deleted().select_for_update().filter(pk=session_id).first()
+    if (
+        session is None
+        or SessionTombstone.objects.filter(key=session_key(session.project_id, str(session.pk))).exists()
+    ):
         raise NotFound(_("There is no deleted session of this id."))
+    Session.with_deleted.filter(pk=session_id).update(deleted_at=None, deleted_by="", updated_at=timezone.now())
 
 
 def delete_message(message_id: UUID, *, by: str, session_id: UUID | None = None) -> None:

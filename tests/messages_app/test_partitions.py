@@ -231,7 +231,7 @@ def test_while_a_drop_waits_for_a_reader_others_write_and_make_months() -> None:
         add_book(Month(2024, 5))
         return time.monotonic() - begin
 
-    with other_connection() as reader, ThreadPoolExecutor(1) as threads:
+    with ThreadPoolExecutor(1) as threads, other_connection() as reader:
         reader.execute("SELECT count(*) FROM test_book")
         dropping = threads.submit(lambda: at_once(lambda: drop_month(SHELF, MARCH), 1))
         waited = 0.0

@@ -1,0 +1,61 @@
+"""The counters of sessions, as their messages add up: compared for check_traces, recounted where a month was dropped.
+
+Deleted messages do not count. Writes keep the counters by adding and subtracting (messages_app/writes.py); counting
+anew reads every message of a session, so it is for the few sessions where the difference is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from .writes import COUNTERS
+
+_SUMS = ", ".join(
+    f"coalesce(sum({name}), 0)::bigint AS {name}" if name != "message_count" else "count(*) AS message_count"
+    for name in COUNTERS
+)
+_COUNTED = f"SELECT {_SUMS} FROM messages_app_message WHERE session_id = session.id AND deleted_at IS NULL"  # noqa: S608 - built of COUNTERS
+_STORED = ", ".join(f"session.{name}" for name in COUNTERS)
+_FOUND = ", ".join(f"counted.{name}" for name in COUNTERS)
+
+
+@transaction.atomic
+def recount(session_ids: Sequence[UUID]) -> None:
+    """Sets the counters of these sessions to what their messages add up to."""
+    with connection.cursor() as cursor:
+        # Locked before they are counted: a writer that has not added its messages yet adds them afterwards, and the
+        # messages of one that has are seen by the next statement.
+        cursor.execute(
+            "SELECT 1 FROM messages_app_session WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(session_ids)]
+        )
+        cursor.execute(
+            f"UPDATE messages_app_session SET ({', '.join(COUNTERS)}) = ROW({_FOUND}) "  # noqa: S608 - built of COUNTERS
+            f"FROM messages_app_session AS session CROSS JOIN LATERAL ({_COUNTED}) AS counted "
+            "WHERE session.id = ANY(%s) AND messages_app_session.id = session.id "
+            f"AND ROW({_STORED}) IS DISTINCT FROM ROW({_FOUND})",
+            [list(session_ids)],
+        )
+
+
+def disagreements(session_ids: Sequence[UUID]) -> dict[UUID, dict[str, tuple[int, int]]]:
+    """The counters that are wrong, by session: {name: (stored, counted)}."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT session.id, {_STORED}, {_FOUND} FROM messages_app_session AS session "  # noqa: S608 - built of COUNTERS
+            f"CROSS JOIN LATERAL ({_COUNTED}) AS counted "
+            f"WHERE session.id = ANY(%s) AND ROW({_STORED}) IS DISTINCT FROM ROW({_FOUND}) ORDER BY session.id",
+            [list(session_ids)],
+        )
+        rows = cursor.fetchall()
+    half = len(COUNTERS)
+    return {
+        row[0]: {
+            name: (stored, counted)
+            for name, stored, counted in zip(COUNTERS, row[1 : half + 1], row[half + 1 :], strict=True)
+            if stored != counted
+        }
+        for row in rows
+    }
