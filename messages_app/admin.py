@@ -126,7 +126,7 @@ class SessionAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            return ["name", "project", "deleted", "deleted_by", "messages", "created"]
+            return ["name", "project", "deleted", "deleter", "messages", "created"]
         return ["name", "project", "state", "messages", "calls", "failures", "took", "created"]
 
     def get_search_results(
@@ -209,10 +209,6 @@ class SessionAdmin(TrashAdmin):
     def created(self, row: Session) -> SafeString:
         return moment(row.created_at)
 
-    @admin.display(description=gettext_lazy("deleted at (UTC)"))
-    def deleted(self, row: Session) -> SafeString:
-        return moment(row.deleted_at)
-
 
 class MessageAdmin(TrashAdmin):
     """A message opens as what it holds, with the question before it."""
@@ -250,7 +246,7 @@ class MessageAdmin(TrashAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
-            return ["text", "who", "in_session", "project", "deleted", "deleted_by", "created"]
+            return ["text", "who", "in_session", "project", "deleted", "deleter", "created"]
         return ["text", "who", "in_session", "project", "calls", "errors", "took", "created"]
 
     def get_search_results(
@@ -344,10 +340,6 @@ class MessageAdmin(TrashAdmin):
     @admin.display(description=gettext_lazy("created at (UTC)"))
     def created(self, row: Message) -> SafeString:
         return moment(row.created_at)
-
-    @admin.display(description=gettext_lazy("deleted at (UTC)"))
-    def deleted(self, row: Message) -> SafeString:
-        return moment(row.deleted_at)
 
 
 admin.site.register(Session, SessionAdmin)

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from access_app.models import Project
 
 from . import ids
+from .visible_text import one_line
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
@@ -93,7 +94,7 @@ class Session(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.title or self.external_id or str(self.id)
+        return one_line(self.title, 80) or one_line(self.external_id, 80) or str(self.id)
 
 
 class MessageQuerySet(models.QuerySet["Message"]):

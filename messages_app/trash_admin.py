@@ -16,12 +16,14 @@ from django.db.models import Field, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import NotFound
 
 from .keyset_admin import KeysetAdmin
+from .visible_text import moment, one_line, visible
 
 
 class TrashAdmin(KeysetAdmin):
@@ -157,6 +159,16 @@ class TrashAdmin(KeysetAdmin):
         """What the confirmation names: the rows. Django would collect (and count) everything below them."""
         names = [self.row_name(row) for row in objs]
         return names, {str(self.opts.verbose_name_plural): len(names)}, set(), []
+
+    # --- Columns of the trash ---------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("deleted at (UTC)"))
+    def deleted(self, row: Any) -> SafeString:
+        return moment(row.deleted_at)
+
+    @admin.display(description=gettext_lazy("deleted by"))
+    def deleter(self, row: Any) -> SafeString:
+        return visible(one_line(row.deleted_by, 80))
 
     # --- Permissions ----------------------------------------------------------------------------------------
 

@@ -77,6 +77,11 @@ def one_line(text: str | None, limit: int) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
+def is_plain(text: str) -> bool:
+    """Whether nothing is hidden in `text`."""
+    return _HIDDEN.search(text) is None
+
+
 def duration(milliseconds: float | None) -> str:
     """A length of time as people say it; "" where it is not known."""
     if milliseconds is None:

@@ -33,7 +33,7 @@ from messages_app.admin_filters import MANY, CreatedFilter, NameFilter, ProjectF
 from messages_app.conversation import ids_below
 from messages_app.keyset_admin import KeysetAdmin
 from messages_app.models import Message, Session
-from messages_app.visible_text import duration, first_characters, moment, one_line, visible
+from messages_app.visible_text import duration, first_characters, is_plain, moment, one_line, visible
 
 from . import records
 from .batch import Refusal
@@ -71,7 +71,8 @@ class ToolFilter(NameFilter):
     parameter_name = "tool"
 
     def suggestions(self) -> Sequence[str]:
-        return list(Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY])
+        names = Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY]
+        return [name for name in names if is_plain(name)]
 
     def calls_of(self, request: HttpRequest, name: str) -> QuerySet[ToolCall]:
         # With the numbers of the tools and the range of the page as constants the planner chooses well: see filters.py.
@@ -277,8 +278,8 @@ class TracedMessageAdmin(MessageAdmin):
 
 class ToolAdmin(KeysetAdmin):
     list_filter = (ProjectFilter,)
-    list_display = ("shown_name", "project", "category", "shown_description", "calls")
-    fields = ("project", "name", "description", "category")
+    list_display = ("shown_name", "project", "shown_category", "shown_description", "calls")
+    fields = ("project", "shown_name", "shown_category", "shown_description", "calls")
     search_help_text = gettext_lazy("By a part of the name.")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -296,7 +297,11 @@ class ToolAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("description"))
     def shown_description(self, row: Tool) -> SafeString:
-        return visible(one_line(row.description, NAME_CHARACTERS))
+        return visible(one_line(row.description, 10 * NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("category"))
+    def shown_category(self, row: Tool) -> SafeString:
+        return visible(one_line(row.category, NAME_CHARACTERS))
 
     @admin.display(description=gettext_lazy("tool calls"))
     def calls(self, row: Tool) -> SafeString:

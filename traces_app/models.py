@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
 from messages_app.models import Message
+from messages_app.visible_text import one_line
 
 
 class Tool(models.Model):
@@ -32,7 +33,7 @@ class Tool(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.name or str(_("(no name)"))
+        return one_line(self.name, 80) or str(_("(no name)"))
 
 
 class AgentStepQuerySet(models.QuerySet["AgentStep"]):
@@ -79,7 +80,7 @@ class AgentStep(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.iteration}: {self.thought[:60]}"
+        return f"{self.iteration}: {one_line(self.thought, 60)}"
 
 
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
@@ -160,7 +161,7 @@ class ToolCall(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.call_id or str(self.id)
+        return one_line(self.call_id, 80) or str(self.id)
 
 
 class ToolResult(models.Model):

@@ -1,0 +1,431 @@
+"""The admin of runs and calls: the failed call is found, the tree is seen, and nothing of a trace can be changed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.admin import site
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project
+from messages_app import ids, writes
+from messages_app.models import Message, Reference, Session
+from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+
+from .conftest import NOON, answer, question, store
+
+SESSIONS = "/admin/messages_app/session/"
+MESSAGES = "/admin/messages_app/message/"
+CALLS = "/admin/traces_app/toolcall/"
+TOOLS = "/admin/traces_app/tool/"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \x1b[31m \u202egnp.exe"
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    """A superuser, logged in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+@pytest.fixture
+def run(project: Project) -> UUID:
+    """The message of the short agent session that everyone knows."""
+    message_id = store(project, question(), answer()).messages[1].id
+    assert message_id is not None
+    return message_id
+
+
+def page_of(message: UUID) -> str:
+    return f"{MESSAGES}{message}/change/"
+
+
+def steps(count: int, calls: int, **fields: Any) -> list[dict[str, Any]]:
+    result = fields.pop("result", {"output": "ok"})
+    return [
+        {
+            "iteration": step,
+            "tool_calls": [
+                {"id": f"{step}-{call}", "name": f"tool {call}", "args": {}, "result": result, **fields}
+                for call in range(calls)
+            ],
+        }
+        for step in range(count)
+    ]
+
+
+# --- The run of a message ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-05")
+def test_a_message_shows_its_steps_and_nested_calls(staff: Client, run: UUID) -> None:
+    text = text_of(staff.get(page_of(run)))
+    parts = [
+        *("Step 0", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
+        *("error get_weather 12 ms", "Atlantis", "The city does not exist."),
+        *("Step 1", "Ask the researcher.", "success ask_researcher 90 ms 1 inside", "a myth", "success search 60 ms"),
+        *("3 hits", "Answer", "Shanghai 31 °C; there is no Atlantis."),
+    ]
+    place = 0
+    for part in parts:
+        assert part in text[place:], part
+        place = text.index(part, place)
+
+
+def test_the_first_failure_is_said_at_the_top_and_leads_to_its_call(staff: Client, run: UUID) -> None:
+    response = staff.get(page_of(run))
+    text = text_of(response)
+    assert text.index("1 tool call failed. The first one: get_weather unknown city") < text.index("Step 0")
+    failed = ToolCall.objects.get(status="error")
+    assert links_of(response)["get_weather"] == f"?#call-{failed.pk}"
+    html = html_of(response)
+    assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
+    assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
+    assert len(re.findall(r'<details class="call [^>]*open>', html_of(staff.get(page_of(run) + "?open=all")))) == 4
+
+
+def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Client, project: Project) -> None:
+    many = steps(60, 3)
+    many[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
+    message = store(project, answer(agent_steps=many)).messages[0].id
+    assert message is not None
+    response = staff.get(page_of(message))
+    assert "Page 1 of 3" in text_of(response)
+    failed = ToolCall.objects.get(status="error")
+    link = links_of(response)["tool 1"]
+    assert link == f"?page=3#call-{failed.pk}"
+    assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
+    links = links_of(response)
+    assert "Step 59" in text_of(staff.get(page_of(message) + "?page=3"))
+    assert "Step 40" in text_of(staff.get(page_of(message) + links["Later steps →"]))
+
+
+@pytest.mark.requirement("000-51")
+def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, project: Project) -> None:
+    message = store(project, answer(agent_steps=[], error="context length exceeded")).messages[0].id
+    assert message is not None
+    text = text_of(staff.get(page_of(message)))
+    assert "The run ended with an error: context length exceeded" in text
+    assert "No steps: the answer came at once." in text
+
+
+@pytest.mark.requirement("000-50")
+def test_a_call_without_result_is_shown_as_pending(staff: Client, project: Project) -> None:
+    waiting = answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "wait"}]}], is_completed=False)
+    message = store(project, waiting).messages[0].id
+    assert message is not None
+    text = text_of(staff.get(page_of(message)))
+    assert "pending wait" in text
+    assert "No result yet." in text
+
+
+def test_hostile_traces_are_shown_as_text_everywhere(staff: Client, project: Project) -> None:
+    call = {
+        "id": HOSTILE,
+        "name": HOSTILE,
+        "args": {HOSTILE: HOSTILE, "lines": "</div></details>\n</main>" + HOSTILE},
+        "reflection": HOSTILE,
+        "metadata": {HOSTILE: HOSTILE},
+        "result": {"success": False, "output": HOSTILE, "error": HOSTILE, "data": [HOSTILE], "raw": HOSTILE},
+    }
+    step = {
+        "thought": HOSTILE,
+        "reasoning_content": HOSTILE,
+        "agent_name": HOSTILE,
+        "model": HOSTILE,
+        "metadata": {HOSTILE: HOSTILE},
+        "tool_calls": [call, {**call, "parent": HOSTILE}],
+    }
+    outcome = store(project, question(content=HOSTILE), answer(agent_steps=[step], content=HOSTILE, error=HOSTILE))
+    message = outcome.messages[1].id
+    assert message is not None
+    tool = Tool.objects.get()
+    a_call = ToolCall.objects.first()
+    assert a_call is not None
+    urls = [
+        *(page_of(message), f"{SESSIONS}{outcome.id}/change/", CALLS, TOOLS, f"{TOOLS}{tool.pk}/change/", MESSAGES),
+        *(f"{CALLS}{a_call.pk}/change/", f"{CALLS}{a_call.pk}/history/", f"{TOOLS}{tool.pk}/history/"),
+    ]
+    for url in urls:
+        html = html_of(staff.get(url))
+        assert "<script>alert" not in html, url
+        assert "<img src=x" not in html, url
+        assert "\x1b" not in html, url
+        assert "\u202e" not in html, url
+        assert html.count("<main ") == html.count("</main>") == 1, url
+
+
+def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, project: Project) -> None:
+    long = {"output": "0123456789\n" * 500_000, "data": {"rows": ["数据"] * 20_000}}
+    message = store(project, answer(agent_steps=steps(1, 1, result=long))).messages[0].id
+    assert message is not None
+    html = html_of(staff.get(page_of(message)))
+    assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html
+    assert "&quot;数据&quot;" in html
+    assert len(html) < 400_000
+    call = ToolCall.objects.get()
+    assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
+
+
+def test_a_run_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
+    failed = {"success": False, "error": "x"}
+    small = store(project, question(), answer(agent_steps=steps(1, 2, result=failed)))
+    large = store(
+        project, question(), answer(agent_steps=steps(50, 8, result=failed, reflection="r")), external_id="large"
+    )
+    counts = [len(statements_of(staff, page_of(UUID(str(run.messages[1].id))))) for run in (small, large)]
+    assert counts[0] == counts[1]
+
+
+# --- The conversation with its runs -----------------------------------------------------------------------------------
+
+
+def test_the_conversation_lists_the_calls_of_each_run(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer())
+    response = staff.get(f"{SESSIONS}{outcome.id}/change/")
+    text = text_of(response)
+    assert "2 steps · 4 tool calls · 1 failed" in text
+    assert "get_weather 40 ms get_weather error 12 ms ask_researcher 90 ms search 60 ms" in text
+    call = ToolCall.objects.get(tool__name="search")
+    assert links_of(response)["search"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
+
+
+def test_a_conversation_with_runs_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
+    def conversation(name: str, count: int) -> str:
+        answers = [answer(external_id=f"a{n}", agent_steps=steps(n % 4 + 1, 3)) for n in range(count)]
+        return f"{SESSIONS}{store(project, *answers, external_id=name).id}/change/"
+
+    few, many = conversation("few", 2), conversation("many", 60)
+    assert len(statements_of(staff, few)) == len(statements_of(staff, many))
+
+
+# --- Finding the failed call --------------------------------------------------------------------------------------------
+
+
+def test_the_failed_call_is_found_and_leads_to_its_place_in_the_run(staff: Client, run: UUID) -> None:
+    response = staff.get(f"{CALLS}?status=error")
+    session = Session.objects.get()
+    assert rows_of(response) == [
+        ["get_weather", "error", "unknown city", str(session), "owner", "12 ms", "2026-03-01 12:00:00"]
+    ]
+    failed = ToolCall.objects.get(status="error")
+    link = links_of(response)["get_weather"]
+    assert link == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    assert f'id="call-{failed.pk}" open' in html_of(staff.get(link))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["search", "ask_researcher", "get_weather", "get_weather"]),
+        ("tool=get_weather", ["get_weather", "get_weather"]),
+        ("tool=get_weather&status=success", ["get_weather"]),
+        ("tool=unknown", []),
+        ("status=pending", []),
+        ("project=owner&tool=search", ["search"]),
+        ("project=stranger", []),
+        ("message={run}", ["search", "ask_researcher", "get_weather", "get_weather"]),
+        ("message=00000000-0000-7000-8000-000000000000", []),
+        ("created_after=2026-03-01T12:00:00&created_before=2026-03-01T12:00:01&status=error", ["get_weather"]),
+        ("created_after=2026-03-01T12:00:01", []),
+        ("q=call_d", ["search"]),
+        ("q=call_x", []),
+    ],
+)
+def test_calls_are_filtered_and_found(
+    staff: Client, stranger: Project, run: UUID, query: str, expected: list[str]
+) -> None:
+    found = [row[0] for row in rows_of(staff.get(f"{CALLS}?{query.format(run=run)}"))]
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_call_is_found_by_the_id_that_tracesite_gave_it(staff: Client, run: UUID) -> None:
+    call = ToolCall.objects.get(call_id="call_b")
+    assert [row[2] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
+
+
+def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> None:
+    writes.delete_message(run, by="ada")
+    assert rows_of(staff.get(CALLS)) == []
+    # The page of the message still shows them: it is where restoring is decided.
+    assert "ask_researcher" in text_of(staff.get(page_of(run)))
+
+
+@pytest.mark.parametrize("query", ["tool=get_weather", "tool=get_weather&created_after=2026-03-01T00:00"])
+def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Project, run: UUID, query: str) -> None:
+    store(project, question(), answer(agent_steps=steps(1, 1)), external_id="other")
+    assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == ["Shanghai 31 °C; there is no Atlantis."]
+    names = [row[0] for row in rows_of(staff.get(f"{SESSIONS}?tool=get_weather"))]
+    assert names == ["weather"]
+    assert rows_of(staff.get(f"{SESSIONS}?tool=nothing")) == []
+    assert '<option value="get_weather"></option>' in html_of(staff.get(SESSIONS))
+
+
+def test_messages_filtered_by_tool_are_walked_to_the_end(staff: Client, project: Project) -> None:
+    # All in one microsecond: the bounds that the cursor puts on the calls must not cut any off.
+    store(project, *(answer(external_id=f"a{n}", agent_steps=steps(1, 1)) for n in range(120)))
+    seen, url = [], f"{MESSAGES}?tool=tool 0"
+    while True:
+        response = staff.get(url)
+        seen += re.findall(r'name="_selected_action" value="([^"]+)"', html_of(response))
+        links = links_of(response)
+        if "Older →" not in links:
+            break
+        url = MESSAGES + links["Older →"]
+    assert seen == [str(pk) for pk in Message.objects.order_by("-pk").values_list("pk", flat=True)]
+
+
+@pytest.mark.parametrize(
+    "url", [CALLS, f"{CALLS}?status=error", TOOLS, f"{MESSAGES}?tool=tool 0", f"{SESSIONS}?tool=tool 0"]
+)
+def test_a_list_counts_nothing_and_costs_the_same_at_any_size(staff: Client, project: Project, url: str) -> None:
+    store(project, answer(agent_steps=steps(2, 2, result={"error": "x"})))
+    few = statements_of(staff, url)
+    store(project, *(answer(external_id=f"a{n}", agent_steps=steps(5, 5, result={"error": "x"})) for n in range(20)))
+    for number in range(80):
+        Tool.objects.create(project=project, name=f"unused {number}")
+    many = statements_of(staff, url)
+    assert len(few) == len(many)
+    assert [statement for statement in many if "COUNT(" in statement.upper() or "OFFSET" in statement.upper()] == []
+    heavy = re.compile(r'(?<!LEFT\()"traces_app_tool(call|result)"\."(args|output|data|metadata|error|raw)"')
+    assert [statement for statement in many if heavy.search(statement)] == []
+
+
+def test_tools_lead_to_their_calls(staff: Client, run: UUID) -> None:
+    response = staff.get(TOOLS)
+    assert sorted(row[0] for row in rows_of(response)) == ["ask_researcher", "get_weather", "search"]
+    assert [row[0] for row in rows_of(staff.get(TOOLS, {"q": "WEATHER"}))] == ["get_weather"]
+    links = re.findall(r'href="(/admin/traces_app/toolcall/[^"]*weather[^"]*)"', html_of(response))
+    counts = [len(rows_of(staff.get(link.replace("&amp;", "&")))) for link in links]
+    assert counts == [2, 1]
+
+
+# --- Nothing of a trace is edited ------------------------------------------------------------------------------------
+
+
+def test_trace_rows_are_read_only(staff: Client, run: UUID) -> None:
+    for model in (AgentStep, ToolResult, Reference):
+        assert not site.is_registered(model)
+    before = list(ToolCall.objects.order_by("pk").values()), list(Tool.objects.order_by("pk").values())
+    call, tool = ToolCall.objects.first(), Tool.objects.first()
+    assert call is not None
+    assert tool is not None
+    for url in (f"{CALLS}{call.pk}/", f"{TOOLS}{tool.pk}/"):
+        assert staff.get(f"{url}delete/").status_code == 403
+        assert staff.post(f"{url}delete/", {"post": "yes"}).status_code == 403
+        staff.post(f"{url}change/", {"status": "success", "name": "changed"})
+    for url in (CALLS, TOOLS):
+        assert staff.get(f"{url}add/").status_code == 403
+        assert "action" not in re.findall(r'<select name="(\w+)"', html_of(staff.get(url)))
+        staff.post(url, {"action": "delete_selected", "_selected_action": [str(call.pk), str(tool.pk)], "post": "yes"})
+    assert before == (list(ToolCall.objects.order_by("pk").values()), list(Tool.objects.order_by("pk").values()))
+
+
+# --- What staff add -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("002-22")
+def test_a_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
+    form = {"project": project.pk, "title": "Talk", "external_id": "talk-1", "end_user": "", "tags": "a,b"}
+    response = staff.post(f"{SESSIONS}add/", form, follow=True)
+    session = Session.objects.get()
+    assert response.redirect_chain == [(f"{SESSIONS}{session.pk}/change/", 302)]
+    assert "The session was added." in text_of(response)
+    assert ids.created_at_of(session.pk) == session.created_at
+    assert (session.title, session.external_id, session.tags, session.status) == (
+        "Talk",
+        "talk-1",
+        ["a", "b"],
+        "running",
+    )
+    assert (session.metadata, session.redactions, session.message_count) == ({}, [], 0)
+    assert LogEntry.objects.get().object_id == str(session.pk)
+
+
+@pytest.mark.requirement("002-22")
+def test_a_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
+    outcome = store(project, question())
+    link = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))["Add a message"]
+    assert f'value="{outcome.id}"' in html_of(staff.get(link))
+    form = {"session": str(outcome.id), "role": "assistant", "content": "An answer by hand.", "external_id": ""}
+    response = staff.post(link, form, follow=True)
+    message = Message.objects.get(role="assistant")
+    assert response.redirect_chain == [(f"{SESSIONS}{outcome.id}/change/?newest#message-{message.pk}", 302)]
+    assert "An answer by hand." in text_of(response)
+    assert ids.is_ours(message.pk, message.created_at, "assistant")
+    assert (message.health, message.redactions, message.metadata) == ([], [], {})
+    assert (message.is_completed, message.step_count, message.call_count, message.version) == (True, 0, 0, 1)
+    assert list(message.references.all()) == []
+    assert list(AgentStep.objects.filter(message=message)) == []
+    assert Session.objects.get().message_count == 2
+
+
+def test_what_staff_add_is_redacted_like_everything_else(staff: Client, project: Project) -> None:
+    form = {"project": project.pk, "title": "Talk", "description": "Authorization: Bearer sk-live-0123456789abcdefghij"}
+    staff.post(f"{SESSIONS}add/", form)
+    assert "sk-live-0123456789" not in Session.objects.get().description
+
+
+def test_two_sessions_without_an_external_id_are_two(staff: Client, project: Project) -> None:
+    for title in ("one", "two"):
+        staff.post(f"{SESSIONS}add/", {"project": project.pk, "title": title})
+    assert sorted(Session.objects.values_list("title", flat=True)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("state", ["alive", "deleted"])
+def test_an_external_id_that_is_taken_is_refused_beside_its_field(staff: Client, project: Project, state: str) -> None:
+    outcome = store(project, question())
+    assert outcome.id is not None
+    if state == "deleted":
+        writes.delete_session(outcome.id, by="ada")
+    response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "weather", "title": "new"})
+    assert "has a session of this external id, maybe in the trash" in text_of(response)
+    form = {"session": str(outcome.id), "role": "user", "content": "again", "external_id": "q1"}
+    taken = "has a message of this external id" if state == "alive" else "Select a valid choice."
+    assert taken in text_of(staff.post(f"{MESSAGES}add/", form))
+    assert Message.with_deleted.count() == 1
+    assert Session.with_deleted.count() == 1
+
+
+def test_a_name_that_is_too_long_is_refused_beside_its_field(staff: Client, project: Project) -> None:
+    response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "x" * 513})
+    assert "Ensure this value has at most 512 characters" in text_of(response)
+    assert Session.objects.count() == 0
+
+
+def test_what_the_door_refuses_is_said_on_top_of_the_form(staff: Client, project: Project) -> None:
+    # The form sees no trace of a session that was purged; the door remembers it for 30 days.
+    from django.utils import timezone
+
+    from messages_app.models import SessionTombstone, session_key
+
+    SessionTombstone.objects.create(key=session_key(project.pk, "gone"), purged_at=timezone.now())
+    response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "gone"}, follow=True)
+    assert "The session was removed for good. Choose another external id." in text_of(response)
+    assert Session.objects.count() == 0
+    assert LogEntry.objects.count() == 0
+
+
+def test_the_index_leads_to_the_failed_calls_and_the_trash(staff: Client) -> None:
+    response = staff.get("/admin/")
+    hrefs = re.findall(r'href="([^"]+)"', html_of(response))
+    for url in (
+        SESSIONS,
+        f"{CALLS}?status=error",
+        f"{SESSIONS}trash/",
+        f"{MESSAGES}trash/",
+        f"{MESSAGES}?is_completed=no",
+    ):
+        assert url in hrefs
+        assert staff.get(url).status_code == 200
+
+
+def test_times_of_calls_are_those_of_their_message(staff: Client, run: UUID) -> None:
+    assert {row[-1] for row in rows_of(staff.get(CALLS))} == {f"{NOON:%Y-%m-%d %H:%M:%S}"}

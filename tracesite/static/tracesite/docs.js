@@ -1,0 +1,19 @@
+"use strict";
+
+// Shows the OpenAPI document. A session of the admin may try things out: its CSRF token goes along.
+const csrfToken = () => document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1];
+const root = document.getElementById("swagger-ui");
+
+SwaggerUIBundle({
+  url: root.dataset.schema,
+  domNode: root,
+  deepLinking: true,
+  validatorUrl: null, // would ask a server elsewhere
+  requestInterceptor: (request) => {
+    const token = csrfToken();
+    if (token && new URL(request.url, location.href).origin === location.origin) {
+      request.headers["X-CSRFToken"] = token;
+    }
+    return request;
+  },
+});
