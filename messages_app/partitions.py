@@ -216,10 +216,11 @@ def _drop(
 ) -> list[DroppedLeaf] | None:
     first, *others = tables
     with connection.cursor() as cursor:
-        _detach(cursor, first, month)
-        if not when_hidden():
-            _attach(cursor, first, month)
-            return None
+        if _leaf_state(cursor, first, month) != "absent":
+            _detach(cursor, first, month)
+            if not when_hidden():
+                _attach(cursor, first, month)
+                return None
         for table in others:
             _detach(cursor, table, month)
         present = [table for table in tables if _leaf_state(cursor, table, month) == "detached"]

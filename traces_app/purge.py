@@ -244,8 +244,8 @@ def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime
     for month in _whole_months(scope):
         dropped = drop_month(TABLES, month, when_hidden=partial(_when_hidden, scope, month, now), patience=patience)
         forget()
-        if dropped is None:
-            continue
+        if not dropped:
+            continue  # kept after all, or dropped by another purge
         report.months.append(str(month))
         for leaf in dropped:
             table = report.tables[_NAME_OF_TABLE[leaf.table]]
