@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from access_app.redaction import Receipt
+from access_app.redaction import Receipt, may_hold_secrets
 from access_app.redaction import redact as redact_value
 
 from . import records
@@ -62,7 +62,10 @@ def redact(session: records.Session) -> Redacted:
     messages = []
     for message in session.messages or ():
         of_message: list[Receipt] = []
-        messages.append(_redact_children(_redact_fields(message, "", of_message), of_message))
+        # Nearly all messages are clean, and one look at all of a message is cheaper than one at each of its fields.
+        if may_hold_secrets(_searched(message)):
+            message = _redact_children(_redact_fields(message, "", of_message), of_message)
+        messages.append(message)
         message_receipts.append(of_message)
     session = replace(_redact_fields(session, "", receipts), messages=messages)
     return Redacted(session=session, receipts=receipts, message_receipts=message_receipts)
@@ -77,6 +80,24 @@ def redact_message_patch(patch: records.MessagePatch) -> RedactedMessagePatch:
 def redact_session_patch(patch: records.SessionPatch) -> RedactedSessionPatch:
     receipts: list[Receipt] = []
     return RedactedSessionPatch(patch=_redact_fields(patch, "", receipts), receipts=receipts)
+
+
+def _searched(message: records.Message) -> list[Any]:
+    """All values of a message that may hold secrets."""
+    values = _values(message)
+    for reference in message.knowledge_references or ():
+        values += _values(reference)
+    for step in message.agent_steps or ():
+        values += _values(step)
+        for call in step.tool_calls or ():
+            values += _values(call)
+            if isinstance(call.result, records.ToolResult):
+                values += _values(call.result)
+    return values
+
+
+def _values(record: records.Record) -> list[Any]:
+    return [value for field in _SEARCHED[type(record)] if (value := getattr(record, field))]
 
 
 M = TypeVar("M", records.Message, records.MessagePatch)
