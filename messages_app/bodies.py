@@ -24,7 +24,7 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
     before anything is read.
     """
     http_request = request._request
-    media_type = http_request.content_type
+    media_type = http_request.content_type or ""
     if media_type not in accepted:
         raise UnsupportedMediaType(
             _("Send the body with the header Content-Type: %(accepted)s.") % {"accepted": _(" or ").join(accepted)},

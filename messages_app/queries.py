@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
@@ -18,13 +19,12 @@ from .models import Session
 SESSION_FIELDS = frozenset(resources.Session.__struct_fields__)
 
 
-def find_session(reach: Reach, name: str, *, deleted: bool = False) -> Session:
-    """The session whose id, or else external id, is `name`, among those that are alive (or `deleted`).
+def find_session(reach: Reach, name: str, *, among: QuerySet[Session] | None = None) -> Session:
+    """The session whose id, or else external id, is `name`, among those that are alive or as said.
 
     Raises NotFound, and Conflict where projects that are open to the same reader use the same external id.
     """
-    rows = Session.with_deleted.deleted() if deleted else Session.objects.all()
-    rows = visible_to(rows, reach).select_related("project")
+    rows = visible_to(Session.objects.all() if among is None else among, reach)
     session_id = as_uuid(name)
     session = None if session_id is None else rows.filter(pk=session_id).first()
     if session is not None:

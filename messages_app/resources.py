@@ -72,3 +72,26 @@ class Session(Resource, frozen=True):
     created_at: Time
     updated_at: Time
     deleted_at: Time | None
+
+
+class SessionPage(Resource, frozen=True):
+    """Sessions, and the cursors of the pages around them; null where there is none."""
+
+    results: list[Session]
+    next: str | None
+    previous: str | None
+
+
+class Error(Resource, frozen=True):
+    """What went wrong."""
+
+    code: Annotated[str, Meta(description="For programs: stable.")]
+    message: Annotated[str, Meta(description="For people, in the language that was asked for.")]
+    field: Annotated[str | None, Meta(description="The JSON path, parameter or header at fault.")]
+    request_id: Annotated[str | None, Meta(description="Also in the header X-Request-ID and in the log.")]
+
+
+class ErrorAnswer(Resource, frozen=True):
+    """The one shape of every error."""
+
+    error: Error

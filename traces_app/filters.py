@@ -15,6 +15,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.http import QueryDict
 
 from messages_app.filters import (
+    InstantFilter,
     ListFilterSet,
     NamesFilter,
     SecondsFilter,
@@ -99,6 +100,12 @@ class MessageFilterSet(TraceFilterSet):
         return queryset.filter(has_errors if value else ~has_errors)
 
 
+class SessionMessageFilterSet(MessageFilterSet):
+    """Of the messages of one session, which the URL names."""
+
+    session = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
+
+
 class CallFilterSet(TraceFilterSet):
     tool = NamesFilter(method="of_tools", help_text="Of this tool; repeated: of any of them.")
     status = WordFilter(ToolCall.Status.values)
@@ -159,3 +166,19 @@ class ChainFilterSet(TraceFilterSet):
 
     def longer(self, queryset: QuerySet[Message], _name: str, value: Decimal) -> QuerySet[Message]:
         return queryset.filter(duration_ms__gt=int(value * 1000))
+
+
+class ToolFilterSet(ListFilterSet):
+    created_after = InstantFilter(method="pass_over", help_text="Count only calls of messages from this time on.")
+    created_before = InstantFilter(method="pass_over", help_text="Count only calls of messages before this time.")
+    tool = NamesFilter(method="named", help_text="The tool of this name; repeated: any of them.")
+    category = TextFilter()
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        # The times are about calls: tools have whole numbers for ids, and no time.
+        for name, value in self.form.cleaned_data.items():
+            queryset = self.filters[name].filter(queryset, value)
+        return queryset
+
+    def named(self, queryset: QuerySet[Tool], _name: str, value: list[str]) -> QuerySet[Tool]:
+        return queryset.filter(name__in=value)

@@ -16,6 +16,7 @@ from messages_app.resources import (
     Redactions,
     Resource,
     Seconds,
+    Session,
     Time,
 )
 
@@ -207,3 +208,89 @@ class Tool(Resource, frozen=True):
     average_duration: Annotated[float | None, Meta(description="Milliseconds; of the calls whose duration is known.")]
     longest_duration: Milliseconds | None
     last_called_at: Annotated[Time | None, Meta(description="The time of the last message that called it.")]
+
+
+class MessagePage(Resource, frozen=True):
+    """Messages, and the ways on: cursors, or page numbers where pages were asked for by number; null where there is none."""
+
+    results: list[Message]
+    next: str | int | None
+    previous: str | int | None
+
+
+class CallPage(Resource, frozen=True):
+    """Calls, and the cursors of the pages around them; null where there is none."""
+
+    results: list[Call]
+    next: str | None
+    previous: str | None
+
+
+class ChainPage(Resource, frozen=True):
+    """Chains, and the cursors of the pages around them; null where there is none."""
+
+    results: list[ChainSummary]
+    next: str | None
+    previous: str | None
+
+
+class ToolPage(Resource, frozen=True):
+    """Tools, and the cursors of the pages around them; null where there is none."""
+
+    results: list[Tool]
+    next: str | None
+    previous: str | None
+
+
+class SentMessage(Resource, frozen=True):
+    """What became of one message that was sent."""
+
+    id: Annotated[Id | None, Meta(description="null where it was refused and never stored.")]
+    external_id: str
+    state: Annotated[
+        Literal["created", "updated", "unchanged", "refused"],
+        Meta(description="`unchanged`: it was already there, just so."),
+    ]
+
+
+class Refusal(Resource, frozen=True):
+    """Valid data that was not stored, because its target is gone or complete."""
+
+    path: Annotated[str, Meta(description="Where it was in the body, such as `sessions[0].messages[2]`.")]
+    code: Literal["session_deleted", "session_purged", "message_deleted", "message_purged", "message_completed"]
+    message: str
+
+
+class SentMessages(Resource, frozen=True):
+    """What became of a list of messages, in the order in which they were sent."""
+
+    results: list[SentMessage]
+    refused: list[Refusal]
+
+
+class SentSession(Resource, frozen=True):
+    """What became of one session that was sent, and of its messages in order."""
+
+    id: Annotated[Id | None, Meta(description="null where it was purged.")]
+    external_id: str
+    created: Annotated[bool, Meta(description="false: it was already there.")]
+    messages: list[SentMessage]
+
+
+class SentSessions(Resource, frozen=True):
+    """What became of a batch of sessions, in the order in which they were sent."""
+
+    sessions: list[SentSession]
+    refused: list[Refusal]
+
+
+class SessionWithSent(Session, frozen=True):
+    """A session, and what became of the messages that were sent with it."""
+
+    sent: SentMessages
+
+
+class SessionExport(Session, frozen=True):
+    """A session with all its messages, oldest first."""
+
+    messages: list[Message]

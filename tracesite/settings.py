@@ -133,9 +133,12 @@ REST_FRAMEWORK = {
         "access_app.authentication.StaffSessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["tracesite.rendering.JsonRenderer"],
+    # Bodies are read and decoded by the views: see messages_app.bodies.
+    "DEFAULT_PARSER_CLASSES": [],
+    "DEFAULT_SCHEMA_CLASS": "tracesite.openapi.AutoSchema",
+    # ?format= would be a parameter that some answer ignores.
+    "URL_FORMAT_OVERRIDE": None,
     "EXCEPTION_HANDLER": "tracesite.api_errors.exception_handler",
     "UNAUTHENTICATED_USER": None,
 }
@@ -145,12 +148,9 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "The flight recorder for AI agents: sessions, messages, steps, tool calls and results.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.1",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
-    "SERVE_AUTHENTICATION": [],
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_PATCH": False,
+    "POSTPROCESSING_HOOKS": ["tracesite.openapi.add_errors"],
 }
 
 # --- Security -----------------------------------------------------------------------------------------------

@@ -6,10 +6,19 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from .api import IndexView, SchemaView, docs
+from .health import HealthView, ReadyView
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("api/v1/", IndexView.as_view(), name="api"),
+    path("api/v1/", include("traces_app.urls")),
+    path("api/v1/schema/", SchemaView.as_view(), name="schema"),
+    path("api/v1/docs/", docs, name="docs"),
+    path("healthz", HealthView.as_view(), name="healthz"),
+    path("readyz", ReadyView.as_view(), name="readyz"),
 ]
 
 # Outside of views errors have the shape of the API, too: JSON under /api/, a page elsewhere.

@@ -1,0 +1,61 @@
+"""The URLs of the REST API, below /api/v1/."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import path
+
+from access_app.models import Scope
+
+from .views.calls import CallViewSet
+from .views.chains import ChainViewSet
+from .views.ingest import IngestViewSet
+from .views.messages import MessageViewSet
+from .views.sessions import SessionViewSet
+from .views.tools import ToolViewSet
+
+_ONE_MESSAGE: dict[str, Any] = {"get": "retrieve", "patch": "partial_update", "delete": "destroy"}
+
+urlpatterns = [
+    path("sessions/", SessionViewSet.as_view({"get": "list", "post": "create"}), name="sessions"),
+    path(
+        "sessions/<str:session_id>/",
+        SessionViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="session",
+    ),
+    path(
+        "sessions/<str:session_id>/restore/",
+        SessionViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
+        name="session-restore",
+    ),
+    path("sessions/<str:session_id>/export/", SessionViewSet.as_view({"get": "export"}), name="session-export"),
+    path(
+        "sessions/<str:session_id>/messages/",
+        MessageViewSet.as_view({"get": "list", "post": "create"}),
+        name="session-messages",
+    ),
+    path(
+        "sessions/<str:session_id>/messages/<str:message_id>/",
+        MessageViewSet.as_view(_ONE_MESSAGE),
+        name="session-message",
+    ),
+    path(
+        "sessions/<str:session_id>/messages/<str:message_id>/restore/",
+        MessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
+        name="session-message-restore",
+    ),
+    path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),
+    path("messages/<str:message_id>/", MessageViewSet.as_view(_ONE_MESSAGE), name="message"),
+    path(
+        "messages/<str:message_id>/restore/",
+        MessageViewSet.as_view({"post": "restore"}, required_scope=Scope.DELETE),
+        name="message-restore",
+    ),
+    path("tool-calls/", CallViewSet.as_view({"get": "list"}), name="tool-calls"),
+    path("tool-calls/<str:call_id>/", CallViewSet.as_view({"get": "retrieve"}), name="tool-call"),
+    path("chains/", ChainViewSet.as_view({"get": "list"}), name="chains"),
+    path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
+    path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
+    path("ingest/", IngestViewSet.as_view({"post": "create"}), name="ingest"),
+]

@@ -1,0 +1,64 @@
+"""/tool-calls/: single calls with their results."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from access_app.errors import NotFound
+from access_app.visibility import visible_to
+from messages_app import documentation
+from messages_app.answers import list_answer, words
+from messages_app.filters import check_parameters
+from messages_app.pagination import page_request, read_page
+from messages_app.queries import as_uuid, find_session
+from traces_app import resources
+from traces_app.filters import CallFilterSet
+from traces_app.models import ToolCall
+from traces_app.queries import CALL_FIELDS, calls
+
+from .parameters import PAGING, reach_in, tools_in
+
+
+class CallViewSet(ViewSet):
+    """Calls of tools. `{call_id}` is the `uuid` of a call; what the model called it is a filter."""
+
+    @extend_schema(
+        parameters=[
+            *documentation.filters(CallFilterSet),
+            *documentation.PAGE,
+            documentation.fields(CALL_FIELDS),
+            documentation.PROJECT,
+        ],
+        responses={200: resources.CallPage, **documentation.errors(400, 404)},
+    )
+    def list(self, request: Request) -> HttpResponseBase:
+        """Calls with their results, newest first: in the order of their messages."""
+        parameters = request.query_params
+        reach = reach_in(request)
+        page = page_request(parameters)
+        fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
+        rows = visible_to(ToolCall.objects.all(), reach)
+        if parameters.get("session"):
+            rows = rows.filter(message__session_id=find_session(reach, parameters["session"]).pk)
+        rows = CallFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING).checked()
+        return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
+
+    @extend_schema(
+        parameters=[documentation.fields(CALL_FIELDS), documentation.PROJECT],
+        responses={200: resources.Call, **documentation.errors(400, 404)},
+    )
+    def retrieve(self, request: Request, call_id: str) -> HttpResponseBase:
+        """One call with its result."""
+        check_parameters(request.query_params, ("fields", "project"))
+        fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
+        key = as_uuid(call_id)
+        rows = visible_to(ToolCall.objects.all(), reach_in(request))
+        found = calls([str(key)], fields) if key and rows.filter(pk=key).exists() else []
+        if not found:
+            raise NotFound(_("There is no call of this uuid; search with ?call_id= for the model's id."))
+        return Response(found[0])

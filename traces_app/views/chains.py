@@ -1,0 +1,58 @@
+"""/chains/: runs of an agent as trees of calls."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from access_app.errors import NotFound
+from messages_app import documentation
+from messages_app.answers import list_answer, words
+from messages_app.filters import check_parameters
+from messages_app.pagination import page_request, read_page
+from messages_app.queries import find_session
+from traces_app import resources
+from traces_app.chains import CHAIN_FIELDS, chain, chain_messages, find_chain, summaries
+from traces_app.filters import ChainFilterSet
+
+from .parameters import PAGING, reach_in, tools_in
+
+
+class ChainViewSet(ViewSet):
+    """Chains: assistant messages with calls. `{chain_id}` is the id of the message, or a tracker's `chain-...` id."""
+
+    @extend_schema(
+        parameters=[
+            *documentation.filters(ChainFilterSet),
+            *documentation.PAGE,
+            documentation.fields(CHAIN_FIELDS),
+            documentation.PROJECT,
+        ],
+        responses={200: resources.ChainPage, **documentation.errors(400, 404)},
+    )
+    def list(self, request: Request) -> HttpResponseBase:
+        """Chains without their calls, newest first."""
+        parameters = request.query_params
+        reach = reach_in(request)
+        page = page_request(parameters)
+        fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
+        rows = chain_messages(reach)
+        if parameters.get("session"):
+            rows = rows.filter(session_id=find_session(reach, parameters["session"]).pk)
+        rows = ChainFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING).checked()
+        return list_answer(read_page(rows, page), lambda ids: summaries(ids, fields))
+
+    @extend_schema(
+        parameters=[documentation.PROJECT], responses={200: resources.Chain, **documentation.errors(404, 409)}
+    )
+    def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
+        """One chain with all its calls: the tree that `root_calls` and `child_calls` span."""
+        check_parameters(request.query_params, ("project",))
+        found = chain(str(find_chain(reach_in(request), chain_id).pk))
+        if found is None:
+            raise NotFound(_("There is no chain of this id."), code="chain_not_found")
+        return Response(found)

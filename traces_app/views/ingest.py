@@ -1,0 +1,49 @@
+"""/ingest/: batches of sessions with everything in them."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import ViewSet
+
+from access_app.permissions import project_for_write
+from messages_app import documentation
+from messages_app.bodies import JSON, NDJSON, read_body
+from messages_app.filters import check_parameters
+from traces_app import resources
+from traces_app.decode import decode_ingest
+from traces_app.ingest import ingest
+
+from .outcomes import sent_sessions
+
+_SESSION = {"$ref": "#/components/schemas/SessionInput"}
+
+
+class IngestViewSet(ViewSet):
+    """The door for many sessions at once."""
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        request={
+            JSON: {
+                "type": "object",
+                "properties": {"sessions": {"type": "array", "items": _SESSION}},
+                "required": ["sessions"],
+            },
+            NDJSON: {"type": "string", "description": "One session a line, each a SessionInput."},
+        },
+        responses={200: resources.SentSessions, **documentation.errors(400, 404, 409, 413, 415)},
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        """Stores sessions with their messages, all or nothing; what is already there is merged.
+
+        Invalid data: 400, and nothing is stored. Valid data for what was deleted, purged or completed is listed under
+        `refused`, and the rest is stored.
+        """
+        check_parameters(request.query_params, ("project",))
+        media_type, body = read_body(request, (JSON, NDJSON))
+        batch = decode_ingest(body, ndjson=media_type == NDJSON)
+        project = project_for_write(request, request.query_params.get("project"))
+        return Response(sent_sessions(ingest(project.pk, batch)))

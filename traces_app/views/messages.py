@@ -1,0 +1,221 @@
+"""/messages/ and /sessions/{session_id}/messages/: messages with their traces."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from msgspec import UNSET
+from msgspec.structs import replace
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.viewsets import ViewSet
+
+from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
+from access_app.models import Scope
+from access_app.permissions import require_scope
+from access_app.visibility import Reach, visible_to
+from messages_app import documentation
+from messages_app.answers import list_answer
+from messages_app.bodies import read_body
+from messages_app.filters import check_parameters
+from messages_app.models import Message, Session
+from messages_app.pagination import page_request, read_page
+from messages_app.queries import as_uuid, find_session
+from messages_app.writes import delete_message, restore_message
+from traces_app import records, resources
+from traces_app.decode import decode_message_patch, decode_messages
+from traces_app.filters import MessageFilterSet, SessionMessageFilterSet
+from traces_app.ingest import ingest
+from traces_app.queries import EVERYTHING, EXPANDABLE, MESSAGE_FIELDS, Selection, messages
+from traces_app.redaction import redact_message_patch
+from traces_app.writes import change_message
+
+from .outcomes import refusal_text, sent_messages
+from .parameters import BY_TIME, reach_in, selection_in, sender_of, tools_in
+
+_ONE = [documentation.fields(MESSAGE_FIELDS), documentation.expand(EXPANDABLE), documentation.PROJECT]
+_ONE_OR_MANY = {
+    "oneOf": [
+        {"$ref": "#/components/schemas/MessageInput"},
+        {"type": "array", "items": {"$ref": "#/components/schemas/MessageInput"}},
+    ]
+}
+_LIST_OR_ONE = {
+    "oneOf": [{"$ref": "#/components/schemas/SentMessages"}, {"$ref": "#/components/schemas/Message"}]
+}
+_IF_MATCH = OpenApiParameter(
+    "If-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description='The version that was read, in quotes: the ETag of the message, such as "3".',
+)
+_ETAG = OpenApiParameter(
+    "ETag",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="The version of the message, in quotes.",
+    response=[200],
+)
+
+
+class MessageViewSet(ViewSet):
+    """Messages, of one session (`session_id`: its id or external id) or of all."""
+
+    required_scope: str | None = None
+    """Set by the URL where the method does not say it all."""
+
+    @extend_schema(
+        parameters=[
+            *documentation.filters(MessageFilterSet),
+            *documentation.PAGE,
+            *documentation.BY_TIME,
+            *_ONE,
+        ],
+        responses={200: resources.MessagePage, **documentation.errors(400, 404)},
+    )
+    def list(self, request: Request, session_id: str | None = None) -> HttpResponseBase:
+        """Messages with their traces.
+
+        Of one session: the newest page, answered oldest first. Of all: newest first.
+        """
+        parameters = request.query_params
+        reach = reach_in(request)
+        selection = selection_in(parameters)
+        page = page_request(parameters, by_time=True, newest_page_first=session_id is not None)
+        in_trash = parameters.get("deleted") == "true"
+        rows = visible_to(Message.with_deleted.all(), reach)
+        session_named = session_id or parameters.get("session")
+        if session_named:
+            among = Session.with_deleted.all() if in_trash and not session_id else None
+            rows = rows.filter(session_id=find_session(reach, session_named, among=among).pk)
+        filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
+        rows = filter_set(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=BY_TIME).checked()
+        if in_trash:
+            require_scope(request, Scope.DELETE)
+        return list_answer(read_page(rows, page), lambda ids: messages(ids, selection))
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        request={"application/json": _ONE_OR_MANY},
+        responses={
+            200: OpenApiResponse(_LIST_OR_ONE, description="What became of a list; or the one, which was there."),
+            201: OpenApiResponse(resources.Message, description="The one message that was sent, as stored."),
+            **documentation.errors(400, 404, 409, 413, 415),
+        },
+    )
+    def create(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Stores one message (201, or 200 where it was already there) or a list of messages (200).
+
+        A message of the same id or external id is merged: what is new is added, empty values overwrite nothing.
+        """
+        check_parameters(request.query_params, ("project",))
+        session = find_session(reach_in(request), session_id)
+        body = read_body(request)[1]
+        sent = decode_messages(body)
+        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=sent)])[0]
+        if outcome.refused:
+            raise NotFound(refusal_text(outcome.refused), code=outcome.refused)
+        if body.lstrip()[:1] == b"[":
+            return Response(sent_messages(outcome.messages, ""))
+        one = outcome.messages[0]
+        if one.refused:
+            raise Conflict(refusal_text(one.refused), code=one.refused)
+        assert one.id is not None, "only what was refused has no id"
+        created = one.state == "created"
+        answer = _answer(one.id, code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
+        answer.headers["Location"] = reverse("message", [one.id], request=request)
+        return answer
+
+    @extend_schema(parameters=[*_ONE, _ETAG], responses={200: resources.Message, **documentation.errors(400, 404)})
+    def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
+        """One message with its trace. Its ETag is its version."""
+        check_parameters(request.query_params, ("fields", "expand", "project"))
+        selection = selection_in(request.query_params)
+        message = _find(reach_in(request), message_id, session_id)
+        return _answer(message.pk, selection)
+
+    @extend_schema(
+        parameters=[_IF_MATCH, _ETAG, documentation.PROJECT],
+        request=records.MessagePatch,
+        responses={200: resources.Message, **documentation.errors(400, 404, 409, 412, 413, 415, 428)},
+    )
+    def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
+        """Changes the fields that are named, and merges steps and references.
+
+        The version that was read must come along: as `If-Match`, or as `version` in the body.
+        """
+        check_parameters(request.query_params, ("project",))
+        message = _find(reach_in(request), message_id, session_id)
+        if_match = _version(request.headers.get("If-Match"))
+        patch = decode_message_patch(read_body(request)[1])
+        if if_match is None and patch.version is UNSET:
+            raise PreconditionRequired(
+                _("Send the version that you read: as “version” in the body, or its ETag in the header If-Match."),
+                field="version",
+            )
+        change_message([message.project_id], message.pk, redact_message_patch(patch), if_match=if_match)
+        return _answer(message.pk)
+
+    @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
+    def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
+        """Takes a message with its trace out of sight; see restore."""
+        check_parameters(request.query_params, ("project",))
+        message = _find(reach_in(request), message_id, session_id)
+        delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        request=None,
+        responses={200: resources.Message, **documentation.errors(404)},
+    )
+    def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
+        """Brings a deleted message back whole. One that was deleted with its session comes back with that."""
+        check_parameters(request.query_params, ("project",))
+        message = _find(reach_in(request), message_id, session_id, deleted=True)
+        restore_message(message.pk, session_id=message.session_id)
+        return _answer(message.pk)
+
+
+def _find(reach: Reach, message_id: str, session_id: str | None, *, deleted: bool = False) -> Message:
+    """The message, without what lies in its wide columns. Raises NotFound, also when it is of another session."""
+    rows = visible_to(
+        Message.with_deleted.filter(session__deleted_at=None, deleted_at__isnull=not deleted), reach
+    ).only("project_id", "session_id")
+    if session_id is not None:
+        rows = rows.filter(session_id=find_session(reach, session_id).pk)
+    key = as_uuid(message_id)
+    message = None if key is None else rows.filter(pk=key).first()
+    if message is None:
+        raise NotFound(
+            _("There is no deleted message of this id.") if deleted else _("There is no message of this id."),
+            code="message_not_found",
+        )
+    return message
+
+
+def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> Response:
+    found = messages([str(message_id)], Selection(fields=selection.fields | {"version"}, expand=selection.expand))
+    if not found:
+        raise NotFound(_("There is no message of this id."), code="message_not_found")
+    message = found[0] if "version" in selection.fields else replace(found[0], version=UNSET)
+    return Response(message, code, headers={"ETag": f'"{found[0].version}"'})
+
+
+def _version(if_match: str | None) -> int | None:
+    """The version in an If-Match header; None without one. Raises InvalidInput."""
+    if if_match is None:
+        return None
+    match = re.fullmatch(r'(?:W/)?"([0-9]{1,9})"', if_match.strip(), re.ASCII)
+    if match is None:
+        raise InvalidInput(
+            _('Not a version. Send the ETag of the message as it is, in quotes: If-Match: "3".'), field="If-Match"
+        )
+    return int(match[1])

@@ -1,0 +1,54 @@
+"""What requests to several resources say alike: the projects they reach, who sent them, fields and expand."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+from rest_framework.request import Request
+
+from access_app.errors import InvalidInput, NotFound
+from access_app.models import ApiKey
+from access_app.permissions import projects_visible_to, reach_of
+from access_app.visibility import Reach, visible_to
+from messages_app.answers import words
+from traces_app.models import Tool
+from traces_app.queries import EXPANDABLE, MESSAGE_FIELDS, Selection
+
+PAGING = ("limit", "cursor", "order", "fields", "project")
+BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
+
+
+def reach_in(request: Request) -> Reach:
+    """The projects that a request is about: the one that it names, else all that are open to it. Raises NotFound."""
+    reach = reach_of(request)
+    slug = request.query_params.get("project")
+    if not slug:
+        return reach
+    key = request.auth
+    if isinstance(key, ApiKey) and key.project.slug == slug:
+        return reach
+    project_id = None if "\x00" in slug else projects_visible_to(request).filter(slug=slug).values_list("pk").first()
+    if project_id is None:
+        raise NotFound(_("There is no project “%(slug)s” here.") % {"slug": slug[:64]}, field="project")
+    return Reach(frozenset(project_id))
+
+
+def tools_in(reach: Reach) -> QuerySet[Tool]:
+    return visible_to(Tool.objects.all(), reach)
+
+
+def sender_of(request: Request) -> str:
+    """Who sent the request, as the trash names them."""
+    key = request.auth
+    return f"key {key.name}" if isinstance(key, ApiKey) else request.user.get_username()
+
+
+def selection_in(parameters: QueryDict) -> Selection:
+    expand = words(parameters, "expand", [*EXPANDABLE, "none"])
+    if expand is not None and "none" in expand and len(expand) > 1:
+        raise InvalidInput(_("“none” stands alone."), field="expand")
+    return Selection(
+        fields=words(parameters, "fields", MESSAGE_FIELDS) or MESSAGE_FIELDS,
+        expand=frozenset(EXPANDABLE) if expand is None else expand,
+    )

@@ -1,0 +1,164 @@
+"""/sessions/: conversations, made, read, changed, deleted and restored; and one of them whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from django.http import HttpResponseBase
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.reverse import reverse
+from rest_framework.viewsets import ViewSet
+
+from access_app.errors import Conflict
+from access_app.models import Scope
+from access_app.permissions import project_for_write, require_scope
+from access_app.visibility import visible_to
+from messages_app import documentation
+from messages_app.answers import list_answer, stream_answer, words
+from messages_app.bodies import read_body
+from messages_app.filters import SessionFilterSet, check_parameters
+from messages_app.models import Message, Session
+from messages_app.pagination import Cursor, IdRange, page_request, read_page
+from messages_app.queries import SESSION_FIELDS, find_session, sessions
+from messages_app.resources import Session as SessionResource
+from messages_app.resources import SessionPage
+from messages_app.writes import delete_session, restore_session
+from traces_app import records, resources
+from traces_app.decode import decode_session, decode_session_patch
+from traces_app.ingest import ingest
+from traces_app.queries import messages
+from traces_app.redaction import redact_session_patch
+from traces_app.writes import change_session
+
+from .outcomes import refusal_text, sent_messages
+from .parameters import PAGING, reach_in, sender_of
+
+# Memory of an export: this many messages with all that lies below them.
+EXPORT_CHUNK = 20
+
+
+class SessionViewSet(ViewSet):
+    """Sessions. `{session_id}` is the id of a session, or its external id."""
+
+    required_scope: str | None = None
+    """Set by the URL where the method does not say it all."""
+
+    @extend_schema(
+        parameters=[
+            *documentation.filters(SessionFilterSet),
+            *documentation.PAGE,
+            documentation.fields(SESSION_FIELDS),
+            documentation.PROJECT,
+        ],
+        responses={200: SessionPage, **documentation.errors(400)},
+    )
+    def list(self, request: Request) -> HttpResponseBase:
+        """Sessions, newest first."""
+        parameters = request.query_params
+        page = page_request(parameters)
+        filters = SessionFilterSet(
+            parameters, visible_to(Session.with_deleted.all(), reach_in(request)), page_ids=page.ids, also=PAGING
+        )
+        rows = filters.checked()
+        if filters.form.cleaned_data["deleted"]:
+            require_scope(request, Scope.DELETE)
+        fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
+        return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        request=records.Session,
+        responses={
+            200: OpenApiResponse(resources.SessionWithSent, description="It was already there, and is merged."),
+            201: resources.SessionWithSent,
+            **documentation.errors(400, 409, 413, 415),
+        },
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        """Makes a session, with messages if it brings some; one whose external id is there already is merged."""
+        check_parameters(request.query_params, ("project",))
+        record = decode_session(read_body(request)[1])
+        project = project_for_write(request, request.query_params.get("project"))
+        outcome = ingest(project.pk, [record])[0]
+        if outcome.refused:
+            raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
+        assert outcome.id is not None, "only what was refused has no id"
+        session = sessions([str(outcome.id)])[0]
+        body = resources.SessionWithSent(
+            **{name: getattr(session, name) for name in session.__struct_fields__},
+            sent=sent_messages(outcome.messages, "messages"),
+        )
+        return Response(
+            body,
+            status.HTTP_201_CREATED if outcome.created else status.HTTP_200_OK,
+            headers={"Location": reverse("session", [outcome.id], request=request)},
+        )
+
+    @extend_schema(
+        parameters=[documentation.fields(SESSION_FIELDS), documentation.PROJECT],
+        responses={200: SessionResource, **documentation.errors(400, 404)},
+    )
+    def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
+        """One session."""
+        check_parameters(request.query_params, ("fields", "project"))
+        fields = words(request.query_params, "fields", SESSION_FIELDS) or SESSION_FIELDS
+        session = find_session(reach_in(request), session_id)
+        return Response(sessions([str(session.pk)], fields)[0])
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        request=records.SessionPatch,
+        responses={200: SessionResource, **documentation.errors(400, 404, 413, 415)},
+    )
+    def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Changes the fields that are named; null empties one."""
+        check_parameters(request.query_params, ("project",))
+        session = find_session(reach_in(request), session_id)
+        patch = decode_session_patch(read_body(request)[1])
+        change_session(session.pk, redact_session_patch(patch))
+        return Response(sessions([str(session.pk)])[0])
+
+    @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
+    def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Takes a session with all its messages out of sight; see restore."""
+        check_parameters(request.query_params, ("project",))
+        session = find_session(reach_in(request), session_id)
+        delete_session(session.pk, by=sender_of(request))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        request=None,
+        responses={200: SessionResource, **documentation.errors(404)},
+    )
+    def restore(self, request: Request, session_id: str) -> HttpResponseBase:
+        """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
+        check_parameters(request.query_params, ("project",))
+        session = find_session(reach_in(request), session_id, among=Session.with_deleted.deleted())
+        restore_session(session.pk)
+        return Response(sessions([str(session.pk)])[0])
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        responses={200: resources.SessionExport, **documentation.errors(404)},
+    )
+    def export(self, request: Request, session_id: str) -> HttpResponseBase:
+        """A session with all its messages, oldest first: one JSON document, which POST /sessions/ takes back."""
+        check_parameters(request.query_params, ("project",))
+        session = find_session(reach_in(request), session_id)
+        head = msgspec.json.encode(sessions([str(session.pk)])[0])
+        answer = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
+        answer.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
+        return answer
+
+
+def _all_messages(session: Session) -> Iterator[resources.Message]:
+    remaining = IdRange()
+    rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
+    while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):
+        yield from messages([str(message_id) for message_id in chunk])
+        remaining = Cursor(position=chunk[-1], newer=True).ids

@@ -1,0 +1,33 @@
+"""/tools/: the tools of a project, and how their calls went."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.viewsets import ViewSet
+
+from messages_app import documentation
+from messages_app.answers import list_answer
+from messages_app.pagination import page_request, read_page
+from traces_app import resources
+from traces_app.filters import ToolFilterSet
+from traces_app.tools import tools
+
+from .parameters import reach_in, tools_in
+
+
+class ToolViewSet(ViewSet):
+    """Tools appear by themselves, at their first call."""
+
+    @extend_schema(
+        parameters=[*documentation.filters(ToolFilterSet), *documentation.PAGE, documentation.PROJECT],
+        responses={200: resources.ToolPage, **documentation.errors(400)},
+    )
+    def list(self, request: Request) -> HttpResponseBase:
+        """Tools with the statistics of their calls, latest tool first. The times limit the calls that are counted."""
+        page = page_request(request.query_params)
+        also = ("limit", "cursor", "order", "project")
+        filters = ToolFilterSet(request.query_params, tools_in(reach_in(request)), also=also)
+        rows = filters.checked()
+        return list_answer(read_page(rows, page), lambda ids: tools([int(key) for key in ids], filters.ids))

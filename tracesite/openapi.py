@@ -1,0 +1,84 @@
+"""The OpenAPI document: our structs as its components, our errors in every operation, and the pages that show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
+from drf_spectacular.plumbing import ResolvedComponent
+from drf_spectacular.utils import OpenApiParameter
+
+from messages_app.bodies import JSON
+from messages_app.resources import ErrorAnswer
+from traces_app import records
+
+
+class AutoSchema(SpectacularAutoSchema):
+    """Operations are named by their path and action: sessions_list, sessions_messages_create, messages_restore ..."""
+
+    def get_operation_id(self) -> str:
+        words = [word.replace("-", "_") for word in self._tokenize_path()]
+        action = getattr(self.view, "action", None) or self.method.lower()
+        return "_".join([*words, action] if words[-1:] != [action] else words)
+
+    def get_override_parameters(self) -> list[Any]:
+        # The messages of one session have no filter for what their URL says; one method serves both lists.
+        parameters = super().get_override_parameters()
+        if "{session_id}" not in self.path:
+            return parameters
+        return [one for one in parameters if not (isinstance(one, OpenApiParameter) and one.name == "session")]
+
+    def map_parsers(self) -> list[str]:
+        # The views read bodies themselves, past DRF's parsers.
+        return [JSON]
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        # Our lists are types of their own: nothing is to be wrapped.
+        return False
+
+
+class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  # the package is typed in part
+    """Any msgspec struct: what is read and written is what is documented. Records are what comes in, so they are named
+    `...Input` beside the resources of the same name."""
+
+    target_class = "msgspec.Struct"
+    match_subclasses = True
+
+    def get_name(self, auto_schema: SpectacularAutoSchema, direction: str) -> str:
+        return f"{self.target.__name__}{_suffix(self.target)}"
+
+    def get_identity(self, auto_schema: SpectacularAutoSchema, direction: str) -> str:
+        # Of structs below others only the names are known; they are the same everywhere.
+        return self.get_name(auto_schema, direction)
+
+    def map_serializer(self, auto_schema: SpectacularAutoSchema, direction: str) -> dict[str, Any]:
+        suffix = _suffix(self.target)
+        _refs, components = msgspec.json.schema_components(
+            [self.target], ref_template=f"#/components/schemas/{{name}}{suffix}"
+        )
+        for name, schema in components.items():
+            if name != self.target.__name__:
+                full_name = f"{name}{suffix}"
+                component = ResolvedComponent(  # type: ignore[no-untyped-call]
+                    name=full_name, type=ResolvedComponent.SCHEMA, object=full_name, schema=schema
+                )
+                auto_schema.registry.register_on_missing(component)
+        found: dict[str, Any] = components[self.target.__name__]
+        return found
+
+
+def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Every operation can fail in ways that are not its own: without credentials, without the right, or with 5xx."""
+    answer = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            operation["responses"].setdefault("401", {"description": "No valid credentials.", "content": answer})
+            operation["responses"].setdefault("403", {"description": "The scope is missing.", "content": answer})
+            operation["responses"]["default"] = {"description": "Any other error.", "content": answer}
+    return result
+
+
+def _suffix(target: type) -> str:
+    return "Input" if target.__module__ == records.__name__ else ""
