@@ -10,7 +10,7 @@ from access_app.models import Scope
 
 from .views.calls import CallViewSet
 from .views.chains import ChainViewSet
-from .views.ingest import IngestViewSet
+from .views.ingestion import IngestViewSet
 from .views.messages import MessageViewSet
 from .views.sessions import SessionViewSet
 from .views.tools import ToolViewSet

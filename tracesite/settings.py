@@ -134,8 +134,8 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["tracesite.rendering.JsonRenderer"],
-    # Bodies are read and decoded by the views: see messages_app.bodies.
-    "DEFAULT_PARSER_CLASSES": [],
+    # For small objects. Bodies with traces are read by the views themselves: see messages_app.bodies.
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "tracesite.openapi.AutoSchema",
     # ?format= would be a parameter that some answer ignores.
     "URL_FORMAT_OVERRIDE": None,
