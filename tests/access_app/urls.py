@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.urls import path
+from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -14,6 +15,8 @@ from access_app.permissions import project_for_write, projects_visible_to, requi
 
 
 class WhoView(APIView):
+    parser_classes = [JSONParser]
+
     def get(self, request: Request) -> Response:
         if "deleted" in request.query_params:
             require_scope(request, "delete")

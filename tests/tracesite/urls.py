@@ -10,6 +10,7 @@ from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 from rest_framework import exceptions, serializers
+from rest_framework.parsers import JSONParser
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -71,6 +72,7 @@ class RaisingView(APIView):
 
 
 class OrderView(APIView):
+    parser_classes = [JSONParser]
     permission_classes = [AllowAny]
 
     def post(self, request: Request) -> Response:
