@@ -6,6 +6,7 @@ session rows last.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,8 @@ from django.utils.translation import gettext as _
 from access_app.errors import NotFound
 
 from .models import Message, Session, SessionTombstone, session_key
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,7 @@ def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
         setattr(session, name, value)
     session.updated_at = timezone.now()
     session.save(update_fields=[*changes, "updated_at"])
+    logger.info("changed a session", extra={"session_id": str(session_id)})
     return session
 
 
@@ -74,6 +78,7 @@ def delete_session(session_id: UUID, *, by: str) -> None:
     now = timezone.now()
     if not Session.objects.filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
         raise _no_session()
+    logger.info("deleted a session", extra={"session_id": str(session_id), "by": by})
 
 
 @transaction.atomic
@@ -89,6 +94,7 @@ def restore_session(session_id: UUID) -> None:
     ):
         raise NotFound(_("There is no deleted session of this id."))
     Session.with_deleted.filter(pk=session_id).update(deleted_at=None, deleted_by="", updated_at=timezone.now())
+    logger.info("restored a session", extra={"session_id": str(session_id)})
 
 
 def delete_message(message_id: UUID, *, by: str, session_id: UUID | None = None) -> None:
@@ -122,6 +128,10 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
     )
     counts = Counts.of(message)
     add_to_session(message.session_id, -counts if deleted_at else counts)
+    logger.info(
+        "deleted a message" if deleted_at else "restored a message",
+        extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},
+    )
 
 
 def add_to_session(session_id: UUID, counts: Counts) -> None:

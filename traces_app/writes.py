@@ -16,6 +16,9 @@ unnest 1,800, and ten times slower by bulk_create.
 
 from __future__ import annotations
 
+import logging
+import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -44,6 +47,8 @@ from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
 from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
 from .statements import add_to_sessions, claim_keys, copy_rows, ensure_tools, lock_messages, stored_below, upsert_rows
 
+logger = logging.getLogger(__name__)
+
 
 def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live") -> list[SessionOutcome]:
     """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
@@ -55,6 +60,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
     Data for what was deleted or purged is refused, one by one; the rest is stored. Raises Conflict when a message
     comes with another role than it has.
     """
+    started = time.perf_counter()
     messages = [message for item in batch for message in item.session.messages or ()]
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
@@ -63,7 +69,9 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
         context = Context(project_id=project_id, source=source, tool_ids=tool_ids, now=timezone.now())
         try:
             with transaction.atomic():
-                return _store(context, batch)
+                outcomes = _store(context, batch)
+            _log_stored(project_id, outcomes, started)
+            return outcomes
         except SessionGone:
             # Deleted or purged while we wrote: nothing was stored, and the next attempt refuses it by name.
             continue
@@ -115,7 +123,24 @@ def change_message(
             )
         context = Context(project_id=message.project_id, source="live", tool_ids=tool_ids, now=timezone.now())
         _patch(context, message, patch, steps, change.receipts)
+    logger.info(
+        "changed a message",
+        extra={"session_id": str(message.session_id), "message_id": str(message_id), "version": message.version},
+    )
     return message
+
+
+def _log_stored(project_id: int, outcomes: Sequence[SessionOutcome], started: float) -> None:
+    """One line a batch: what became of it, and of which session and message where it is about one. No content."""
+    messages = [message for session in outcomes for message in session.messages]
+    about: dict[str, object] = {"project_id": project_id, "sessions": len(outcomes)}
+    if len(outcomes) == 1:
+        about["session_id"] = str(outcomes[0].id)
+    if len(messages) == 1:
+        about["message_id"] = str(messages[0].id)
+    about |= Counter(f"messages_{message.state}" for message in messages)
+    about["ms"] = round((time.perf_counter() - started) * 1000, 1)
+    logger.info("stored a batch", extra=about)
 
 
 # --- The steps of a store ---------------------------------------------------------------------------------------------

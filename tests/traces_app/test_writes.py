@@ -451,3 +451,26 @@ def test_months_are_made_as_they_are_needed(project: Project) -> None:
     months = [NOON - timedelta(days=31 * n) for n in range(5)]
     store(project, *(question(external_id=str(n), created_at=time) for n, time in enumerate(months)))
     assert sorted(Message.objects.values_list("created_at", flat=True)) == sorted(months)
+
+
+@pytest.mark.requirement("002-23")
+def test_every_write_is_logged_with_its_ids_and_without_content(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    outcome = store(project, question(content="a secret question"))
+    message_id = outcome.messages[0].id
+    assert outcome.id is not None and message_id is not None
+    patch(project, message_id, '{"content": "another secret"}', if_match=1)
+    delete_message(message_id, by="ada")
+    delete_session(outcome.id, by="ada")
+    restore_session(outcome.id)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "stored a batch", "changed a message", "deleted a message", "deleted a session", "restored a session"
+    ]  # fmt: skip
+    stored = caplog.records[0].__dict__
+    assert (stored["session_id"], stored["message_id"]) == (str(outcome.id), str(message_id))
+    assert (stored["messages_created"], stored["ms"] > 0) == (1, True)
+    assert caplog.records[2].__dict__["by"] == "ada"
+    assert not [record for record in caplog.records if "secret" in str(record.__dict__)]
