@@ -14,7 +14,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -299,11 +299,10 @@ class MessageAdmin(TrashAdmin):
         }
         return TemplateResponse(request, self.page_template, context)
 
-    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
-        """Back to the conversation that the message was in."""
-        super().response_delete(request, obj_display, obj_id)  # says what was done
-        session = Message.with_deleted.values_list("session_id", flat=True).get(pk=obj_id)
-        return HttpResponseRedirect(reverse("admin:messages_app_session_change", args=[quote(session)]))
+    def url_after_delete(self, key: Any) -> str:
+        """The conversation that the message was in."""
+        session = Message.with_deleted.values_list("session_id", flat=True).get(pk=key)
+        return reverse("admin:messages_app_session_change", args=[quote(session)])
 
     # --- Columns --------------------------------------------------------------------------------------------
 

@@ -153,6 +153,14 @@ class TrashAdmin(KeysetAdmin):
         for row in queryset:
             self.delete_model(request, row)
 
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
+        # Django would go to the index: it leads back to a list only those who may edit its rows.
+        self.message_user(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, messages.SUCCESS)
+        return HttpResponseRedirect(self.url_after_delete(obj_id))
+
+    def url_after_delete(self, key: Any) -> str:
+        return reverse(f"admin:{self._url_name('changelist')}")
+
     def get_deleted_objects(
         self, objs: Iterable[Any], request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:

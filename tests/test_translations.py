@@ -1,0 +1,91 @@
+"""Every text that people see is in the Chinese catalogue, and the compiled catalogue is that of the source.
+
+Read with Python alone: a machine without GNU gettext can run this, and needs no compiler since the .mo is in the
+repository. After a change of texts: manage.py makemessages -l zh_Hans, translate, msgfmt.
+"""
+
+from __future__ import annotations
+
+import ast
+import gettext
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.utils.translation.template import templatize
+
+ROOT = Path(__file__).resolve().parent.parent
+CATALOGUE = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
+APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
+
+MARKS = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy", "gettext_noop"}
+_STRING = r"""u?("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
+_CALL = re.compile(rf"\b(?:n?gettext|_)\(\s*{_STRING}(?:\s*,\s*{_STRING})?")
+_PLACEHOLDER = re.compile(r"%\(\w+\)[.\d]*[a-z]|%[sd]|\{\w+\}")
+
+
+def translations() -> dict[str, str]:
+    """The .po file: text to translation, and a plural to the same as its singular."""
+    found: dict[str, str] = {}
+    for block in re.split(r"\n\s*\n", CATALOGUE.read_text()):
+        assert "fuzzy" not in block, f"a guess nobody has looked at: {block}"
+        fields = {
+            name: "".join(ast.literal_eval(line) for line in lines.split("\n") if line)
+            for name, lines in re.findall(r'^(msg\w+(?:\[0\])?) ((?:".*"\n?)+)', block, re.MULTILINE)
+        }
+        translation = fields.get("msgstr", fields.get("msgstr[0]", ""))
+        for name in ("msgid", "msgid_plural"):
+            if fields.get(name):
+                found[fields[name]] = translation
+    return found
+
+
+def texts_of_python(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if name in MARKS:
+                yield from (
+                    argument.value
+                    for argument in node.args[: 2 if name.startswith("ngettext") else 1]
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                )
+
+
+def texts_of_template(path: Path) -> Iterator[str]:
+    for singular, plural in _CALL.findall(templatize(path.read_text(), str(path))):
+        yield from (ast.literal_eval(text).replace("%%", "%") for text in (singular, plural) if text)
+
+
+def marked_texts() -> set[str]:
+    python = {text for app in APPS for path in (ROOT / app).rglob("*.py") for text in texts_of_python(path)}
+    return python | {text for path in (ROOT / "templates").rglob("*.html") for text in texts_of_template(path)}
+
+
+def test_every_text_is_translated() -> None:
+    found = translations()
+    assert sorted(text for text in marked_texts() if not found.get(text)) == []
+
+
+def test_the_catalogue_holds_nothing_that_is_not_said_any_more() -> None:
+    said = marked_texts()
+    assert sorted(text for text in translations() if text not in said) == []
+
+
+def test_translations_keep_the_places_of_their_texts() -> None:
+    broken = [
+        (text, translation)
+        for text, translation in translations().items()
+        if set(_PLACEHOLDER.findall(text)) != set(_PLACEHOLDER.findall(translation))
+        or text.startswith(" ") != translation.startswith(" ")
+    ]
+    assert broken == []
+
+
+def test_the_compiled_catalogue_is_that_of_the_source() -> None:
+    with CATALOGUE.with_suffix(".mo").open("rb") as file:
+        entries: dict[str | tuple[str, int], str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+    compiled = {key if isinstance(key, str) else key[0]: text for key, text in entries.items() if key != ""}
+    source = translations()
+    assert compiled == {text: source[text] for text in compiled}
+    assert len(compiled) == len(re.findall("^msgid ", CATALOGUE.read_text(), re.MULTILINE)) - 1

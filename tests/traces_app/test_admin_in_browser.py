@@ -1,0 +1,180 @@
+"""The admin in a real browser: nothing is refused by the content security policy, and nothing of a trace runs.
+
+Needs Debian's Chromium; skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import BrowserContext, Page, sync_playwright
+
+from access_app.models import Project
+from messages_app import writes
+from traces_app.models import ToolCall
+
+from .conftest import answer, question, store
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+HOSTILE = (
+    "<script>document.title = 'broken in'</script><img src=x onerror=\"document.title = 'broken in'\">"
+    "</div></details></main><a href=\"javascript:document.title = 'broken in'\">\u202e\x1b[31m"
+)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+
+
+@pytest.fixture
+def pages(transactional_db: None) -> list[str]:
+    """The paths of the main pages, each with hostile content on it."""
+    project = Project.objects.create(slug="owner")
+    call = {
+        "id": HOSTILE,
+        "name": HOSTILE,
+        "args": {HOSTILE: HOSTILE, "lines": HOSTILE + "\n" + HOSTILE},
+        "reflection": HOSTILE,
+        "result": {"success": False, "output": HOSTILE * 20, "error": HOSTILE, "data": {HOSTILE: [HOSTILE]}},
+    }
+    run = answer(
+        content=HOSTILE,
+        agent_steps=[{"thought": HOSTILE, "agent_name": HOSTILE, "model": HOSTILE, "tool_calls": [call]}],
+        knowledge_references=[{"id": "r", "content": HOSTILE, "knowledge_title": HOSTILE}],
+    )
+    outcome = store(project, question(content=HOSTILE), run, title=HOSTILE, end_user=HOSTILE, tags=[HOSTILE])
+    message = outcome.messages[1].id
+    deleted = store(project, question(content=HOSTILE), external_id="deleted", title=HOSTILE)
+    assert isinstance(message, UUID)
+    assert deleted.id is not None
+    writes.delete_session(deleted.id, by=HOSTILE)
+    call_id = ToolCall.objects.get().pk
+    return [
+        *("/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/", "/admin/traces_app/tool/"),
+        *(
+            f"/admin/messages_app/session/{outcome.id}/change/",
+            f"/admin/messages_app/message/{message}/change/?open=all",
+        ),
+        *("/admin/traces_app/toolcall/?status=error", f"/admin/traces_app/toolcall/{call_id}/change/"),
+        *("/admin/messages_app/session/trash/", f"/admin/messages_app/session/{deleted.id}/restore/"),
+        *(f"/admin/messages_app/session/{outcome.id}/delete/", f"/admin/messages_app/session/{outcome.id}/history/"),
+        *("/admin/messages_app/session/add/", "/admin/messages_app/message/add/"),
+        *("/admin/access_app/project/", "/admin/access_app/apikey/add/", "/admin/password_change/"),
+    ]
+
+
+@pytest.fixture
+def session_key(transactional_db: None) -> str:
+    """The cookie of a superuser who is logged in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+# Playwright's event loop runs in this thread, where Django refuses the ORM: all rows are made before it starts, and it
+# has stopped before the database is emptied.
+def browse(session_key: str, url: str, *, theme: Any = "light") -> Iterator[BrowserContext]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(base_url=url, locale="en", color_scheme=theme)
+        if session_key:
+            context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": url}])
+        yield context
+        browser.close()
+
+
+def watched(context: BrowserContext) -> tuple[Page, list[str]]:
+    """A new tab, and the list that its complaints go to."""
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on(
+        "console", lambda message: complaints.append(f"{page.url}: {message.text}") if message.type == "error" else None
+    )
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    page.on("dialog", lambda dialog: complaints.append(f"{page.url}: dialog {dialog.message}"))
+    return page, complaints
+
+
+def test_no_page_is_complained_about_and_no_trace_runs_in_either_language(
+    pages: list[str], session_key: str, live_server: Any
+) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        titles = {}
+        for language, label in (("en", "English"), ("zh-hans", "简体中文")):
+            page.goto(pages[0])
+            if page.locator("html").get_attribute("lang") != language:
+                page.get_by_role("button", name=label).click()
+            assert page.locator("html").get_attribute("lang") == language
+            for path in pages:
+                response = page.goto(path)
+                assert response is not None
+                assert (path, response.status) == (path, 200)
+                assert page.title() != "broken in"
+                assert page.locator("main script:not([src]), main img[src=x]").count() == 0
+                assert page.locator("main").count() == 1
+                titles[language, path] = page.title()
+        assert complaints == []
+        # Every page has a title of its own language, but for those that are named for their content.
+        named = [path for path in pages if titles["en", path] == titles["zh-hans", path]]
+        assert all("/session/" in path and "change" in path for path in named), named
+
+
+def test_the_failed_call_is_three_clicks_away(pages: list[str], session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, theme="dark"):
+        page, complaints = watched(context)
+        page.goto("/admin/")
+        page.locator(".starts").get_by_role("link", name="Failed calls").click()
+        page.locator("#result_list tbody th a, #result_list tbody td a").first.click()
+        call = page.locator("details.call:target")
+        assert call.count() == 1
+        assert call.get_attribute("open") is not None
+        assert call.is_visible()
+        assert "U+202E" in call.inner_text()
+        assert complaints == []
+
+
+def test_a_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/messages_app/session/")
+        page.locator("#result_list tbody th a").first.click()
+        page.get_by_role("link", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Move to the trash").click()
+        page.wait_for_url("**/admin/messages_app/session/")
+        page.get_by_role("link", name="Trash").first.click()
+        page.locator("#result_list tbody th a").first.click()
+        page.get_by_role("link", name="Restore").click()
+        page.get_by_role("button", name="Restore").click()
+        page.wait_for_url("**/change/")
+        assert page.locator(".note-trash").count() == 0
+        assert complaints == []
+
+
+def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, _complaints = watched(context)
+        page.set_viewport_size({"width": 390, "height": 800})
+        for path in pages:
+            page.goto(path)
+            assert (path, page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
+
+
+def test_the_login_page_works_in_both_languages(transactional_db: None, live_server: Any) -> None:
+    User.objects.create_superuser("ada", password="correct horse battery")
+    for context in browse("", live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/")
+        page.get_by_role("button", name="简体中文").click()
+        assert page.locator("html").get_attribute("lang") == "zh-hans"
+        page.locator("#id_username").fill("ada")
+        page.locator("#id_password").fill("correct horse battery")
+        page.locator("#login-form [type=submit]").click()
+        page.wait_for_url("**/admin/")
+        assert page.locator(".starts a").count() == 6
+        assert complaints == []
