@@ -161,7 +161,7 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
     before = _instant(parameters, "before_time") if by_time else None
     cursor = parameters.get("cursor")
     return PageRequest(
-        limit=_limit(parameters, "limit") or DEFAULT_LIMIT,
+        limit=_whole_number(parameters, "limit", at_least=1, at_most=MAX_LIMIT) or DEFAULT_LIMIT,
         order=order or ("asc" if newest_page_first else "desc"),
         # From a time the way is into the past, however the answer is sorted.
         towards_newer=order == "asc" and before is None,
@@ -205,14 +205,7 @@ def _numbered(parameters: QueryDict) -> PageRequest:
     )
 
 
-def _limit(parameters: QueryDict, name: str) -> int | None:
-    limit = _whole_number(parameters, name, at_most=MAX_LIMIT)
-    if limit == 0:
-        raise InvalidInput(_out_of_range(1, MAX_LIMIT), field=name)
-    return limit
-
-
-def _whole_number(parameters: QueryDict, name: str, *, at_most: int) -> int | None:
+def _whole_number(parameters: QueryDict, name: str, *, at_least: int = 0, at_most: int) -> int | None:
     text = parameters.get(name)
     if not text:
         return None
@@ -220,13 +213,12 @@ def _whole_number(parameters: QueryDict, name: str, *, at_most: int) -> int | No
         raise InvalidInput(_("Not a whole number."), field=name)
     # Ten digits are beyond every bound here, and int() of a very long text is slow.
     number = int(text) if len(text) <= 10 else at_most + 1
-    if text[0] == "-" or number > at_most:
-        raise InvalidInput(_out_of_range(0, at_most), field=name)
+    if text[0] == "-" or not at_least <= number <= at_most:
+        raise InvalidInput(
+            _("Out of range: %(at_least)d to %(at_most)d is accepted.") % {"at_least": at_least, "at_most": at_most},
+            field=name,
+        )
     return number
-
-
-def _out_of_range(at_least: int, at_most: int) -> str:
-    return _("Out of range: %(at_least)d to %(at_most)d is accepted.") % {"at_least": at_least, "at_most": at_most}
 
 
 def _order(parameters: QueryDict) -> Order | None:

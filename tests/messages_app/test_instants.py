@@ -71,7 +71,6 @@ def test_a_time_that_no_calendar_has_is_refused(text: str) -> None:
         parse_instant(text)
 
 
-@pytest.mark.requirement("000-17")
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 12, 31, 23), timezones=st.just(UTC)))  # noqa: DTZ001 - hypothesis adds the zone
 def test_what_is_written_is_read_back(instant: datetime) -> None:
     assert instant == parse_instant(instant_text(instant))
