@@ -174,6 +174,15 @@ def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, pr
     assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
 
 
+def test_whole_traces_are_one_click_away_as_json(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer(agent_steps=steps(1, 1, result={"output": "x" * 100_000})))
+    session, message = f"{SESSIONS}{outcome.id}/change/", page_of(UUID(str(outcome.messages[1].id)))
+    for page, label in ((session, "JSON"), (message, "JSON"), (message, "All of it")):
+        response = staff.get(links_of(staff.get(page))[label])
+        assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
+    assert staff.get(links_of(staff.get(message))["All of it"]).json()["result"]["output"] == "x" * 100_000
+
+
 def test_a_run_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
     failed = {"success": False, "error": "x"}
     small = store(project, question(), answer(agent_steps=steps(1, 2, result=failed)))

@@ -65,6 +65,7 @@ def pages(transactional_db: None) -> list[str]:
         *(f"/admin/messages_app/session/{outcome.id}/delete/", f"/admin/messages_app/session/{outcome.id}/history/"),
         *("/admin/messages_app/session/add/", "/admin/messages_app/message/add/"),
         *("/admin/access_app/project/", "/admin/access_app/apikey/add/", "/admin/password_change/"),
+        *("/admin/auth/user/", "/admin/auth/user/add/"),
     ]
 
 
@@ -176,5 +177,5 @@ def test_the_login_page_works_in_both_languages(transactional_db: None, live_ser
         page.locator("#id_password").fill("correct horse battery")
         page.locator("#login-form [type=submit]").click()
         page.wait_for_url("**/admin/")
-        assert page.locator(".starts a").count() == 6
+        assert page.locator(".starts a").count() == 7
         assert complaints == []
