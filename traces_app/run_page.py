@@ -134,7 +134,7 @@ class RunPage:
 
 
 def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
-    """Page `page` of the run of a message, or the page that shows `call`. Six queries at most."""
+    """Page `page` of the run of a message, or the page that shows `call`. Seven queries at most."""
     steps, calls, is_cut = _skeleton(message_id)
     tree = build_tree(steps, calls)
     pages = _pages(tree)
@@ -198,6 +198,7 @@ def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
     """The parent of each call that has one among `calls`, without circles."""
     by_id = {call.id: call for call in calls}
     parent_of = {call.id: by_id[call.parent_id] for call in calls if call.parent_id in by_id}
+    place = {call.id: number for number, call in enumerate(calls)}
     settled: set[UUID] = set()
     for call in calls:
         # Every call before this one leads to a root, so a circle that is met here is first met in this call's path.
@@ -205,7 +206,7 @@ def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
         node: CallNode | None = call
         while node is not None and node.id not in settled:
             if node.id in path:
-                del parent_of[_first_in_circle(node, parent_of, calls)]
+                del parent_of[min(_circle(node, parent_of), key=place.__getitem__)]
                 break
             path.add(node.id)
             node = parent_of.get(node.id)
@@ -213,11 +214,12 @@ def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
     return parent_of
 
 
-def _first_in_circle(node: CallNode, parent_of: dict[UUID, CallNode], calls: Sequence[CallNode]) -> UUID:
+def _circle(node: CallNode, parent_of: dict[UUID, CallNode]) -> set[UUID]:
+    """The calls of the circle of parents that `node` is in."""
     circle = {node.id}
     while (node := parent_of[node.id]).id not in circle:
         circle.add(node.id)
-    return next(call.id for call in calls if call.id in circle)
+    return circle
 
 
 def _walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
