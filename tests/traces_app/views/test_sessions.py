@@ -425,7 +425,7 @@ def test_an_export_holds_the_whole_session_in_order(viewer: Caller, project: Pro
 def test_an_export_that_is_sent_back_finds_everything_there(owner: Caller, weather: SessionOutcome) -> None:
     exported = owner.get("sessions/weather/export/")
     back = owner.post("sessions/", exported.body)
-    assert (200, []) == (back.status, back.json["sent"]["refused"])
+    assert (back.status, back.json["sent"]["refused"]) == (200, [])
     assert [message["id"] for message in exported.json["messages"]] == [
         message["id"] for message in back.json["sent"]["results"]
     ]
@@ -439,7 +439,7 @@ def test_an_export_can_be_sent_to_another_project(viewer: Caller, outsider: Call
     exported = viewer.get("sessions/weather/export/").json
     # The id is taken, here; in another installation it would be kept.
     sent = outsider.post("sessions/", {name: value for name, value in exported.items() if name != "id"})
-    assert 201 == sent.status, sent.body
+    assert sent.status == 201, sent.body
     again = outsider.get("sessions/weather/export/").json
     assert [_said(message) for message in exported["messages"]] == [_said(message) for message in again["messages"]]
 

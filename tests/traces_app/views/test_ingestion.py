@@ -1,0 +1,116 @@
+"""/ingest/ over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from messages_app.models import Message, Session
+from tests.traces_app.conftest import answer, question
+from traces_app.batch import SessionOutcome
+
+from .conftest import Caller
+
+
+def batch(*sessions: dict[str, Any]) -> dict[str, Any]:
+    return {"sessions": list(sessions)}
+
+
+def lines(*sessions: dict[str, Any]) -> bytes:
+    return b"\n".join(msgspec.json.encode(session) for session in sessions)
+
+
+@pytest.mark.requirement("000-03", "000-41")
+def test_sessions_with_everything_in_them_are_stored_in_one_go(owner: Caller) -> None:
+    sent = owner.post(
+        "ingest/", batch({"external_id": "one", "messages": [question(), answer()]}, {"external_id": "two"})
+    )
+    one, two = (Session.objects.get(external_id=name) for name in ("one", "two"))
+    q1, a1 = (Message.objects.get(external_id=name) for name in ("q1", "a1"))
+    assert (sent.status, sent.json["refused"]) == (200, [])
+    assert sent.json["sessions"] == [
+        {
+            "id": str(one.pk),
+            "external_id": "one",
+            "created": True,
+            "messages": [
+                {"id": str(q1.pk), "external_id": "q1", "state": "created"},
+                {"id": str(a1.pk), "external_id": "a1", "state": "created"},
+            ],
+        },
+        {"id": str(two.pk), "external_id": "two", "created": True, "messages": []},
+    ]
+    again = owner.post("ingest/", batch({"external_id": "one", "messages": [question(), answer()]}))
+    assert [session["created"] for session in again.json["sessions"]] == [False]
+    assert [each["state"] for each in again.json["sessions"][0]["messages"]] == ["unchanged", "unchanged"]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n\n"])
+def test_one_session_a_line_is_stored_alike(owner: Caller, end: bytes) -> None:
+    body = lines({"external_id": "one", "messages": [question()]}, {"external_id": "two"}) + end
+    sent = owner.post("ingest/", body, content_type="application/x-ndjson; charset=UTF-8")
+    assert [session["external_id"] for session in sent.json["sessions"]] == ["one", "two"]
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.requirement("002-21")
+@pytest.mark.parametrize(
+    ("body", "media_type", "error"),
+    [
+        (batch({"external_id": "a"}, {"external_id": "b", "status": "x"}), "application/json", "sessions[1].status"),
+        (batch({"external_id": "a", "messages": [{"role": "x"}]}), "application/json", "sessions[0].messages[0].role"),
+        (batch({"title": "nameless"}), "application/json", "sessions[0].external_id"),
+        ({"session": []}, "application/json", "sessions"),
+        ([], "application/json", "sessions"),
+        (lines({"external_id": "a"}, {"external_id": "b", "tags": "x"}), "application/x-ndjson", "sessions[1].tags"),
+    ],
+)
+def test_an_invalid_batch_is_refused_with_the_path_and_nothing_is_stored(
+    owner: Caller, body: Any, media_type: str, error: str
+) -> None:
+    assert (400, "invalid_input", error) == owner.post("ingest/", body, content_type=media_type).error
+    assert not Session.with_deleted.exists()
+
+
+def test_a_line_that_is_no_json_is_named(owner: Caller) -> None:
+    refused = owner.post("ingest/", b'{"external_id": "a"}\n{"external', content_type="application/x-ndjson")
+    assert refused.error == (400, "invalid_json", "sessions[1]")
+
+
+def test_what_is_gone_or_complete_is_refused_and_the_rest_is_stored(owner: Caller, weather: SessionOutcome) -> None:
+    owner.post("ingest/", batch({"external_id": "gone", "messages": [question()]}))
+    owner.delete("sessions/gone/")
+    late = answer(agent_steps=[{"iteration": 9, "tool_calls": [{"name": "late"}]}])
+    new = {"role": "user", "external_id": "new"}
+    sent = owner.post(
+        "ingest/",
+        batch({"external_id": "gone", "messages": [new]}, {"external_id": "weather", "messages": [late, new]}),
+    )
+    assert sent.status == 200
+    assert [(each["path"], each["code"]) for each in sent.json["refused"]] == [
+        ("sessions[0]", "session_deleted"),
+        ("sessions[1].messages[0]", "message_completed"),
+    ]
+    states = [[each["state"] for each in session["messages"]] for session in sent.json["sessions"]]
+    assert states == [["refused"], ["refused", "created"]]
+
+
+def test_other_media_types_are_refused_with_both_that_are_right(owner: Caller) -> None:
+    refused = owner.post("ingest/", b"{}", content_type="application/xml")
+    assert refused.error == (415, "unsupported_media_type", "Content-Type")
+    assert refused.json["error"]["message"].endswith(": application/json or application/x-ndjson.")
+
+
+def test_an_empty_batch_is_a_batch(owner: Caller) -> None:
+    assert owner.post("ingest/", batch()).json == {"sessions": [], "refused": []}
+
+
+def test_secrets_are_redacted_at_the_door(owner: Caller) -> None:
+    call = {"name": "login", "args": {"user": "ada", "password": "hunter2"}, "result": {"output": "ok"}}
+    message = {"role": "assistant", "agent_steps": [{"tool_calls": [call]}]}
+    owner.post("ingest/", batch({"external_id": "one", "messages": [message]}))
+    stored = owner.get("sessions/one/messages/")
+    assert b"hunter2" not in stored.body
+    assert stored.results[0]["redactions"][0]["path"] == "agent_steps[0].tool_calls[0].args.password"

@@ -1,0 +1,91 @@
+"""The number of queries of every route that reads is the same, however much there is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from access_app.models import Project
+from tests.traces_app.conftest import NOON, store
+from traces_app.batch import SessionOutcome
+
+from .conftest import Caller
+
+# Route, and the most queries it may take: one for the key, one for the session where the route names one, and the rest.
+ROUTES = [
+    ("sessions/", 3),
+    ("sessions/?fields=id", 3),
+    ("sessions/{session}/", 3),
+    ("sessions/big/", 3),
+    ("sessions/{session}/messages/?limit=200", 8),
+    ("sessions/{session}/messages/?limit=200&expand=none", 4),
+    ("sessions/{session}/messages/?page=1&page_size=200", 8),
+    ("sessions/{session}/messages/?limit=200&tool=search&before_time=2027-01-01T00:00:00Z", 9),
+    ("sessions/{session}/messages/{message}/", 8),
+    ("messages/?limit=200", 7),
+    ("messages/?limit=200&deleted=true", 7),
+    ("messages/?limit=200&tool=search&tool_status=success", 8),
+    ("messages/{message}/", 7),
+    ("messages/{message}/?expand=calls", 6),
+    ("messages/{message}/?expand=none", 3),
+    ("tool-calls/?limit=200", 6),
+    ("tool-calls/?limit=200&tool=search&session=big", 8),
+    ("tool-calls/{call}/", 6),
+    ("chains/?limit=200", 5),
+    ("chains/?limit=200&success=false&root_tool=search", 6),
+    ("chains/{message}/", 6),
+    ("tools/?limit=200", 4),
+]  # fmt: skip
+
+
+def run(number: int, steps: int, calls: int) -> dict[str, Any]:
+    return {
+        "external_id": f"m{number}",
+        "role": "assistant",
+        "created_at": NOON + timedelta(seconds=number),
+        "knowledge_references": [{"content": "x"}],
+        "agent_steps": [
+            {
+                "tool_calls": [
+                    {"id": "c", "name": "search" if call % 2 else f"tool{step}", "result": {"error": "x"} if call == 1 else {"output": "x"}}
+                    for call in range(calls)
+                ]
+            }
+            for step in range(steps)
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.requirement("000-04", "000-43")
+@pytest.mark.parametrize(("route", "most"), ROUTES, ids=[route for route, _most in ROUTES])
+def test_the_number_of_queries_does_not_grow(owner: Caller, project: Project, route: str, most: int) -> None:
+    session = store(project, run(0, 1, 2), external_id="big")
+    path = route.format(
+        session=session.id, message=session.messages[0].id, call=owner.get("tool-calls/").results[0]["uuid"]
+    )
+    small = queries_of(owner, path)
+    store(project, run(0, 10, 3), external_id="big", source="import")
+    store(project, *(run(number, 10, 3) for number in range(1, 40)), external_id="big", source="import")
+    for number in range(15):
+        store(project, run(number, 2, 2), external_id=f"s{number}")
+    assert queries_of(owner, path) == small <= most
+
+
+def queries_of(caller: Caller, path: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        answer = caller.get(path)
+    assert answer.status == 200, answer.body
+    return len(queries)
+
+
+def test_an_export_reads_in_chunks(viewer: Caller, project: Project) -> None:
+    session: SessionOutcome = store(project, *(run(number, 1, 1) for number in range(45)))
+    viewer.get("sessions/")  # the first use of a key is noted
+    # The key, the session twice, and for each of three chunks its ids and five tables; one look finds no fourth.
+    assert queries_of(viewer, f"sessions/{session.id}/export/") == 3 + 3 * 6 + 1
