@@ -9,7 +9,8 @@ How the tree is made:
 1. Steps stand in their order (iteration, ordinal), calls in their step by position.
 2. A call that has a parent stands below it.
 3. A step whose calls all have parents, the first of them in another step, is the step of a sub-agent: it stands, with
-   its thought, below the call that started its first call.
+   its thought, below the call that started its first call. A step without calls stands where the step before it of the
+   same agent stands: a sub-agent's last words say no call that would lead to it.
 4. Nothing is shown twice and nothing is lost, whatever the parents say: a circle of parents is cut where reading meets
    it first. Below MAX_DEPTH levels nothing is indented any more.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -75,6 +76,7 @@ class StepNode:
 
     id: UUID
     iteration: int
+    agent: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     texts: StepTexts | None = None
 
@@ -174,11 +176,7 @@ def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[Ste
     calls_of = defaultdict(list)
     for call in calls:
         calls_of[call.step_id].append(call)
-    host_of: dict[UUID, CallNode] = {}
-    for step in steps:
-        parents = [parent_of[call.id] for call in calls_of[step.id] if call.id in parent_of]
-        if parents and len(parents) == len(calls_of[step.id]) and parents[0].step_id != step.id:
-            host_of[step.id] = parents[0]
+    host_of = _hosts(steps, calls_of, parent_of)
     for call in calls:
         parent = parent_of.get(call.id)
         if parent is None or host_of.get(call.step_id) is parent:
@@ -192,6 +190,24 @@ def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[Ste
     tree = [step for step in steps if step.id not in host_of]
     _flatten_below(tree)
     return tree
+
+
+def _hosts(
+    steps: Sequence[StepNode], calls_of: Mapping[UUID, Sequence[CallNode]], parent_of: Mapping[UUID, CallNode]
+) -> dict[UUID, CallNode]:
+    """The call below which each step of a sub-agent stands."""
+    host_of: dict[UUID, CallNode] = {}
+    last_of_agent: dict[str, StepNode] = {}
+    for step in steps:
+        own = calls_of.get(step.id, ())
+        parents = [parent_of[call.id] for call in own if call.id in parent_of]
+        if own and len(parents) == len(own) and parents[0].step_id != step.id:
+            host_of[step.id] = parents[0]
+        elif not own and step.agent in last_of_agent and last_of_agent[step.agent].id in host_of:
+            host_of[step.id] = host_of[last_of_agent[step.agent].id]
+        if step.agent:
+            last_of_agent[step.agent] = step
+    return host_of
 
 
 def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
@@ -284,9 +300,9 @@ def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
     step_rows = (
         AgentStep.with_deleted.filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list("pk", "iteration")[: SKELETON_ROWS + 1]
+        .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
-    steps = [StepNode(id=pk, iteration=iteration) for pk, iteration in step_rows]
+    steps = [StepNode(id=pk, iteration=iteration, agent=agent) for pk, iteration, agent in step_rows]
     order = {step.id: index for index, step in enumerate(steps)}
     call_rows = list(
         ToolCall.with_deleted.filter(message_id=message_id, **below)

@@ -22,9 +22,13 @@ from .conftest import answer, question, store
 Drawn = Any
 
 
-def tree_of(steps: list[tuple[int, list[tuple[int, int | None]]]]) -> list[Drawn]:
-    """The tree of steps given as (number, [(call, parent)]), drawn as nested lists: ["step 1", ["call 2", ...], ...]."""
-    step_nodes = [StepNode(id=UUID(int=1000 + number), iteration=number) for number, _calls in steps]
+def tree_of(steps: list[tuple[int, list[tuple[int, int | None]]]], agents: str = "") -> list[Drawn]:
+    """The tree of steps, given as (number, [(call, parent)]) and one letter each for their agents, as nested lists:
+    ["step 1", ["call 2", ...], ...]."""
+    step_nodes = [
+        StepNode(id=UUID(int=1000 + number), iteration=number, agent=agents[place : place + 1])
+        for place, (number, _calls) in enumerate(steps)
+    ]
     calls = [
         CallNode(
             id=UUID(int=call),
@@ -76,6 +80,12 @@ def test_a_sub_agent_of_a_sub_agent_is_nested_twice() -> None:
     ]
 
 
+def test_the_last_words_of_a_sub_agent_stand_with_its_other_steps() -> None:
+    steps: list[tuple[int, list[tuple[int, int | None]]]] = [(0, [(1, None)]), (1, [(2, 1)]), (2, []), (3, [])]
+    assert tree_of(steps, "abba") == [["step 0", ["call 1", ["step 1", ["call 2"]], ["step 2"]]], ["step 3"]]
+    assert tree_of(steps) == [["step 0", ["call 1", ["step 1", ["call 2"]]]], ["step 2"], ["step 3"]]
+
+
 def test_a_step_with_a_call_of_its_own_stays_where_it_is() -> None:
     assert tree_of([(0, [(1, None)]), (1, [(2, 1), (3, None)])]) == [
         ["step 0", ["call 1", ["call 2"]]],
@@ -118,7 +128,7 @@ def test_whatever_the_parents_say_each_node_is_shown_once(data: st.DataObject) -
     for call in range(1, count + 1):
         parent = data.draw(st.none() | st.integers(1, count + 1))
         steps[data.draw(st.integers(0, len(steps) - 1))][1].append((call, parent))
-    shown = names(tree_of(steps))
+    shown = names(tree_of(steps, data.draw(st.text("ab", max_size=6))))
     expected = [f"step {number}" for number, _calls in steps] + [f"call {call}" for call in range(1, count + 1)]
     assert sorted(shown) == sorted(expected)
 
