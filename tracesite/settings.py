@@ -211,8 +211,9 @@ LOGGING = {
     "formatters": {
         "json": {
             "()": "pythonjsonlogger.json.JsonFormatter",
-            "format": "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s",
-            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+            "format": "%(levelname)s %(name)s %(message)s %(request_id)s",
+            "timestamp": "time",  # RFC 3339, UTC, microseconds
+            "rename_fields": {"levelname": "level", "name": "logger"},
             # Django hangs the request itself on some records: printed, it would show the query string.
             "reserved_attrs": [*RESERVED_ATTRS, "request"],
         },
