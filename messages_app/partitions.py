@@ -39,9 +39,11 @@ _ADVISORY_LOCK = 0x7472_6163  # "trac"
 _POLL_SECONDS = 0.02
 _LOCK_PATIENCE_SECONDS = 60
 
-# How long one attempt waits for others, while makers of months wait for it. Below deadlock_timeout (1 s): where a
-# reader and a drop wait for each other it is the drop that gives up.
-_LOCK_TIMEOUT = "500ms"
+# How long one attempt waits for others, while makers of months wait for it. Beyond deadlock_timeout (1 s), after which
+# PostgreSQL ends an autovacuum that is in the way. FINALIZE waits less: it may hold what a reader waits for whom it
+# waits for, and then it is the drop that has to give up, not the reader.
+_LOCK_TIMEOUT = "1500ms"
+_FINALIZE_LOCK_TIMEOUT = "500ms"
 _PAUSE_SECONDS = 1
 DROP_PATIENCE_SECONDS = 300
 
@@ -165,7 +167,7 @@ def drop_month(
     read) and before anything is lost; if it answers False the month is brought back and None returned. It may be
     called again when an attempt has to be repeated.
 
-    Runs outside transactions, a second apart until it succeeds: each attempt gives way after half a second, so that
+    Runs outside transactions, a second apart until it succeeds: each attempt gives way after a moment, so that
     nobody waits long behind it. Raises MonthInUse after `patience` seconds, with the month hidden but not dropped;
     the next drop_month goes on from there. Returns an empty list when there is no such month.
     """
@@ -266,9 +268,12 @@ def _attach(cursor: Any, table: PartitionedTable, month: Month) -> None:
 
 def _detach(cursor: Any, table: PartitionedTable, month: Month) -> None:
     state = _leaf_state(cursor, table, month)
-    if state in ("attached", "detaching"):
-        how = "CONCURRENTLY" if state == "attached" else "FINALIZE"
-        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {month.leaf(table.name)} {how}")
+    if state == "attached":
+        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {month.leaf(table.name)} CONCURRENTLY")
+    elif state == "detaching":
+        _wait_at_most(cursor, _FINALIZE_LOCK_TIMEOUT)
+        cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {month.leaf(table.name)} FINALIZE")
+        _wait_at_most(cursor, _LOCK_TIMEOUT)
 
 
 def _measure(cursor: Any, table: PartitionedTable, month: Month) -> DroppedLeaf:
@@ -302,11 +307,15 @@ def _alone() -> Iterator[None]:
     with connection.cursor() as cursor:
         _poll(cursor, "SELECT pg_try_advisory_lock(%s)")
         try:
-            cursor.execute("SELECT set_config('lock_timeout', %s, false)", [_LOCK_TIMEOUT])
+            _wait_at_most(cursor, _LOCK_TIMEOUT)
             yield
         finally:
             cursor.execute("RESET lock_timeout")
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_ADVISORY_LOCK])
+
+
+def _wait_at_most(cursor: Any, timeout: str) -> None:
+    cursor.execute("SELECT set_config('lock_timeout', %s, false)", [timeout])
 
 
 def _poll(cursor: Any, try_lock: str) -> None:

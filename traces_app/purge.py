@@ -22,7 +22,7 @@ the sessions that reach beyond it are counted anew, so that no row of the month 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,7 +38,7 @@ from django.utils import timezone
 from access_app.models import Project
 from messages_app import ids
 from messages_app.counters import recount
-from messages_app.models import Message, Reference, Session, session_key
+from messages_app.models import Message, Reference, Session
 from messages_app.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
 from messages_app.writes import COUNTERS, Counts
 
@@ -66,6 +66,8 @@ _NAMES: dict[type[Model], str] = {
     ToolResult: "results",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
+
+_CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 _Result = TypeVar("_Result")
 Progress = Callable[[int], object]
@@ -188,6 +190,7 @@ class _Condition:
 
 
 _ALL = _Condition("true")
+_LAST_ID = UUID(int=2**128 - 1)
 
 
 def _lanes(scope: Scope) -> list[_Condition]:
@@ -290,28 +293,39 @@ def _sessions_beyond(month: Month) -> Iterator[list[UUID]]:
     Begun before its end, with messages elsewhere; or, oddly, with messages from before their beginning.
     """
     leaf, end = month.leaf(_MESSAGES), month.next.first_id
-    for some in _distinct_sessions(_MESSAGES, _Condition("session_id < %s", [end])):
+    for some in _sessions_with_messages(_MESSAGES, UUID(int=0), end):
         here = _rows(f"SELECT DISTINCT session_id FROM {leaf} WHERE session_id = ANY(%s)", [some])
         if here:
             yield [session_id for (session_id,) in here]
-    yield from _distinct_sessions(leaf, _Condition("session_id >= %s", [end]))
+    yield from _sessions_with_messages(leaf, end, _LAST_ID)
 
 
-def _distinct_sessions(table: str, condition: _Condition) -> Iterator[list[UUID]]:
-    last = UUID(int=0)
+def _sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[list[UUID]]:
+    """The sessions with first <= id < after that have a message in `table`, in order, some at a time.
+
+    One look into the index for each session, however many messages it has: DISTINCT would read them all.
+    """
+    last = UUID(int=first.int - 1) if first.int else first
     while True:
-        some = [
-            session_id
-            for (session_id,) in _rows(
-                f"SELECT DISTINCT session_id FROM {table} WHERE {condition.sql} AND session_id > %s "
-                f"ORDER BY session_id LIMIT {_SESSIONS_AT_ONCE}",
-                [*condition.values, last],
+        found = _rows(
+            f"""
+            WITH RECURSIVE found (session_id, place) AS (
+                (SELECT session_id, 1 FROM {table} WHERE session_id > %(last)s AND session_id < %(after)s
+                 ORDER BY session_id LIMIT 1)
+                UNION ALL
+                SELECT next.session_id, place + 1 FROM found CROSS JOIN LATERAL (
+                    SELECT session_id FROM {table}
+                    WHERE session_id > found.session_id AND session_id < %(after)s ORDER BY session_id LIMIT 1
+                ) AS next WHERE place < {_SESSIONS_AT_ONCE}
             )
-        ]
-        if not some:
+            SELECT session_id FROM found
+            """,
+            {"last": last, "after": after},
+        )
+        if not found:
             return
-        yield some
-        last = some[-1]
+        yield [session_id for (session_id,) in found]
+        last = found[-1][0]
 
 
 # --- Messages, some at a time -----------------------------------------------------------------------------------------
@@ -422,17 +436,17 @@ def _remove_trashed_sessions(scope: Scope, report: Report, progress: Progress, n
     trashed = _Condition("deleted_at < %s", [scope.deleted_before])
     lanes = [_sessions_of(scope)] if scope.session_id else _lanes_of_projects(scope)
     for lane in lanes:
-        wanted = lane & trashed
-        for candidates in _session_pages(wanted, _TRASHED_SESSIONS_AT_ONCE):
-            doomed = _retrying(partial(_bury, candidates, trashed, now))
+        for page in _session_pages(lane & trashed, _TRASHED_SESSIONS_AT_ONCE):
+            doomed = _retrying(partial(_bury, page & trashed, now))
             while doomed:
                 messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
                 _remove_messages(messages, report, progress, now, with_session=True)
-                busy = _Condition("session_id = ANY(%s)", [doomed])
-                gone, size = _retrying(partial(_remove_session_rows, doomed, busy, now))
-                report.add(Session, len(gone), size)
+                these = _Condition("id = ANY(%s)", [doomed])
+                report.add(Session, *_retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now)))
                 # A writer that was under way when the session was deleted may have added a last message.
-                doomed = [session_id for session_id in doomed if session_id not in gone]
+                doomed = [
+                    session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)
+                ]
 
 
 def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
@@ -440,74 +454,84 @@ def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
     begun = _sessions_of(scope) & _Condition(
         "id < %s AND created_at < %s", [_expired_below(scope), scope.created_before]
     )
-    for candidates in _session_pages(begun, _SESSIONS_AT_ONCE):
-        # The ids of sessions say when they began, so this reads the later messages of old sessions, which are few,
-        # where a look for each session into each month would be many.
-        busy = _Condition("session_id >= %s AND session_id <= %s", [candidates[0], candidates[-1]])
-        empty = sorted(set(candidates) - _sessions_with_messages(busy))
-        if empty:
-            gone, size = _retrying(partial(_remove_session_rows, empty, busy, now))
-            report.add(Session, len(gone), size)
+    for page in _session_pages(begun, _SESSIONS_AT_ONCE, end=_expired_below(scope)):
+        busy = partial(_busy_between, *page.values[-2:])
+        report.add(Session, *_retrying(partial(_remove_session_rows, page, busy, now)))
 
 
-def _session_pages(condition: _Condition, size: int) -> Iterator[list[UUID]]:
+def _session_pages(condition: _Condition, size: int, end: UUID = _LAST_ID) -> Iterator[_Condition]:
+    """The sessions that a condition picks, up to `end`, some at a time: those with one id < id <= another."""
     last = UUID(int=0)
     while True:
-        found = _rows(
-            f"SELECT id FROM {_SESSIONS} WHERE {condition.sql} AND id > %s ORDER BY id LIMIT {size}",
+        ((upto,),) = _rows(
+            f"SELECT id FROM {_SESSIONS} WHERE {condition.sql} AND id > %s ORDER BY id OFFSET {size - 1} LIMIT 1",
             [*condition.values, last],
-        )
-        if not found:
+        ) or [(None,)]
+        if upto is None:
+            yield condition & _Condition("id > %s AND id <= %s", [last, end])
             return
-        yield [session_id for (session_id,) in found]
-        last = found[-1][0]
+        yield condition & _Condition("id > %s AND id <= %s", [last, upto])
+        last = upto
 
 
 @transaction.atomic
-def _bury(candidates: list[UUID], trashed: _Condition, now: datetime) -> list[UUID]:
-    """Leaves the tombstones of those sessions that still are in the trash, and returns their ids."""
+def _bury(page: _Condition, now: datetime) -> list[UUID]:
+    """Leaves the tombstones of sessions, so that from now on nobody restores them, and returns their ids."""
     doomed = _rows(
-        f"SELECT id, project_id, external_id FROM {_SESSIONS} WHERE id = ANY(%s) AND {trashed.sql} ORDER BY id FOR UPDATE",
-        [candidates, *trashed.values],
+        f"SELECT id, project_id, external_id FROM {_SESSIONS} WHERE {page.sql} ORDER BY id FOR UPDATE", page.values
     )
-    _leave_tombstones(doomed, now)
-    return [row[0] for row in doomed]
+    session_ids = [row[0] for row in doomed]
+    _rows(
+        f"WITH gone AS (SELECT id, project_id, external_id FROM {_SESSIONS} WHERE id = ANY(%s)) {_LEAVE_TOMBSTONES}",
+        [session_ids, now],
+    )
+    return session_ids
 
 
 @transaction.atomic
-def _remove_session_rows(session_ids: list[UUID], busy: _Condition, now: datetime) -> tuple[set[UUID], int]:
-    """Removes those sessions that have no messages, and leaves tombstones: (their ids, size of the rows).
+def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: datetime) -> tuple[int, int]:
+    """Removes sessions, but those that are `busy`, and leaves tombstones: (how many, size of the rows)."""
+    # One snapshot. A writer adds its messages before it locks the session: if it had done both when the snapshot was
+    # taken, the session is busy; if it locks it since, the two clash and this is done again; if it has yet to lock it,
+    # it finds the session gone and takes its messages back.
+    _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    idle = page & _Condition("id <> ALL(%s)", [busy()])
+    ((rows, size),) = _rows(
+        f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
+        f"{_size_of(Session)} AS size), tombstones AS ({_LEAVE_TOMBSTONES}) "
+        "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+        [*idle.values, now],
+    )
+    return rows, size
 
-    `busy` picks the messages to ask.
+
+_SESSION_KEY = ids.key_in_sql("'session'", "project_id", "name")
+# From `gone`, rows with id, project_id and external_id: a session is told by its external id and by its id.
+_LEAVE_TOMBSTONES = (
+    "INSERT INTO messages_app_sessiontombstone (key, purged_at) "
+    f"SELECT DISTINCT {_SESSION_KEY} AS key, %s "
+    "FROM gone CROSS JOIN LATERAL unnest(ARRAY[id::text, external_id]) AS name WHERE name <> '' ORDER BY key "
+    "ON CONFLICT (key) DO UPDATE SET purged_at = excluded.purged_at RETURNING 1"
+)
+
+
+def _busy_between(after: UUID, last: UUID) -> list[UUID]:
+    """The sessions with after < id <= last that have messages.
+
+    For neighbours among the old sessions, nearly all of which are empty: not a look for each session into each month.
     """
-    # Locked first and asked then: a writer adds its messages before it locks the session, so they are either seen here,
-    # or the writer finds the session gone and takes them back.
-    _rows(f"SELECT 1 FROM {_SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [session_ids])
-    empty = sorted(set(session_ids) - _sessions_with_messages(busy))
-    gone = _rows(
-        f"DELETE FROM {_SESSIONS} WHERE id = ANY(%s) RETURNING id, project_id, external_id, {_size_of(Session)}",
-        [empty],
+    first, end = UUID(int=after.int + 1), UUID(int=min(last.int + 1, _LAST_ID.int))
+    return [session_id for some in _sessions_with_messages(_MESSAGES, first, end) for session_id in some]
+
+
+def _busy_among(session_ids: list[UUID]) -> list[UUID]:
+    """Those of these sessions that have messages; the ids may lie far apart."""
+    found = _rows(
+        "SELECT id FROM unnest(%s::uuid[]) AS wanted (id) "
+        f"WHERE EXISTS (SELECT 1 FROM {_MESSAGES} WHERE session_id = wanted.id)",
+        [session_ids],
     )
-    _leave_tombstones(gone, now)
-    return {row[0] for row in gone}, sum(row[3] for row in gone)
-
-
-def _sessions_with_messages(condition: _Condition) -> set[UUID]:
-    found = _rows(f"SELECT DISTINCT session_id FROM {_MESSAGES} WHERE {condition.sql}", condition.values)
-    return {session_id for (session_id,) in found}
-
-
-def _leave_tombstones(sessions: Iterable[Sequence[Any]], now: datetime) -> None:
-    """For (id, project id, external id, ...): a session is told by its external id and by its id."""
-    names = [
-        (project_id, name) for id_, project_id, external_id, *_ in sessions for name in (str(id_), external_id) if name
-    ]
-    keys = sorted({session_key(project_id, name) for project_id, name in names})
-    _rows(
-        "INSERT INTO messages_app_sessiontombstone (key, purged_at) SELECT key, %s FROM unnest(%s::uuid[]) AS key "
-        "ON CONFLICT (key) DO UPDATE SET purged_at = excluded.purged_at RETURNING 1",
-        [now, keys],
-    )
+    return [session_id for (session_id,) in found]
 
 
 # --- Tombstones -------------------------------------------------------------------------------------------------------
@@ -632,7 +656,12 @@ def _survey_sessions(scope: Scope, report: Report) -> None:
 # --- Statements -------------------------------------------------------------------------------------------------------
 
 
-def _rows(statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+def _run(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         rows: list[tuple[Any, ...]] = cursor.fetchall()
@@ -647,11 +676,11 @@ def _size_of(model: type[Model], alias: str = "") -> str:
 
 
 def _retrying(work: Callable[[], _Result]) -> _Result:
-    """Does a transaction again when PostgreSQL chose it as the victim of a deadlock."""
+    """Does a transaction again when it clashed with another one and PostgreSQL ended it."""
     for attempt in range(_ATTEMPTS):
         try:
             return work()
         except OperationalError as error:
-            if attempt == _ATTEMPTS - 1 or not isinstance(error.__cause__, psycopg.errors.DeadlockDetected):
+            if attempt == _ATTEMPTS - 1 or not isinstance(error.__cause__, _CLASHES):
                 raise
     raise AssertionError("the last attempt returned or raised")

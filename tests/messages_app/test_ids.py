@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,3 +84,11 @@ def test_a_month_holds_the_ids_of_its_time(instant: datetime) -> None:
     month = Month.of(instant)
     assert month.first_id <= ids.message_id(instant, "user") < month.next.first_id
     assert Month(2026, 12).next == Month(2027, 1)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["", "weather", "1:2", "线程 😀 é", "back\\slash ' quote %s"])
+def test_a_key_is_the_same_in_sql(name: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {ids.key_in_sql('kind', 'n', 'name')} FROM (VALUES ('kind', 17, %s)) AS v (kind, n, name)", [name])  # fmt: skip
+        assert cursor.fetchone() == (ids.key("kind", 17, name),)
