@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
 from hashlib import blake2b
@@ -33,6 +33,8 @@ from .partitions import Month
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 200
 MAX_PAGE = 10**9
+SIFT_CHUNK = 200
+SIFT_LOOKS = 10
 
 Order = Literal["asc", "desc"]
 
@@ -187,6 +189,33 @@ def read_page(rows: QuerySet[Any], request: PageRequest) -> Page:
     return Page(ids=page, **_ways_on(request, page, newer=newer, more=more))
 
 
+def read_sifted_page(rows: QuerySet[Any], request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
+    """The page of those `rows` that `keep` lets pass, for what SQL can only tell slowly of each row but fast of many.
+
+    At most SIFT_LOOKS times SIFT_CHUNK rows are looked at. So a page can have fewer rows than its limit, even none,
+    and still lead on: only `next` says whether there is more.
+    """
+    found = rows.values_list("pk", flat=True)
+    newer = request.towards_newer if request.cursor is None else request.cursor.newer
+    remaining = request.ids
+    page: list[UUID] = []
+    more = True
+    for _look in range(SIFT_LOOKS):
+        chunk = list(found.filter(**remaining.of("pk")).order_by("pk" if newer else "-pk")[:SIFT_CHUNK])
+        passed = keep(chunk) if chunk else ()
+        page += [key for key in chunk if key in passed]
+        more = len(chunk) == SIFT_CHUNK
+        if len(page) > request.limit or not more:
+            break
+        remaining &= Cursor(position=chunk[-1], newer=newer).ids
+    reached: UUID | None = chunk[-1] if more and len(page) <= request.limit else None
+    more = more or len(page) > request.limit
+    page = page[: request.limit]
+    if newer != (request.order == "asc"):
+        page.reverse()
+    return Page(ids=page, **_ways_on(request, page, newer=newer, more=more, reached=reached))
+
+
 # --- Reading the parameters ----------------------------------------------------------------------------------------
 
 
@@ -262,7 +291,7 @@ def _page_with_tie(rows: QuerySet[Any, UUID], request: PageRequest, page: list[U
     more = rows.filter(pk__lt=first).exists()
     if request.order == "asc":
         page.reverse()
-    ways_on = _ways_on(request, page, newer=False, more=more, oldest=first)
+    ways_on = _ways_on(request, page, newer=False, more=more, reached=first)
     rest = tie.few()
     if rest is None:
         return Page(ids=page, tie=tie, **ways_on)
@@ -293,11 +322,11 @@ class Tie:
 
 
 def _ways_on(
-    request: PageRequest, page: Sequence[UUID | int], *, newer: bool, more: bool, oldest: UUID | None = None
+    request: PageRequest, page: Sequence[UUID | int], *, newer: bool, more: bool, reached: UUID | None = None
 ) -> dict[str, Any]:
     """`next` and `previous` of a page that was read in the direction `newer` and saw whether there are `more` there.
 
-    `oldest` stands for the oldest row where it is not in `page`.
+    `reached` is how far the page reaches in that direction, where that is further than its last row.
     """
     # On the side that the page came from there is at least the row that the cursor was made of.
     from_somewhere = request.cursor is not None or request.before is not None
@@ -309,7 +338,9 @@ def _ways_on(
         bound = request.ids.lower if newer else request.ids.upper
         place = 0 if bound is None else bound.int
         ends = [UUID(int=place), UUID(int=max(place - 1, 0))]
-    to_older = str(Cursor(position=oldest or ends[0], newer=False)) if has_older else None
+    if reached is not None:
+        ends[newer] = reached
+    to_older = str(Cursor(position=ends[0], newer=False)) if has_older else None
     to_newer = str(Cursor(position=ends[1], newer=True)) if has_newer else None
     return (
         {"next": to_newer, "previous": to_older} if request.towards_newer else {"next": to_older, "previous": to_newer}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
 from django.utils.translation import gettext as _
@@ -98,6 +99,13 @@ def chain(message_id: str) -> resources.Chain | None:
         root_calls=[call.call_id for call in roots],
         calls=calls,
     )
+
+
+def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
+    """Those of the chains whose root call is of one of these tools. One query."""
+    firsts = _first_calls([str(message_id) for message_id in ids])
+    roots = {message_id: next((call for call in calls if call.is_root), None) for message_id, calls in firsts.items()}
+    return {UUID(message_id) for message_id, root in roots.items() if root and root.tool in tools}
 
 
 # --- The calls of a chain --------------------------------------------------------------------------------------------

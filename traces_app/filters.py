@@ -11,7 +11,7 @@ from collections.abc import Collection
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import QueryDict
 
 from messages_app.filters import (
@@ -123,7 +123,7 @@ class CallFilterSet(TraceFilterSet):
 class ChainFilterSet(TraceFilterSet):
     session = TextFilter(method="pass_over", help_text="Of this session, by id or external id; unknown: 404.")
     tool = NamesFilter(method="using", help_text="Any of its calls is of this tool; repeated: of any of them.")
-    root_tool = NamesFilter(method="starting_with", help_text="Its root call is of this tool; repeated: of any.")
+    root_tool = NamesFilter(method="with_root_calls", help_text="Its root call is of this tool; repeated: of any.")
     call_id = TextFilter(method="with_call_id", help_text="Has a call to which the model gave this id.")
     external_id = TextFilter(help_text="The producer's id of the chain.")
     request_id = TextFilter()
@@ -146,20 +146,10 @@ class ChainFilterSet(TraceFilterSet):
     def using(self, queryset: QuerySet[Message], _name: str, value: list[str]) -> QuerySet[Message]:
         return queryset.filter(self.calls(tool_id__in=self.tool_ids(value)))
 
-    def starting_with(self, queryset: QuerySet[Message], _name: str, value: list[str]) -> QuerySet[Message]:
-        tool_ids = self.tool_ids(value)
-        below = self.ids.widened_to_months().of("pk")
-        first = (
-            ToolCall.with_deleted.filter(message_id=OuterRef("pk"), parent=None, **below)
-            .order_by("step__iteration", "step__ordinal", "position", "pk")
-            .values("tool_id")[:1]
-        )
-        # Having such a call at all is cheap to find; only those are asked which call is their first.
-        return (
-            queryset.filter(self.calls(tool_id__in=tool_ids, parent=None))
-            .annotate(root_tool=Subquery(first))
-            .filter(root_tool__in=tool_ids)
-        )
+    def with_root_calls(self, queryset: QuerySet[Message], _name: str, value: list[str]) -> QuerySet[Message]:
+        """Those that have such a call among the ones that no other call started. Which of these is the root is for
+        `chains.rooted_in` to say: asked for each row in SQL, it took 6 s over 34 months."""
+        return queryset.filter(self.calls(tool_id__in=self.tool_ids(value), parent=None))
 
     def with_call_id(self, queryset: QuerySet[Message], _name: str, value: str) -> QuerySet[Message]:
         return queryset.filter(self.calls(call_id=value))

@@ -23,6 +23,9 @@ class AutoSchema(SpectacularAutoSchema):
         action = getattr(self.view, "action", None) or self.method.lower()
         return "_".join([*words, action] if words[-1:] != [action] else words)
 
+    def get_summary(self) -> str:
+        return self.get_description().partition("\n")[0]
+
     def get_override_parameters(self) -> list[Any]:
         # The messages of one session have no filter for what their URL says; one method serves both lists.
         parameters = super().get_override_parameters()

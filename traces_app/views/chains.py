@@ -13,10 +13,10 @@ from access_app.errors import NotFound
 from messages_app import documentation
 from messages_app.answers import list_answer, words
 from messages_app.filters import check_parameters
-from messages_app.pagination import page_request, read_page
+from messages_app.pagination import page_request, read_page, read_sifted_page
 from messages_app.queries import find_session
 from traces_app import resources
-from traces_app.chains import CHAIN_FIELDS, chain, chain_messages, find_chain, summaries
+from traces_app.chains import CHAIN_FIELDS, chain, chain_messages, find_chain, rooted_in, summaries
 from traces_app.filters import ChainFilterSet
 
 from .parameters import PAGING, reach_in, tools_in
@@ -35,7 +35,10 @@ class ChainViewSet(ViewSet):
         responses={200: resources.ChainPage, **documentation.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Chains without their calls, newest first."""
+        """Chains without their calls, newest first.
+
+        With `root_tool` a page can be short, even empty, and still lead on: only `next` says whether there is more.
+        """
         parameters = request.query_params
         reach = reach_in(request)
         page = page_request(parameters)
@@ -43,8 +46,11 @@ class ChainViewSet(ViewSet):
         rows = chain_messages(reach)
         if parameters.get("session"):
             rows = rows.filter(session_id=find_session(reach, parameters["session"]).pk)
-        rows = ChainFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING).checked()
-        return list_answer(read_page(rows, page), lambda ids: summaries(ids, fields))
+        filters = ChainFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING)
+        rows = filters.checked()
+        roots = filters.form.cleaned_data["root_tool"]
+        found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
+        return list_answer(found, lambda ids: summaries(ids, fields))
 
     @extend_schema(
         parameters=[documentation.PROJECT], responses={200: resources.Chain, **documentation.errors(404, 409)}

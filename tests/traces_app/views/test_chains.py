@@ -11,7 +11,7 @@ from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
 from traces_app.batch import SessionOutcome
 
-from .conftest import Caller
+from .conftest import Answer, Caller
 
 
 @pytest.mark.requirement("001-18", "001-28")
@@ -204,3 +204,46 @@ def test_only_the_fields_that_are_asked_for_are_answered(viewer: Caller, runs: N
 )
 def test_a_bad_filter_is_named(viewer: Caller, runs: None, query: str) -> None:
     assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"chains/?{query}").error
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_by_root_tool_lead_over_what_does_not_pass(
+    viewer: Caller, project: Project, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messages_app.pagination.SIFT_CHUNK", 3)
+    monkeypatch.setattr("messages_app.pagination.SIFT_LOOKS", 2)
+    steps = {
+        True: [{"tool_calls": [{"name": "wanted"}]}],
+        False: [{"tool_calls": [{"name": "other"}]}, {"tool_calls": [{"name": "wanted"}]}],
+    }
+    store(
+        project,
+        *(
+            {
+                "external_id": f"m{number}",
+                "role": "assistant",
+                "is_completed": False,
+                "created_at": NOON + timedelta(minutes=number),
+                "agent_steps": steps[number % 10 in (0, 1)],
+            }
+            for number in range(35)
+        ),
+    )
+    parameters = {"root_tool": "wanted", "order": order, "limit": 3}
+    forward = [viewer.get("chains/", **parameters)]
+    while forward[-1].json["next"]:
+        forward.append(viewer.get("chains/", **parameters, cursor=forward[-1].json["next"]))
+    backward = [forward[-1]]
+    while backward[-1].json["previous"]:
+        backward.append(viewer.get("chains/", **parameters, cursor=backward[-1].json["previous"]))
+
+    expected = [f"m{number}" for number in (0, 1, 10, 11, 20, 21, 30, 31)]
+    expected = expected if order == "asc" else expected[::-1]
+    assert expected == [name for page in forward for name in _names(page)]
+    assert expected == [name for page in reversed(backward) for name in _names(page)]
+    # Of 35 chains six are looked at for a page.
+    assert len(forward) == 6
+
+
+def _names(answer: Answer) -> list[str]:
+    return [chain["external_id"] for chain in answer.results]
