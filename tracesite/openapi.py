@@ -8,7 +8,6 @@ import msgspec
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
-from drf_spectacular.utils import OpenApiParameter
 
 from messages_app.bodies import JSON
 from messages_app.resources import ErrorAnswer
@@ -26,12 +25,11 @@ class AutoSchema(SpectacularAutoSchema):
     def get_summary(self) -> str:
         return self.get_description().partition("\n")[0]
 
-    def get_override_parameters(self) -> list[Any]:
+    def _get_parameters(self) -> list[dict[str, Any]]:
+        parameters: list[dict[str, Any]] = super()._get_parameters()
         # The messages of one session have no filter for what their URL says; one method serves both lists.
-        parameters = super().get_override_parameters()
-        if "{session_id}" not in self.path:
-            return parameters
-        return [one for one in parameters if not (isinstance(one, OpenApiParameter) and one.name == "session")]
+        of_session = "{session_id}" in self.path
+        return [one for one in parameters if not (of_session and one["name"] == "session")]
 
     def map_parsers(self) -> list[str]:
         # The views read bodies themselves, past DRF's parsers.

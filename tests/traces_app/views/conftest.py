@@ -46,7 +46,7 @@ class Answer:
         self.status = response.status_code
         self.headers = response.headers
         self.streamed = response.streaming
-        self.body = b"".join(response) if response.streaming else response.content  # type: ignore[attr-defined]
+        self.body = b"".join(response) if response.streaming else response.content
 
     @property
     def json(self) -> Any:

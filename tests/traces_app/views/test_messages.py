@@ -609,7 +609,8 @@ def test_the_trash_shows_what_was_deleted_with_its_session(owner: Caller, weathe
         ({"content_type": "text/plain"}, "Content-Type"),
         ({"content_type": ""}, "Content-Type"),
         ({"content_type": "application/json; charset=utf-16"}, "Content-Type"),
-        ({"Content_Encoding": "gzip"}, "Content-Encoding"),
+        ({"Content_Encoding": "br"}, "Content-Encoding"),
+        ({"Content_Encoding": "gzip, gzip"}, "Content-Encoding"),
     ],
 )
 def test_a_body_of_another_kind_is_refused_with_the_right_one(

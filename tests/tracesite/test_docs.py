@@ -1,0 +1,50 @@
+"""The page that shows the API, as a browser sees it under our Content-Security-Policy."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+import pytest
+from django.contrib.staticfiles.finders import find
+from django.test import Client
+from playwright.sync_api import sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def test_the_page_has_no_inline_script_or_style() -> None:
+    html = Client().get("/api/v1/docs/").content.decode()
+    assert re.findall(r"<script[^>]*>([^<]*)</script>", html) == ["", ""]
+    assert "<style" not in html
+    assert "style=" not in html
+
+
+def test_all_that_the_page_loads_is_ours() -> None:
+    html = Client().get("/api/v1/docs/").content.decode()
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', html)
+    assert loaded == [
+        "/static/tracesite/icon.svg",
+        "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui.css",
+        "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js",
+        "/static/tracesite/docs.js",
+    ]
+    assert all(find(path.removeprefix("/static/")) for path in loaded)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+def test_a_browser_shows_every_operation_and_nothing_is_blocked(live_server: Any) -> None:
+    complaints: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{live_server.url}/api/v1/docs/")
+        page.wait_for_selector(".opblock")
+        operations = page.locator(".opblock").count()
+        page.locator("#operations-sessions-sessions_list .opblock-summary-control").click()
+        page.get_by_text("A part of the title, in any case.").wait_for()
+        browser.close()
+    assert (operations, complaints) == (24, [])
