@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import socket
+import threading
+import time
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +27,8 @@ from tracesite import demo, embedded
 
 # Two first runs at the same moment: the second waits for the first to have prepared the database.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
+# What a worker has for the requests at hand once it was told to end.
+KILL_SECONDS = 10
 
 
 class Command(BaseCommand):
@@ -132,6 +136,7 @@ def has_unapplied_migrations() -> bool:
 def serve(address: str, port: int, workers: int, threads: int) -> None:
     """Serves until SIGINT or SIGTERM, then finishes the requests at hand."""
     os.register_at_fork(after_in_child=_leave_ctrl_c_to_the_parent)
+    _let_no_worker_outlive_us()
     Server(
         "tracesite.wsgi:application",
         address=address,
@@ -142,7 +147,7 @@ def serve(address: str, port: int, workers: int, threads: int) -> None:
         # A thread takes its database connection along, and planning on a new one is slow: threads are kept.
         blocking_threads_idle_timeout=600,
         respawn_failed_workers=True,
-        workers_kill_timeout=10,
+        workers_kill_timeout=KILL_SECONDS,
         websockets=False,
         # One line a request is logged by the application, without what was in it.
         log_access=False,
@@ -159,3 +164,25 @@ def _leave_ctrl_c_to_the_parent() -> None:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _let_no_worker_outlive_us() -> None:
+    """Ends the workers after a parent that was killed.
+
+    Else they would go on serving with nobody to restart or stop them, and keep the port and the embedded database.
+    """
+    parent = os.getpid()
+    ours, theirs = os.pipe()
+
+    def watch_the_parent() -> None:
+        os.read(ours, 1)  # nothing is ever written: this returns when the last writer, the parent, is gone
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(KILL_SECONDS)
+        os._exit(1)
+
+    def in_child() -> None:
+        if os.getppid() == parent:
+            os.close(theirs)
+            threading.Thread(target=watch_the_parent, name="watch the parent", daemon=True).start()
+
+    os.register_at_fork(after_in_child=in_child)

@@ -1,0 +1,139 @@
+"""What is in the database, compared with what was acknowledged and with itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import psycopg
+
+from messages_app import ids
+
+from .ledger import Entry, Ledger
+from .senders import EXPENDABLE_YEARS, SHARED_MESSAGE
+from .traces import FoundCall, FoundMessage, FoundStep, expected
+
+# Each finds what must not be.
+_CONTRADICTIONS = {
+    "steps without a message": (
+        "SELECT id FROM traces_app_agentstep s WHERE id >= %(first)s AND NOT EXISTS (SELECT 1 FROM messages_app_message m WHERE m.id = s.message_id)"
+    ),
+    "calls without a message": (
+        "SELECT id FROM traces_app_toolcall c WHERE id >= %(first)s AND NOT EXISTS (SELECT 1 FROM messages_app_message m WHERE m.id = c.message_id)"
+    ),
+    "calls without a step": (
+        "SELECT id FROM traces_app_toolcall c WHERE id >= %(first)s AND NOT EXISTS (SELECT 1 FROM traces_app_agentstep s WHERE s.id = c.step_id)"
+    ),
+    "results without a call": (
+        "SELECT id FROM traces_app_toolresult r WHERE id >= %(first)s AND NOT EXISTS (SELECT 1 FROM traces_app_toolcall c WHERE c.id = r.id)"
+    ),
+    "messages without a session": (
+        "SELECT id FROM messages_app_message m WHERE NOT EXISTS (SELECT 1 FROM messages_app_session s WHERE s.id = m.session_id)"
+    ),
+    "messages without their key": (
+        "SELECT id FROM messages_app_message m WHERE external_id <> '' AND NOT EXISTS "
+        "(SELECT 1 FROM messages_app_messagekey k WHERE k.message_id = m.id AND k.purged_at IS NULL)"
+    ),
+    "messages stored twice": (
+        "SELECT session_id, external_id, count(*) FROM messages_app_message WHERE external_id <> '' "
+        "GROUP BY 1, 2 HAVING count(*) > 1"
+    ),
+    "sessions stored twice": (
+        "SELECT project_id, external_id, count(*) FROM messages_app_session WHERE external_id <> '' "
+        "GROUP BY 1, 2 HAVING count(*) > 1"
+    ),
+    "tools stored twice": "SELECT project_id, name FROM traces_app_tool GROUP BY 1, 2 HAVING count(*) > 1",
+    "messages whose counters are wrong": (
+        "SELECT m.id, m.step_count, m.call_count, m.failure_count FROM messages_app_message m WHERE "
+        "(m.step_count, m.call_count, m.failure_count) IS DISTINCT FROM ("
+        "(SELECT count(*) FROM traces_app_agentstep s WHERE s.message_id = m.id), "
+        "(SELECT count(*) FROM traces_app_toolcall c WHERE c.message_id = m.id), "
+        "(SELECT count(*) FROM traces_app_toolcall c WHERE c.message_id = m.id AND c.status = 'error'))"
+    ),
+    "sessions whose counters are wrong": (
+        "SELECT s.external_id, s.message_count, c.* FROM messages_app_session s CROSS JOIN LATERAL ("
+        "SELECT count(*) AS messages, coalesce(sum(call_count), 0) AS calls, coalesce(sum(failure_count), 0) AS failures, "
+        "coalesce(sum(input_tokens), 0) AS input, coalesce(sum(output_tokens), 0) AS output, "
+        "coalesce(sum(duration_ms), 0) AS duration FROM messages_app_message m "
+        "WHERE m.session_id = s.id AND m.deleted_at IS NULL) c WHERE (%(all)s OR s.external_id NOT LIKE '%%-expendable') AND (s.message_count, s.call_count, s.failure_count, "
+        "s.input_tokens, s.output_tokens, s.duration_ms) IS DISTINCT FROM "
+        "(c.messages, c.calls, c.failures, c.input, c.output, c.duration)"
+    ),
+    "months that some tables have and others lack": (
+        "SELECT right(relname, 7), count(*) FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
+        "WHERE relkind = 'r' AND right(relname, 7) >= %(month)s GROUP BY 1 HAVING count(*) <> 5"
+    ),
+    "indexes that are not valid": "SELECT indexrelid::regclass FROM pg_index WHERE NOT indisvalid",
+}
+
+
+def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) -> list[str]:
+    """What the tables say against each other.
+
+    While a purge that was killed has not been run again, the years that it was removing are in the middle of it.
+    """
+    first_year = sum(EXPENDABLE_YEARS) + 1 if in_a_purge else 2000
+    bounds = {
+        "all": not in_a_purge,
+        "first": ids.first_id_of_month(first_year, 1),
+        "month": f"{first_year:04}m01",
+    }
+    found = []
+    for name, query in _CONTRADICTIONS.items():
+        rows = connection.execute(query, bounds).fetchall()
+        if rows:
+            found.append(f"{len(rows)} {name}, such as {rows[0]}")
+    return found
+
+
+def differences(connection: psycopg.Connection, ledger: Ledger) -> list[str]:
+    """What is not as it was acknowledged: lost, halved, changed, or there without having been sent."""
+    found = stored(connection)
+    problems = []
+    for external_id, entry in ledger.entries.items():
+        problems += _difference(entry, found.pop((entry.session, external_id), None), ledger)
+    for entry in ledger.expendable.values():
+        whole = found.pop((entry.session, entry.sent["external_id"]), None)
+        if whole is not None:
+            problems += _difference(entry, whole, ledger)
+    problems += [f"{name} is there, and nobody was told so" for name in found]
+    return problems
+
+
+def stored(connection: psycopg.Connection) -> dict[tuple[str, str], FoundMessage]:
+    """Every message, by the external ids of its session and itself."""
+    with connection.transaction():  # one state of the tables, whatever is being written
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        outputs: dict[Any, str] = dict(connection.execute("SELECT id, output FROM traces_app_toolresult").fetchall())
+        calls: defaultdict[Any, list[FoundCall]] = defaultdict(list)
+        query = (
+            "SELECT c.id, step_id, call_id, name, args, status FROM traces_app_toolcall c "
+            "LEFT JOIN traces_app_tool t ON t.id = tool_id ORDER BY step_id, position"
+        )
+        for id_, step_id, call_id, name, args, status in connection.execute(query).fetchall():
+            calls[step_id].append(FoundCall(call_id, name, args, status, outputs.get(id_)))
+        steps: defaultdict[Any, list[FoundStep]] = defaultdict(list)
+        query = "SELECT id, message_id, iteration, thought FROM traces_app_agentstep ORDER BY iteration, ordinal"
+        for id_, message_id, iteration, thought in connection.execute(query).fetchall():
+            steps[message_id].append(FoundStep(iteration, thought, tuple(calls[id_])))
+        query = (
+            "SELECT s.external_id, m.external_id, m.id, role, content, is_completed, m.deleted_at IS NOT NULL, m.metadata "
+            "FROM messages_app_message m LEFT JOIN messages_app_session s ON s.id = m.session_id"
+        )
+        return {
+            (session, name): FoundMessage(name, role, content, completed, deleted, metadata, tuple(steps[id_]))
+            for session, name, id_, role, content, completed, deleted, metadata in connection.execute(query).fetchall()
+        }
+
+
+def _difference(entry: Entry, found: FoundMessage | None, ledger: Ledger) -> list[str]:
+    name = entry.sent["external_id"]
+    if found is None:
+        return [f"{name} in {entry.session} was acknowledged and is lost"]
+    if name == SHARED_MESSAGE:
+        tokens = found.metadata.get("tokens", [])
+        if sorted(tokens) != sorted(ledger.tokens):
+            return [f"the shared message should have {sorted(ledger.tokens)} and has {sorted(tokens)}"]
+        return []
+    wanted = expected(entry.sent, is_deleted=entry.is_deleted)
+    return [] if found == wanted else [f"{name} should be\n  {wanted}\nand is\n  {found}"]

@@ -1,0 +1,195 @@
+"""One round: senders and a purge are at work, something is killed, everything recovers by itself, all is counted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+import psycopg
+
+from . import findings, traces
+from .ledger import Entry, Ledger
+from .senders import EXPENDABLE_YEARS, SHARED_MESSAGE, Client, Sender, break_off, in_a_session
+from .site import ROOT, Site
+
+Kind = Literal["server", "worker", "postgres", "backend", "client", "purge"]
+KINDS: tuple[Kind, ...] = ("server", "worker", "postgres", "backend", "client", "purge")
+
+SENDERS = 4
+# How long the senders have before and after a kill.
+BEFORE_SECONDS = (0.2, 1.0)
+AFTER_SECONDS = 0.3
+
+
+@dataclass
+class Campaign:
+    """Any number of rounds on one site; `ledger` holds what was acknowledged in all of them."""
+
+    site: Site
+    seed: int
+    ledger: Ledger = field(default_factory=Ledger)
+    kills: Counter[Kind] = field(default_factory=Counter)
+    restarts: int = 0
+    """How often the server had ended and was started again, as a supervisor does it."""
+    slowest_recovery: float = 0
+    """Seconds from a kill until a sender was acknowledged what it began after it."""
+    purges: int = 0
+    """Purge commands that ran to their end."""
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        self.senders = [
+            Sender(f"s{self.seed}-{number}", self._client(), self.ledger, random.Random(f"{self.seed}/{number}"))
+            for number in range(SENDERS)
+        ]
+        message = {**traces.message(self.dice, SHARED_MESSAGE, steps=1), "content": "a list of tokens"}
+        _, answer = self._client().request("POST", "/api/v1/ingest/", in_a_session("shared", [message]))
+        entry = Entry(session="shared", sent=message, id=answer["sessions"][0]["messages"][0]["id"])
+        self.ledger.acknowledge(entry)
+
+    def round(self, kind: Kind) -> list[str]:
+        """Kills once and returns what is wrong afterwards: nothing, if all is well."""
+        stop = threading.Event()
+        threads = [threading.Thread(target=sender.run, args=[stop], name=sender.name) for sender in self.senders]
+        if kind != "purge":
+            threads.append(threading.Thread(target=self._purge_until, args=[stop]))
+        for thread in threads:
+            thread.start()
+        try:
+            time.sleep(self.dice.uniform(*BEFORE_SECONDS))
+            self._kill(kind)
+            killed = time.monotonic()
+            self._supervise()
+            self._wait_for_an_acknowledgement()
+            self.slowest_recovery = max(self.slowest_recovery, time.monotonic() - killed)
+            time.sleep(AFTER_SECONDS)
+        finally:
+            stop.set()
+            while any(thread.is_alive() for thread in threads):
+                self._supervise()
+                for thread in threads:
+                    thread.join(0.1)
+        self.kills[kind] += 1
+        return self.check(in_a_purge=True)
+
+    def check(self, *, in_a_purge: bool = False) -> list[str]:
+        with self.site.connect() as connection:
+            problems = findings.differences(connection, self.ledger)
+            problems += findings.contradictions(connection, in_a_purge=in_a_purge)
+        return [*self.ledger.faults, *problems]
+
+    def finish(self) -> list[str]:
+        """Purges what is expendable to its end; then nothing of it is left, and all else is whole."""
+        self._purge(check=True)
+        problems = self.check()
+        with self.site.connect() as connection:
+            left = [name for session, name in findings.stored(connection) if session.endswith("-expendable")]
+        if left:
+            problems.append(f"{len(left)} purged messages are there, such as {left[0]}")
+        return problems
+
+    # --- What is killed -----------------------------------------------------------------------------------------------
+
+    def _kill(self, kind: Kind) -> None:
+        server = self.site.server
+        match kind:
+            case "server":
+                assert server.process is not None, "it was started"
+                os.kill(server.process.pid, signal.SIGKILL)
+                server.process.wait()
+            case "worker":
+                os.kill(self.dice.choice(server.worker_pids()), signal.SIGKILL)
+            case "postgres":
+                os.kill(self.site.postmaster(), signal.SIGKILL)
+            case "backend":
+                self._kill_a_backend()
+            case "client":
+                self._break_off()
+            case "purge":
+                self._kill_a_purge()
+
+    def _kill_a_backend(self) -> None:
+        """PostgreSQL then ends all others too, and recovers."""
+        with self.site.connect() as connection:
+            rows = connection.execute(
+                "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            ).fetchall()
+        os.kill(self.dice.choice(rows)[0], signal.SIGKILL)
+
+    def _break_off(self) -> None:
+        sender = Sender(f"c{self.seed}-{self.kills['client']}", self._client(), self.ledger, self.dice)
+        messages = sender.batch()
+        for _ in range(3):
+            break_off(self.site.server.port, self.site.key, in_a_session("shared", messages), self.dice)
+        sender.send(messages, session="shared")
+        sender.client.close()
+
+    def _kill_a_purge(self) -> None:
+        """At a moment between its first statement and, about, its last."""
+        process = self._start_purge()
+        with self.site.connect() as connection:
+            while process.poll() is None and not self._is_purging(connection):
+                time.sleep(0.005)
+        time.sleep(self.dice.random() ** 2 * 0.6)
+        process.kill()
+        process.wait()
+
+    def _is_purging(self, connection: psycopg.Connection) -> bool:
+        query = (
+            "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%%messages_app_purgedmonth%%' "
+            "OR query LIKE '%%_y200%%' OR query LIKE '%%pg_try_advisory_lock%%'"
+        )
+        return connection.execute(query).fetchone() is not None
+
+    # --- What goes on beside ------------------------------------------------------------------------------------------
+
+    def _client(self) -> Client:
+        return Client(self.site.server.port, self.site.key, self.ledger)
+
+    def _supervise(self) -> None:
+        server = self.site.server
+        assert server.process is not None, "it was started"
+        if server.process.poll() is not None:
+            server.start()
+            self.restarts += 1
+
+    def _wait_for_an_acknowledgement(self) -> None:
+        sender = Sender(f"r{self.seed}-{self.kills.total()}", self._client(), self.ledger, self.dice)
+        thread = threading.Thread(target=sender.once)
+        thread.start()
+        while thread.is_alive():
+            self._supervise()
+            thread.join(0.1)
+
+    def _purge_until(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            self._purge(check=False)
+
+    def _purge(self, *, check: bool) -> None:
+        process = self._start_purge()
+        said = process.communicate(timeout=120)[1]
+        # One that PostgreSQL left in the lurch ends with an error and is run again.
+        if process.returncode == 0:
+            self.purges += 1
+        elif check:
+            self.ledger.fault(f"purge: {said[-500:]}")
+
+    def _start_purge(self) -> subprocess.Popen[str]:
+        first, years = EXPENDABLE_YEARS
+        return subprocess.Popen(
+            [sys.executable, "manage.py", "purge", "--older-than", f"{first + years + 1}-01-01", "--yes"],
+            cwd=ROOT,
+            env=self.site.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )

@@ -1,0 +1,240 @@
+"""A whole Tracesite to be broken: an embedded PostgreSQL that waits for the disk, and `manage.py serve`, as processes."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from benchmarks import processes
+
+ROOT = Path(__file__).resolve().parents[2]
+# Outside of the range from which the system takes ports for outgoing connections: somebody who tries to connect to a
+# port of that range while nobody listens may get it as its own end, and be connected to himself.
+PORTS = range(8350, 8400)
+START_SECONDS = 60
+PROJECT = "faults"
+
+# Uses the database as long as its standard input is open, which it is for no longer than the process lives that
+# started it, however that ends.
+_KEEPER_OF_THE_DATABASE = """
+import os, sys
+from tracesite import embedded
+embedded.ensure(durable=True)
+print(os.environ["DATABASE_URL"], flush=True)
+sys.stdin.read()
+"""
+
+
+class SiteError(Exception):
+    """A process did not do what the next step needs; with the end of its log."""
+
+
+@dataclass
+class Server:
+    """One `manage.py serve`."""
+
+    port: int
+    log: Path
+    environment: dict[str, str]
+    workers: int = 2
+    process: subprocess.Popen[bytes] | None = None
+    pids: set[int] = field(default_factory=set)
+    """Every process that has belonged to it: what is left of a killed one is ended by these."""
+
+    def start(self) -> None:
+        """Starts it, or starts it again after it was killed, and waits until it answers."""
+        command = [sys.executable, "manage.py", "serve", "--port", str(self.port), "--workers", str(self.workers)]
+        deadline = time.monotonic() + START_SECONDS
+        while not self._start_once(command, deadline):
+            time.sleep(0.1)
+        self.pids.update(self.family())
+
+    def _start_once(self, command: list[str], deadline: float) -> bool:
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        while not self.is_ready():
+            if self.process.poll() is not None and time.monotonic() < deadline:
+                return False  # such as a port that is still taken: a supervisor tries again
+            if time.monotonic() > deadline:
+                raise SiteError(f"The server did not start:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.05)
+        return True
+
+    def family(self) -> list[int]:
+        assert self.process is not None, "it was started"
+        return processes.family(self.process.pid)
+
+    def worker_pids(self) -> list[int]:
+        assert self.process is not None, "it was started"
+        found = [pid for pid in self.family() if pid != self.process.pid]
+        self.pids.update(found)
+        return found
+
+    def is_ready(self) -> bool:
+        try:
+            return self.get("/readyz", timeout=5)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def get(self, path: str, headers: dict[str, str] | None = None, timeout: float = 30) -> tuple[int, bytes]:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            client.request("GET", path, headers=headers or {})
+            answer = client.getresponse()
+            return answer.status, answer.read()
+        finally:
+            client.close()
+
+    def stop(self) -> None:
+        """Ends it as an operator does, and by force what does not end."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.worker_pids()
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=20)
+        # A group of its own: this reaches workers whose parent was killed, and nobody else.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass
+class Site:
+    """A database of its own in a directory of its own, with one project, and a server."""
+
+    data_dir: Path
+    url: str
+    """Of the database, for psycopg."""
+    server: Server
+    environment: dict[str, str]
+    key: str = ""
+    """An API key that may do everything in PROJECT."""
+
+    def manage(self, *arguments: str, check: bool = True, timeout: float = 120) -> str:
+        """Runs a command to its end and returns what it printed. Raises SiteError."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise SiteError(f"manage.py {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def postmaster(self) -> int:
+        """The process id of PostgreSQL, once it runs."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            for path in (self.data_dir / "postgres" / "data" / "postmaster.pid",):
+                with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
+                    pid = int(path.read_text().splitlines()[0])
+                    if Path(f"/proc/{pid}/comm").read_text().strip() == "postgres":
+                        return pid
+            if time.monotonic() > deadline:
+                raise SiteError("PostgreSQL did not come back.")
+            time.sleep(0.05)
+
+    def connect(self, user: str = "tracesite") -> psycopg.Connection:
+        """A connection for looking; waits for a PostgreSQL that is being started again."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return psycopg.connect(self.url, user=user, autocommit=True, connect_timeout=10)
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
+@contextmanager
+def running(*, workers: int = 2, data_dir: Path | None = None, serve: bool = True) -> Iterator[Site]:
+    """A site that serves; at the end, however that comes, its processes are ended and its files removed.
+
+    `data_dir` is an empty directory to use instead of one that is made and removed here.
+    """
+    with contextlib.ExitStack() as stack:
+        if data_dir is None:
+            data_dir = Path(tempfile.mkdtemp(prefix="tracesite-faults-"))
+            stack.callback(shutil.rmtree, data_dir, ignore_errors=True)
+        data_dir.chmod(0o755)  # where the tests run as root PostgreSQL runs as somebody else
+        environment = {
+            name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "TRACESITE_LOG_LEVEL")
+        } | {"TRACESITE_DATA_DIR": str(data_dir), "DJANGO_SETTINGS_MODULE": "tracesite.settings"}
+        url = stack.enter_context(_database(environment))
+        port = free_port()
+        server = Server(port=port, log=data_dir / "server.log", environment=environment, workers=workers)
+        site = Site(data_dir=data_dir, url=url, server=server, environment=environment)
+        site.manage("migrate", "--verbosity", "0")
+        site.manage("create_project", PROJECT)
+        answer = site.manage("create_api_key", "--project", PROJECT, "--name", "faults", "--json")
+        site.key = json.loads(answer)["key"]
+        stack.callback(server.stop)
+        if serve:
+            server.start()
+        yield site
+
+
+@contextmanager
+def _database(environment: dict[str, str]) -> Iterator[str]:
+    user = subprocess.Popen(
+        [sys.executable, "-c", _KEEPER_OF_THE_DATABASE],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert user.stdin is not None and user.stdout is not None, "they are pipes"
+    try:
+        url = user.stdout.readline().strip()
+        if not url:
+            raise SiteError("The embedded PostgreSQL did not start.")
+        yield url
+    finally:
+        user.stdin.close()
+        user.stdout.close()
+        try:
+            user.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            user.kill()
+            user.wait()
+
+
+def free_port() -> int:
+    for port in PORTS:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    raise SiteError(f"No port is free from {PORTS.start} to {PORTS.stop - 1}.")
