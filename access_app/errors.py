@@ -5,6 +5,7 @@ Raised anywhere below HTTP; tracesite.api_errors turns them into the one error a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from django.utils.translation import gettext_lazy as _
@@ -22,7 +23,12 @@ class ApiError(Exception):
     default_message: ClassVar[str | StrPromise] = _("Something went wrong.")
 
     def __init__(
-        self, message: str | StrPromise | None = None, *, field: str | None = None, code: str | None = None
+        self,
+        message: str | StrPromise | None = None,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.message = str(message or self.default_message)
         """For people: what was wrong and what would be right."""
@@ -30,6 +36,8 @@ class ApiError(Exception):
         """The JSON path (`messages[0].role`) or query parameter at fault, None when there is no single one."""
         self.code = code or self.default_code
         """For programs: stable."""
+        self.headers = dict(headers or {})
+        """Headers of the answer that say what would be right."""
         super().__init__(self.message)
 
 

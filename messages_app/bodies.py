@@ -10,7 +10,9 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
-from access_app.errors import TooLarge, UnsupportedMediaType
+from access_app.errors import InvalidInput, TooLarge, UnsupportedMediaType
+
+from .encodings import ENCODINGS, BrokenStreamError, decode
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -19,9 +21,10 @@ _BLOCK = 1024 * 1024
 
 
 def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[str, bytes]:
-    """The media type, which is one of `accepted`, and the bytes.
+    """The media type, which is one of `accepted`, and the bytes, without the Content-Encoding that they came in.
 
-    Raises UnsupportedMediaType, and TooLarge for more than settings.MAX_BODY_BYTES, which is never held in memory.
+    Raises UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than settings.MAX_BODY_BYTES,
+    encoded or not, which is never held in memory.
     """
     http_request = request._request
     media_type = http_request.content_type or ""
@@ -33,19 +36,46 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
     charset = (http_request.content_params or {}).get("charset", "utf-8")
     if charset.lower() not in ("utf-8", "utf8"):
         raise UnsupportedMediaType(_("Send the body in UTF-8."), field="Content-Type")
-    if http_request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType(_("Send the body without Content-Encoding."), field="Content-Encoding")
+    encoding = http_request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", *ENCODINGS):
+        raise UnsupportedMediaType(
+            _("Not an encoding that is understood: send the body as it is, or as %(encodings)s.")
+            % {"encodings": _(" or ").join(ENCODINGS)},
+            field="Content-Encoding",
+            headers={"Accept-Encoding": ", ".join(ENCODINGS)},
+        )
     if "chunked" in http_request.headers.get("Transfer-Encoding", "").lower():
         # It announces no length, and Django would take it for empty.
         body = _read(http_request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1)
-    elif int(http_request.headers.get("Content-Length") or 0) > settings.MAX_BODY_BYTES:
+    elif _announced(http_request) > settings.MAX_BODY_BYTES:
         _hear_out(http_request)
         raise _too_large()
     else:
         body = http_request.body
     if len(body) > settings.MAX_BODY_BYTES:
         raise _too_large()
-    return media_type, body
+    return media_type, body if encoding == "identity" else _decoded(body, encoding)
+
+
+def _announced(http_request: HttpRequest) -> int:
+    try:
+        return int(http_request.headers.get("Content-Length") or 0)
+    except ValueError:  # servers refuse it; Django takes such a body for empty
+        return 0
+
+
+def _decoded(body: bytes, encoding: str) -> bytes:
+    try:
+        decoded = decode(body, encoding, settings.MAX_BODY_BYTES)
+    except BrokenStreamError as error:
+        raise InvalidInput(
+            _("The body is no whole %(encoding)s stream; send it again, or without this header.")
+            % {"encoding": encoding},
+            field="Content-Encoding",
+        ) from error
+    if decoded is None:
+        raise _too_large()
+    return decoded
 
 
 def _read(stream: BinaryIO, most: int) -> bytes:

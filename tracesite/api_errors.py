@@ -123,7 +123,7 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
 
 
 def _answer(request: HttpRequest, error: errors.ApiError) -> JsonResponse:
-    headers: dict[str, str] = {}
+    headers = dict(error.headers)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     elif error.status == 503:
