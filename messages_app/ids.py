@@ -111,6 +111,5 @@ def _digest(*parts: object) -> int:
 
 
 def _joined(parts: tuple[object, ...]) -> bytes:
-    # Lengths keep ("ab", "c") and ("a", "bc") apart.
-    texts = [str(part) for part in parts]
-    return "".join(f"{len(text)}:{text}" for text in texts).encode()
+    # repr quotes, so that ("ab", "c") and ("a", "bc") stay apart; of ints and texts it is the fastest way to say so.
+    return repr(parts).encode()

@@ -350,7 +350,7 @@ def _row_id(
 def _call_key(step_id: UUID, position: int, call: records.ToolCall) -> tuple[object, ...]:
     if call.uuid:
         return ("call", "uuid", call.uuid)
-    return ("call", step_id, "id", call.id) if call.id else ("call", step_id, "at", position)
+    return ("call", step_id.int, "id", call.id) if call.id else ("call", step_id.int, "at", position)
 
 
 def _names(by_name: dict[str, list[UUID]], row_id: UUID, *names: str | None) -> None:

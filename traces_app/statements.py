@@ -90,7 +90,7 @@ def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
 def copy_rows(table: str, columns: str, lines: list[rows.Row]) -> None:
     if not lines:
         return
-    lines.sort(key=_first)
+    lines.sort(key=_id)
     # Django does not know copy(): without the wrapper its errors would be psycopg's own.
     with (
         connection.wrap_database_errors,
@@ -106,7 +106,7 @@ def upsert_rows(table: Table, lines: list[rows.Row]) -> bool:
     if not lines:
         return False
     with connection.cursor() as cursor:
-        cursor.execute(table.upsert(), [list(column) for column in zip(*sorted(lines, key=_first), strict=True)])
+        cursor.execute(table.upsert(), [list(column) for column in zip(*sorted(lines, key=_id), strict=True)])
         return bool(cursor.fetchall())
 
 
@@ -126,5 +126,6 @@ def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
         )
 
 
-def _first(line: rows.Row) -> Any:
-    return line[0]
+def _id(line: rows.Row) -> int:
+    # Compared as numbers: UUIDs compare the same, in Python code.
+    return int(line[0].int)
