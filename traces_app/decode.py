@@ -75,7 +75,10 @@ def decode_messages(body: bytes) -> list[records.Message]:
 
 def decode_message_patch(body: bytes) -> records.MessagePatch:
     patch = _record(_json(body), records.MessagePatch, "")
-    _check_children(patch.agent_steps, "")
+    latest = _latest()
+    if patch.completed_at is not msgspec.UNSET:
+        _check_time(patch.completed_at, latest, "completed_at")
+    _check_children(patch.agent_steps, "", latest)
     return patch
 
 
@@ -121,8 +124,7 @@ def _json(body: bytes, path: str = "") -> Any:
 
 def _session(document: Any, path: str) -> records.Session:
     session = _record(document, records.Session, path)
-    if session.created_at is not None:
-        _check_created_at(session.created_at, _join(path, "created_at"))
+    _check_time(session.created_at, _latest(), _join(path, "created_at"))
     for index, message in enumerate(session.messages or ()):
         _check_message(message, _join(path, f"messages[{index}]"))
     return session
@@ -173,34 +175,42 @@ def keep_unknown(document: Any, type_: type[records.Record]) -> None:
 
 
 def _check_message(message: records.Message, path: str) -> None:
-    if message.created_at is not None:
-        _check_created_at(message.created_at, _join(path, "created_at"))
+    latest = _latest()
+    _check_time(message.created_at, latest, _join(path, "created_at"))
+    _check_time(message.completed_at, latest, _join(path, "completed_at"))
     if message.role != "assistant" and message.agent_steps:
         raise InvalidInput(
             _("Only an assistant message has steps; this one is from %(role)s.") % {"role": message.role},
             field=_join(path, "agent_steps"),
         )
-    _check_children(message.agent_steps or [], path)
+    _check_children(message.agent_steps or [], path, latest)
 
 
-def _check_children(steps: list[records.AgentStep], path: str) -> None:
+def _check_children(steps: list[records.AgentStep], path: str, latest: datetime) -> None:
     for i, step in enumerate(steps):
+        at = _join(path, f"agent_steps[{i}]")
+        _check_time(step.timestamp, latest, f"{at}.timestamp")
         for j, call in enumerate(step.tool_calls or ()):
+            _check_time(call.started_at, latest, f"{at}.tool_calls[{j}].started_at")
+            _check_time(call.completed_at, latest, f"{at}.tool_calls[{j}].completed_at")
             if call.name is None:
                 raise InvalidInput(
                     _('A call needs the name of its tool ("" where the model gave none).'),
-                    field=_join(path, f"agent_steps[{i}].tool_calls[{j}].name"),
+                    field=f"{at}.tool_calls[{j}].name",
                 )
 
 
-def _check_created_at(created_at: datetime, path: str) -> None:
-    latest = timezone.now() + ids.LATEST_AHEAD
-    if not ids.EARLIEST <= created_at <= latest:
+def _check_time(instant: datetime | None, latest: datetime, path: str) -> None:
+    if instant is not None and not ids.EARLIEST <= instant <= latest:
         raise InvalidInput(
             _("%(time)s is out of range: a time from 2000-01-01 to one day from now is accepted.")
-            % {"time": created_at.isoformat()},
+            % {"time": instant.isoformat()},
             field=path,
         )
+
+
+def _latest() -> datetime:
+    return timezone.now() + ids.LATEST_AHEAD
 
 
 # --- Errors in words ----------------------------------------------------------------------------------------------

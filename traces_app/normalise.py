@@ -18,9 +18,12 @@ from messages_app import ids
 
 from . import records
 
+TOO_DEEP = "[nested too deeply]"
 NO_REASON = "The tool reported a failure and gave no reason."
 
 _MICROSECOND = timedelta(microseconds=1)
+# No run uses a trillion: beyond it the number is kept in the usage only, so that sums fit into their columns.
+_MOST_TOKENS = 10**12
 _TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens")
 _TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens")
 
@@ -182,7 +185,12 @@ def _text(value: Any) -> str:
     """Text as it is; anything else as JSON, with non-ASCII characters kept."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return TOO_DEEP
 
 
 def _whole(duration: float | None) -> int | None:
@@ -192,6 +200,6 @@ def _whole(duration: float | None) -> int | None:
 def _first_count(usage: dict[str, Any], names: tuple[str, ...]) -> int:
     for name in names:
         count = usage.get(name)
-        if isinstance(count, int) and 0 <= count < 2**53:
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _MOST_TOKENS:
             return count
     return 0

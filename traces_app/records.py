@@ -20,9 +20,12 @@ CallStatus = Literal["pending", "success", "error"]
 SessionStatus = Literal["planning", "running", "paused", "completed", "error", "aborted"]
 
 Instant = Annotated[datetime, Meta(tz=True)]
-Milliseconds = Annotated[int, Meta(ge=0, le=2**53)] | Annotated[float, Meta(ge=0, le=2**53)]
-# Whole numbers that land in 32-bit columns.
+# Up to 31 years: more is another unit, and sums of it would not fit into a column.
+Milliseconds = Annotated[int, Meta(ge=0, le=10**12)] | Annotated[float, Meta(ge=0, le=10**12)]
+# Whole numbers that land in columns of 32 and 64 bits.
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 # Names and ids that are indexed: PostgreSQL refuses index rows above 2,704 bytes, and 512 characters are at most 2,048.
 Name = Annotated[str, Meta(max_length=512)]
 Tag = Annotated[str, Meta(max_length=200)]
@@ -97,13 +100,13 @@ class Reference(Record, frozen=True, kw_only=True):
     id: str | None = None
     content: str | None = None
     knowledge_id: str | None = None
-    chunk_index: int | None = None
+    chunk_index: Int64 | None = None
     knowledge_title: str | None = None
-    start_at: int | None = None
-    end_at: int | None = None
-    seq: int | None = None
+    start_at: Int64 | None = None
+    end_at: Int64 | None = None
+    seq: Int64 | None = None
     score: float | None = None
-    match_type: int | None = None
+    match_type: Int32 | None = None
     sub_chunk_id: list[str] | None = None
     metadata: dict[str, Any] | None = None
     chunk_type: str | None = None
@@ -163,7 +166,7 @@ class Session(Record, frozen=True, kw_only=True):
 class MessagePatch(Record, frozen=True, kw_only=True):
     """A change of a stored message. A field that is left out stays; null empties it; steps and references are merged."""
 
-    version: int | UnsetType = UNSET
+    version: Count | UnsetType = UNSET
     """The version that was read; a stale one is refused."""
     content: str | list[Any] | None | UnsetType = UNSET
     content_parts: list[Any] | None | UnsetType = UNSET
