@@ -7,7 +7,6 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from access_app.errors import NotFound
 from access_app.visibility import visible_to
@@ -22,9 +21,10 @@ from traces_app.models import ToolCall
 from traces_app.queries import CALL_FIELDS, calls
 
 from .parameters import PAGING, reach_in, tools_in
+from .viewset import TraceViewSet
 
 
-class CallViewSet(ViewSet):
+class CallViewSet(TraceViewSet):
     """Calls of tools. `{call_id}` is the `uuid` of a call; what the model called it is a filter."""
 
     @extend_schema(

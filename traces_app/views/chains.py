@@ -7,7 +7,6 @@ from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from access_app.errors import NotFound
 from messages_app import documentation
@@ -20,9 +19,10 @@ from traces_app.chains import CHAIN_FIELDS, chain, chain_messages, find_chain, r
 from traces_app.filters import ChainFilterSet
 
 from .parameters import PAGING, reach_in, tools_in
+from .viewset import TraceViewSet
 
 
-class ChainViewSet(ViewSet):
+class ChainViewSet(TraceViewSet):
     """Chains: assistant messages with calls. `{chain_id}` is the id of the message, or a tracker's `chain-...` id."""
 
     @extend_schema(

@@ -6,7 +6,6 @@ from django.http import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.viewsets import ViewSet
 
 from access_app.permissions import project_for_write
 from messages_app import documentation
@@ -17,11 +16,12 @@ from traces_app.decode import decode_ingest
 from traces_app.ingest import ingest
 
 from .outcomes import sent_sessions
+from .viewset import TraceViewSet
 
 _SESSION = {"$ref": "#/components/schemas/SessionInput"}
 
 
-class IngestViewSet(ViewSet):
+class IngestViewSet(TraceViewSet):
     """The door for many sessions at once."""
 
     @extend_schema(

@@ -15,7 +15,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.viewsets import ViewSet
 
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.models import Scope
@@ -39,6 +38,7 @@ from traces_app.writes import change_message
 
 from .outcomes import refusal_text, sent_messages
 from .parameters import BY_TIME, reach_in, selection_in, sender_of, tools_in
+from .viewset import TraceViewSet
 
 _ONE = [documentation.fields(MESSAGE_FIELDS), documentation.expand(EXPANDABLE), documentation.PROJECT]
 _ONE_OR_MANY = {
@@ -47,9 +47,7 @@ _ONE_OR_MANY = {
         {"type": "array", "items": {"$ref": "#/components/schemas/MessageInput"}},
     ]
 }
-_LIST_OR_ONE = {
-    "oneOf": [{"$ref": "#/components/schemas/SentMessages"}, {"$ref": "#/components/schemas/Message"}]
-}
+_LIST_OR_ONE = {"oneOf": [{"$ref": "#/components/schemas/SentMessages"}, {"$ref": "#/components/schemas/Message"}]}
 _IF_MATCH = OpenApiParameter(
     "If-Match",
     OpenApiTypes.STR,
@@ -65,11 +63,8 @@ _ETAG = OpenApiParameter(
 )
 
 
-class MessageViewSet(ViewSet):
+class MessageViewSet(TraceViewSet):
     """Messages, of one session (`session_id`: its id or external id) or of all."""
-
-    required_scope: str | None = None
-    """Set by the URL where the method does not say it all."""
 
     @extend_schema(
         parameters=[

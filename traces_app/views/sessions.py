@@ -11,7 +11,6 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.viewsets import ViewSet
 
 from access_app.errors import Conflict
 from access_app.models import Scope
@@ -36,16 +35,14 @@ from traces_app.writes import change_session
 
 from .outcomes import refusal_text, sent_messages
 from .parameters import PAGING, reach_in, sender_of
+from .viewset import TraceViewSet
 
 # Memory of an export: this many messages with all that lies below them.
 EXPORT_CHUNK = 20
 
 
-class SessionViewSet(ViewSet):
+class SessionViewSet(TraceViewSet):
     """Sessions. `{session_id}` is the id of a session, or its external id."""
-
-    required_scope: str | None = None
-    """Set by the URL where the method does not say it all."""
 
     @extend_schema(
         parameters=[

@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.http import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.viewsets import ViewSet
 
 from messages_app import documentation
 from messages_app.answers import list_answer
@@ -15,9 +14,10 @@ from traces_app.filters import ToolFilterSet
 from traces_app.tools import tools
 
 from .parameters import reach_in, tools_in
+from .viewset import TraceViewSet
 
 
-class ToolViewSet(ViewSet):
+class ToolViewSet(TraceViewSet):
     """Tools appear by themselves, at their first call."""
 
     @extend_schema(

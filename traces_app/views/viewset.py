@@ -1,0 +1,24 @@
+"""What all views of traces have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.utils.cache import patch_cache_control
+from rest_framework.request import Request
+from rest_framework.viewsets import ViewSet
+
+
+class TraceViewSet(ViewSet):
+    """Answers hold what agents and people said: no cache may keep them, whatever header the credentials came in."""
+
+    required_scope: str | None = None
+    """Set by the URL where the method does not say it all; see access_app.permissions.HasScope."""
+
+    def finalize_response(  # type: ignore[override]  # the stubs know of no streamed answers
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
+        patch_cache_control(answer, private=True, no_store=True)
+        return answer
