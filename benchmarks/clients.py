@@ -1,0 +1,146 @@
+"""Processes that send or write batches at the same time: clients of the server, or writers of the floor.
+
+They live as long as the measurements. Each makes its bodies before the start, so that its share of the machine while it
+is measured is small: 20 us a request for a client of the server.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from time import monotonic
+from types import TracebackType
+from typing import Literal
+
+import psycopg
+
+from . import http_client, processes
+from .floor_ingest import Floor
+from .workload import Workload
+
+RUN = b"@RUN@"
+"""Stands in the names of sessions for the run: with another one the same bodies are new messages."""
+
+Way = Literal["HTTP", "COPY", "executemany"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where data goes."""
+
+    port: int
+    token: str
+    database_url: str
+    project_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """So many messages of a workload, in requests of `batch`."""
+
+    workload: Workload
+    messages: int
+    first: int = 0
+    batch: int
+    way: Way
+    run: int
+
+    def bodies(self) -> list[bytes]:
+        made = _bodies(self.workload, self.first, self.messages, self.batch)
+        return [body.replace(RUN, b"%05d" % self.run) for body in made]
+
+
+@lru_cache(maxsize=1)
+def _bodies(workload: Workload, first: int, messages: int, batch: int) -> list[bytes]:
+    numbers = range(first, first + messages)
+    return [workload.batch(numbers[at : at + batch]) for at in range(0, messages, batch)]
+
+
+class Crew:
+    """Client processes. Use as a context."""
+
+    def __init__(self, size: int, target: Target) -> None:
+        self.target = target
+        context = multiprocessing.get_context("spawn")
+        self._lines: list[Connection] = []
+        self._processes = []
+        for _client_number in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_client, args=(theirs, target), daemon=True)
+            process.start()
+            theirs.close()
+            self._lines.append(ours)
+            self._processes.append(process)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for line in self._lines:
+            line.close()
+        for process in self._processes:
+            process.join(timeout=10)
+            if process.is_alive():
+                process.terminate()
+
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Gives one job to each of as many clients and waits until all have their bodies."""
+        for line, job in zip(self._lines, jobs, strict=False):
+            line.send(job)
+        self._answers(len(jobs))
+
+    def go(self, clients: int) -> float:
+        """Starts the jobs that were given; the seconds from the first one's start to the last one's end."""
+        for line in self._lines[:clients]:
+            line.send(None)
+        times = self._answers(clients)
+        return max(end for _begin, end in times) - min(begin for begin, _end in times)
+
+    def cpu_seconds(self, clients: int) -> float:
+        pids = [process.pid for process in self._processes[:clients]]
+        return processes.cpu_seconds(pid for pid in pids if pid is not None)
+
+    def _answers(self, clients: int) -> list[tuple[float, float]]:
+        answers = []
+        for line in self._lines[:clients]:
+            answer = line.recv()
+            if isinstance(answer, str):
+                raise RuntimeError(f"A client failed:\n{answer}")
+            answers.append(answer)
+        return answers
+
+
+def _client(line: Connection, target: Target) -> None:
+    """The life of a client process; it ends when the line is closed."""
+    head = {"Authorization": f"Bearer {target.token}"}
+    # The ids of different writers must not meet: each counts on from a number of its own.
+    floor = Floor(target.database_url, target.project_id, tail=int.from_bytes(os.urandom(4)) << 28)
+    try:
+        while True:
+            job: Job = line.recv()
+            bodies = job.bodies()
+            # A new one each time: which worker of the server takes it is chance, and must not be the same chance all along.
+            connection = http_client.Connection(target.port)
+            if job.way == "HTTP":
+                requests = [http_client.post("/api/v1/ingest/", head, body) for body in bodies]
+                send: Callable[[bytes], object] = connection.send
+            else:
+                requests = bodies
+                send = floor.copy if job.way == "COPY" else floor.insert
+            line.send((0.0, 0.0))
+            line.recv()
+            begin = monotonic()
+            for request in requests:
+                send(request)
+            line.send((begin, monotonic()))
+            connection.close()
+    except EOFError:
+        floor.close()
+    except (OSError, http_client.HttpError, psycopg.Error) as error:
+        line.send(f"{type(error).__name__}: {error}")

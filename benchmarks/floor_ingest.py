@@ -1,0 +1,229 @@
+"""The floor of ingest: from the bytes of a request to committed rows by psycopg alone, in the tables of the server.
+
+What it does is the least that makes the same rows: JSON is decoded by msgspec into the few fields that become columns,
+everything that is a JSON column passes through as text, ids are counted up, and a batch is one transaction. What it leaves
+out is all that makes the data right: validation, redaction, identity (a message sent twice is stored twice), the counters
+of sessions, and references.
+
+`copy` and `insert` are its two ways to write; the measurements take the faster one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import msgspec
+import psycopg
+from msgspec import Raw, Struct
+
+Row = tuple[Any, ...]
+Write = Callable[["Floor", bytes], None]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Result(Struct):
+    status: str
+    output: str = ""
+    data: Raw = Raw()
+    error: str = ""
+    metadata: Raw = Raw(b"{}")
+
+
+class Call(Struct):
+    id: str
+    name: str
+    args: Raw
+    reflection: str
+    started_at: str
+    completed_at: str
+    duration: int
+    result: Result
+
+
+class Step(Struct):
+    iteration: int
+    thought: str
+    reasoning_content: str
+    agent_name: str
+    model: str
+    usage: Raw
+    timestamp: str
+    duration: int
+    tool_calls: list[Call]
+
+
+class Message(Struct):
+    external_id: str
+    request_id: str
+    role: str
+    content: str
+    created_at: datetime
+    completed_at: datetime
+    usage: Raw
+    agent_steps: list[Step]
+    metadata: Raw
+
+
+class Session(Struct):
+    external_id: str
+    title: str
+    end_user: str
+    tags: list[str]
+    created_at: datetime
+    messages: list[Message]
+
+
+class Batch(Struct):
+    sessions: list[Session]
+
+
+class Usage(Struct):
+    input_tokens: int
+    output_tokens: int
+
+
+_decode = msgspec.json.Decoder(Batch).decode
+_decode_usage = msgspec.json.Decoder(Usage).decode
+
+SESSIONS = (
+    "messages_app_session",
+    "id, project_id, external_id, title, end_user, tags, status, message_count, created_at, updated_at, description, "
+    "current_phase, metadata, redactions, call_count, failure_count, input_tokens, output_tokens, duration_ms, deleted_by",
+)
+# Parents first, as the foreign keys want it.
+TABLES = (
+    (
+        "messages_app_message",
+        "id, project_id, session_id, role, external_id, request_id, content, is_completed, usage, error, health, "
+        "redactions, metadata, step_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, version, "
+        "created_at, updated_at, completed_at, deleted_by",
+    ),
+    (
+        "traces_app_agentstep",
+        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata",
+    ),
+    (
+        "traces_app_toolcall",
+        "id, project_id, message_id, step_id, tool_id, call_id, position, args, reflection, status, started_at, "
+        "completed_at, duration_ms, metadata",
+    ),
+    ("traces_app_toolresult", "id, output, data, error, metadata, attachments"),
+)
+
+
+class Floor:
+    """One connection that writes batches."""
+
+    def __init__(self, url: str, project_id: int, tail: int) -> None:
+        """`tail` (47 bits) sets the ids of this writer apart from those of all others."""
+        self.connection = psycopg.connect(url, autocommit=True)
+        self.project_id = project_id
+        self._tails = count(tail)
+        self._sessions: dict[str, str] = {}
+        tools = self.connection.execute("SELECT name, id FROM traces_app_tool WHERE project_id = %s", [project_id])
+        self.tool_ids: dict[str, int] = dict(tools.fetchall())
+
+    def copy(self, body: bytes) -> None:
+        """By COPY."""
+        sessions, tables = self._rows(body)
+        with self.connection.transaction(), self.connection.cursor() as cursor:
+            if sessions:
+                cursor.executemany(_insert(*SESSIONS), sessions)
+            for (table, columns), rows in zip(TABLES, tables, strict=True):
+                with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
+                    for row in rows:
+                        copy.write_row(row)
+
+    def insert(self, body: bytes) -> None:
+        """By executemany, all in one pipeline."""
+        sessions, tables = self._rows(body)
+        with self.connection.pipeline(), self.connection.transaction(), self.connection.cursor() as cursor:
+            if sessions:
+                cursor.executemany(_insert(*SESSIONS), sessions)
+            for (table, columns), rows in zip(TABLES, tables, strict=True):
+                cursor.executemany(_insert(table, columns), rows)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _rows(self, body: bytes) -> tuple[list[Row], tuple[list[Row], ...]]:
+        """New sessions, and the rows of TABLES."""
+        sessions: list[Row] = []
+        messages: list[Row] = []
+        steps: list[Row] = []
+        calls: list[Row] = []
+        results: list[Row] = []
+        project_id, tool_ids, tails = self.project_id, self.tool_ids, self._tails
+        for session in _decode(body).sessions:
+            session_id = self._sessions.get(session.external_id)
+            if session_id is None:
+                session_id = self._sessions[session.external_id] = (
+                    f"{_time_bits(session.created_at) | next(tails):032x}"
+                )
+                sessions.append(self._session_row(session_id, session))
+            for message in session.messages:
+                time_bits = _time_bits(message.created_at)
+                message_id = f"{time_bits | next(tails):032x}"
+                call_count = failures = 0
+                for ordinal, step in enumerate(message.agent_steps):
+                    step_id = f"{time_bits | next(tails):032x}"
+                    steps.append(
+                        (
+                            *(step_id, message_id, step.iteration, ordinal, step.thought, step.reasoning_content),
+                            *(step.agent_name, step.model, _text(step.usage), step.timestamp, step.duration, "{}"),
+                        )
+                    )
+                    for position, call in enumerate(step.tool_calls):
+                        call_id = f"{time_bits | next(tails):032x}"
+                        result = call.result
+                        call_count += 1
+                        failures += result.status == "error"
+                        calls.append(
+                            (
+                                *(call_id, project_id, message_id, step_id, tool_ids[call.name], call.id, position),
+                                *(_text(call.args), call.reflection, result.status, call.started_at),
+                                *(call.completed_at, call.duration, "{}"),
+                            )
+                        )
+                        data = _text(result.data) or None
+                        results.append((call_id, result.output, data, result.error, _text(result.metadata), "[]"))
+                usage = _decode_usage(message.usage)
+                messages.append(
+                    (
+                        *(message_id, project_id, session_id, message.role, message.external_id, message.request_id),
+                        *(message.content, True, _text(message.usage), "", "{}", "[]", _text(message.metadata)),
+                        *(len(message.agent_steps), call_count, failures, usage.input_tokens, usage.output_tokens),
+                        (message.completed_at - message.created_at) // timedelta(milliseconds=1),
+                        *(1, message.created_at, message.created_at, message.completed_at, ""),
+                    )
+                )
+        return sessions, (messages, steps, calls, results)
+
+    def _session_row(self, session_id: str, session: Session) -> Row:
+        return (
+            *(session_id, self.project_id, session.external_id, session.title, session.end_user, session.tags),
+            *("running", len(session.messages), session.created_at, session.created_at),
+            *("", "", "{}", "[]", 0, 0, 0, 0, 0, ""),
+        )
+
+
+def _insert(table: str, columns: str) -> str:
+    return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('%s' for _column in columns.split(','))})"
+
+
+def _time_bits(instant: datetime) -> int:
+    """The first half of an id and its variant; see messages_app.ids."""
+    milliseconds, microseconds = divmod((instant - _EPOCH) // _MICROSECOND, 1000)
+    return milliseconds << 80 | 7 << 76 | (microseconds * 4096 // 1000) << 64 | 0b101 << 61
+
+
+def _text(raw: Raw) -> str:
+    return str(raw, "utf-8")
+
+
+WAYS: Sequence[tuple[str, Write]] = (("COPY", Floor.copy), ("executemany", Floor.insert))

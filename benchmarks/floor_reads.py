@@ -1,0 +1,351 @@
+"""The floor of reading: the same rows to the same JSON by psycopg and msgspec alone.
+
+Two ways, of which the measurements take the faster one: flat statements, one a table, whose rows msgspec writes
+(`flat`), and one statement in which PostgreSQL builds the JSON (`json_agg`). Neither knows who asks, filters what is
+deleted with its session, or reads references, which the workload has none of.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import psycopg
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+# Times as the server writes them. PostgreSQL writes them faster than Python.
+_TIME = """to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Which messages: what stands behind WHERE, with its values by name."""
+
+    where: str
+    values: dict[str, Any]
+    oldest_first: bool = False
+
+
+class Result(Struct, gc=False):
+    status: str
+    success: bool
+    output: str
+    data: Raw | UnsetType
+    error: str | UnsetType
+    metadata: Raw | UnsetType
+
+
+class Call(Struct, gc=False):
+    id: str
+    uuid: str
+    name: str
+    args: Raw
+    result: Result | None
+    duration: int | None
+    status: str
+    started_at: str | None
+    completed_at: str | None
+    reflection: str | UnsetType
+
+
+class PlacedCall(Struct, gc=False):
+    """A call by itself."""
+
+    id: str
+    uuid: str
+    name: str
+    session_id: str
+    message_id: str
+    step_id: str
+    iteration: int
+    position: int
+    args: Raw
+    result: Result | None
+    duration: int | None
+    status: str
+    started_at: str | None
+    completed_at: str | None
+    reflection: str | UnsetType
+
+
+class Step(Struct, gc=False):
+    id: str
+    iteration: int
+    thought: str
+    tool_calls: list[Call]
+    timestamp: str | None
+    duration: int | None
+    agent_name: str
+    model: str
+    usage: Raw
+    reasoning_content: str
+
+
+class Message(Struct, gc=False):
+    id: str
+    session_id: str
+    external_id: str
+    request_id: str
+    role: str
+    content: str
+    knowledge_references: list[None]
+    agent_steps: list[Step]
+    is_completed: bool
+    created_at: str
+    updated_at: str
+    completed_at: str | None
+    deleted_at: None
+    version: int
+    usage: Raw
+    error: str
+    duration: int | None
+    step_count: int
+    call_count: int
+    failure_count: int
+    input_tokens: int
+    output_tokens: int
+    health: list[str]
+    redactions: Raw
+    metadata: Raw
+
+
+class Resources(Struct, gc=False):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    duration: int
+
+
+class Session(Struct, gc=False):
+    id: str
+    project: str
+    external_id: str
+    title: str
+    description: str
+    end_user: str
+    status: str
+    current_phase: str
+    workflow: None
+    tags: list[str]
+    metadata: Raw
+    redactions: Raw
+    message_count: int
+    call_count: int
+    failure_count: int
+    resources: Resources
+    created_at: str
+    updated_at: str
+    deleted_at: None
+
+
+_MESSAGES = f"""
+    SELECT id::text, session_id::text, external_id, request_id, role, content, is_completed,
+        {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("completed_at")},
+        version, usage::text, error, duration_ms, step_count, call_count, failure_count, input_tokens, output_tokens,
+        health, redactions::text, metadata::text
+    FROM messages_app_message
+    """
+_STEPS = f"""
+    SELECT message_id::text, id::text, iteration, thought, {_TIME.format("timestamp")}, duration_ms, agent_name, model,
+        usage::text, reasoning
+    FROM traces_app_agentstep WHERE message_id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s ORDER BY iteration, ordinal
+    """
+_CALL = f"""
+    call.call_id, call.id::text, tool.name, call.args::text, call.duration_ms, call.status,
+    {_TIME.format("call.started_at")}, {_TIME.format("call.completed_at")}, call.reflection,
+    result.output, result.data::text, result.error, nullif(result.metadata::text, '{{}}')
+    """
+_CALLS = f"""
+    SELECT call.step_id::text, {_CALL}
+    FROM traces_app_toolcall AS call
+    JOIN traces_app_tool AS tool ON tool.id = call.tool_id
+    JOIN traces_app_toolresult AS result ON result.id = call.id AND result.id BETWEEN %(first)s AND %(last)s
+    WHERE call.message_id = ANY(%(ids)s::uuid[]) AND call.id BETWEEN %(first)s AND %(last)s ORDER BY call.position
+    """
+_FAILED_CALLS = f"""
+    SELECT call.message_id::text, call.step_id::text, message.session_id::text, step.iteration, call.position, {_CALL}
+    FROM (
+        SELECT * FROM traces_app_toolcall
+        WHERE tool_id = %(tool_id)s AND status = 'error' AND id >= %(first)s AND id < %(last)s
+        ORDER BY id DESC LIMIT %(limit)s
+    ) AS call
+    JOIN traces_app_tool AS tool ON tool.id = call.tool_id
+    JOIN traces_app_toolresult AS result ON result.id = call.id AND result.id >= %(first)s AND result.id < %(last)s
+    JOIN traces_app_agentstep AS step ON step.id = call.step_id AND step.id >= %(first)s AND step.id < %(last)s
+    JOIN messages_app_message AS message
+        ON message.id = call.message_id AND message.id >= %(first)s AND message.id < %(last)s
+    ORDER BY call.id DESC
+    """
+_SESSIONS = f"""
+    SELECT id::text, external_id, title, description, end_user, status, current_phase, tags, metadata::text,
+        redactions::text, message_count, call_count, failure_count, input_tokens, output_tokens, duration_ms,
+        {_TIME.format("created_at")}, {_TIME.format("updated_at")}
+    FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL ORDER BY id DESC LIMIT %s
+    """
+_ONE_STATEMENT = f"""
+    WITH page AS MATERIALIZED (SELECT * FROM messages_app_message WHERE {{page}}),
+    bounds AS MATERIALIZED (
+        SELECT overlay(first::text PLACING '8000-000000000000' FROM 20)::uuid AS first,
+            overlay(last::text PLACING 'bfff-ffffffffffff' FROM 20)::uuid AS last
+        FROM (SELECT id AS first FROM page ORDER BY id LIMIT 1) AS oldest,
+            (SELECT id AS last FROM page ORDER BY id DESC LIMIT 1) AS newest
+    ),
+    calls AS (
+        SELECT call.step_id, json_agg(json_build_object(
+            'id', call.call_id, 'uuid', call.id, 'name', tool.name, 'args', call.args,
+            'result', json_build_object(
+                'status', call.status, 'success', call.status = 'success', 'output', result.output,
+                'data', result.data, 'error', result.error, 'metadata', result.metadata),
+            'duration', call.duration_ms, 'status', call.status, 'started_at', {_TIME.format("call.started_at")},
+            'completed_at', {_TIME.format("call.completed_at")}, 'reflection', call.reflection
+        ) ORDER BY call.position) AS list
+        FROM traces_app_toolcall AS call
+        JOIN traces_app_tool AS tool ON tool.id = call.tool_id
+        JOIN traces_app_toolresult AS result ON result.id = call.id
+            AND result.id BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+        WHERE call.message_id IN (SELECT id FROM page)
+            AND call.id BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+        GROUP BY call.step_id
+    ),
+    steps AS (
+        SELECT step.message_id, json_agg(json_build_object(
+            'id', step.id, 'iteration', step.iteration, 'thought', step.thought, 'tool_calls', calls.list,
+            'timestamp', {_TIME.format("step.timestamp")}, 'duration', step.duration_ms,
+            'agent_name', step.agent_name, 'model', step.model, 'usage', step.usage,
+            'reasoning_content', step.reasoning
+        ) ORDER BY step.iteration, step.ordinal) AS list
+        FROM traces_app_agentstep AS step LEFT JOIN calls ON calls.step_id = step.id
+        WHERE step.message_id IN (SELECT id FROM page)
+            AND step.id BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+        GROUP BY step.message_id
+    )
+    SELECT json_agg(json_build_object(
+        'id', page.id, 'session_id', page.session_id, 'external_id', page.external_id, 'request_id', page.request_id,
+        'role', page.role, 'content', page.content, 'knowledge_references', '[]'::json, 'agent_steps', steps.list,
+        'is_completed', page.is_completed, 'created_at', {_TIME.format("page.created_at")},
+        'updated_at', {_TIME.format("page.updated_at")}, 'completed_at', {_TIME.format("page.completed_at")},
+        'deleted_at', NULL, 'version', page.version, 'usage', page.usage, 'error', page.error,
+        'duration', page.duration_ms, 'step_count', page.step_count, 'call_count', page.call_count,
+        'failure_count', page.failure_count, 'input_tokens', page.input_tokens, 'output_tokens', page.output_tokens,
+        'health', page.health, 'redactions', page.redactions, 'metadata', page.metadata
+    ) ORDER BY page.id {{order}})::text FROM page JOIN steps ON steps.message_id = page.id
+    """
+
+
+class Floor:
+    """One connection that answers; statements that come again are prepared."""
+
+    def __init__(self, url: str) -> None:
+        self.connection = psycopg.connect(url, autocommit=True)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def flat(self, page: Page) -> bytes:
+        """Messages with their traces, by flat statements."""
+        execute = self.connection.execute
+        messages = execute(f"{_MESSAGES} WHERE {page.where}", page.values).fetchall()
+        if page.oldest_first:
+            messages.reverse()
+        ids = [row[0] for row in messages]
+        first, last = f"{min(ids)[:19]}8000-000000000000", f"{max(ids)[:19]}bfff-ffffffffffff"
+        with self.connection.pipeline():
+            step_rows = execute(_STEPS, [ids, first, last])
+            call_rows = execute(_CALLS, {"ids": ids, "first": first, "last": last})
+            calls: defaultdict[str, list[Call]] = defaultdict(list)
+            steps: defaultdict[str, list[Step]] = defaultdict(list)
+            for (
+                step_id,
+                call_id,
+                uuid,
+                name,
+                args,
+                duration,
+                status,
+                started,
+                completed,
+                reflection,
+                *result,
+            ) in call_rows:
+                calls[step_id].append(
+                    Call(
+                        *(
+                            call_id,
+                            uuid,
+                            name,
+                            Raw(args),
+                            _result(status, result),
+                            duration,
+                            status,
+                            started,
+                            completed,
+                        ),
+                        reflection or UNSET,
+                    )
+                )
+            for (
+                message_id,
+                step_id,
+                iteration,
+                thought,
+                timestamp,
+                duration,
+                agent,
+                model,
+                usage,
+                reasoning,
+            ) in step_rows:
+                of_step = calls[step_id]
+                steps[message_id].append(
+                    Step(step_id, iteration, thought, of_step, timestamp, duration, agent, model, Raw(usage), reasoning)
+                )
+        results = []
+        for row in messages:
+            usage, redactions, metadata = Raw(row[11]), Raw(row[20]), Raw(row[21])
+            values = [*row[:6], [], steps[row[0]], *row[6:10], None, row[10], usage, *row[12:20], redactions, metadata]
+            results.append(Message(*values))
+        return msgspec.json.encode({"results": results})
+
+    def json_agg(self, page: Page) -> bytes:
+        """Messages with their traces, by one statement."""
+        statement = _ONE_STATEMENT.format(page=page.where, order="" if page.oldest_first else "DESC")
+        row = self.connection.execute(statement, page.values).fetchone()
+        assert row is not None, "an aggregate has one row"
+        text: str = row[0]
+        return b'{"results":' + text.encode() + b"}"
+
+    def failed_calls(self, values: dict[str, Any]) -> bytes:
+        """Calls by themselves; `values` are tool_id, first, last (ids) and limit."""
+        rows = self.connection.execute(_FAILED_CALLS, values).fetchall()
+        calls = []
+        for row in rows:
+            message_id, step_id, session_id, iteration, position, call_id, uuid, name, args, duration, status = row[:11]
+            started, completed, reflection, *result = row[11:]
+            calls.append(
+                PlacedCall(
+                    *(call_id, uuid, name, session_id, message_id, step_id, iteration, position, Raw(args)),
+                    *(_result(status, result), duration, status, started, completed, reflection or UNSET),
+                )
+            )
+        return msgspec.json.encode({"results": calls})
+
+    def sessions(self, project_id: int, slug: str, limit: int) -> bytes:
+        sessions = []
+        for row in self.connection.execute(_SESSIONS, [project_id, limit]).fetchall():
+            read, written, duration = row[13:16]
+            metadata, redactions = Raw(row[8]), Raw(row[9])
+            used = Resources(read, written, read + written, duration)
+            values = [row[0], slug, *row[1:7], None, row[7], metadata, redactions, *row[10:13], used, *row[16:], None]
+            sessions.append(Session(*values))
+        return msgspec.json.encode({"results": sessions})
+
+
+def _result(status: str, values: Sequence[Any]) -> Result:
+    output, data, error, metadata = values
+    return Result(
+        *(status, status == "success", output, UNSET if data is None else Raw(data), error or UNSET),
+        UNSET if metadata is None else Raw(metadata),
+    )

@@ -1,0 +1,162 @@
+"""Ingest over HTTP beside the floor: messages a second, CPU a message, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import psycopg
+
+from . import http_client, processes
+from .clients import RUN, Crew, Job, Target, Way
+from .report import Bar, Line, Report, at_least, at_most
+from .server import Server, postmaster
+from .workload import Workload
+
+MONTH = (2025, 6)
+"""All of it goes into one month, which is emptied between the shapes."""
+FLOORS: tuple[Way, ...] = ("COPY", "executemany")
+LARGE_BATCHES = 3
+WORKER_BYTES = 300_000_000
+
+_runs = count(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """So many clients at a time send so many messages a request; each sends its share of `messages`."""
+
+    clients: int
+    batch: int
+    messages: int
+    bar: Bar | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.clients}x{self.batch}"
+
+    def scaled(self, scale: float) -> Shape:
+        """As many whole batches as make about `scale` times the messages, at least one for each client."""
+        at_once = self.clients * self.batch
+        return replace(self, messages=max(1, round(self.messages * scale / at_once)) * at_once)
+
+
+SHAPES = (
+    Shape(clients=1, batch=1, messages=240, bar=at_least(0.4)),
+    Shape(clients=4, batch=1, messages=480),
+    Shape(clients=1, batch=20, messages=800),
+    Shape(clients=4, batch=20, messages=1600, bar=at_least(0.5)),
+    Shape(clients=1, batch=100, messages=800),
+    Shape(clients=4, batch=100, messages=1600),
+)
+"""Enough messages for a second or two a run."""
+
+
+def measure(
+    report: Report, crew: Crew, server: Server, shapes: Sequence[Shape], runs: int, database: psycopg.Connection
+) -> None:
+    for shape in shapes:
+        report.add(_measure_shape(crew, server, shape, runs, database))
+        empty_month(database)
+
+
+def measure_large_batches(report: Report, server: Server, target: Target, size: int) -> None:
+    """The memory of a worker that takes batches of `size` bytes, one after the other."""
+    workload = workload_of(0)
+    messages = max(1, size // len(workload.batch([0])))
+    body = workload.batch(range(messages))
+    head = {"Authorization": f"Bearer {target.token}"}
+    connection = server.connect()
+    for pid in server.workers:
+        processes.forget_peak(pid)
+    before = max(processes.peak_bytes(pid) for pid in server.workers)
+    for _batch in range(LARGE_BATCHES):
+        run = b"%05d" % next(_runs)
+        connection.send(http_client.post("/api/v1/ingest/", head, body.replace(RUN, run)))
+    connection.close()
+    peaks = [processes.peak_bytes(pid) / 1e6 for pid in server.workers]
+    report.add(
+        Line(
+            name=f"peak memory of a worker, batches of {size / 1e6:.2g} MB",
+            unit="MB",
+            runs=[max(peaks)],
+            bar=at_most(WORKER_BYTES / 1e6),
+            beside={"MB before": before / 1e6},
+        )
+    )
+
+
+def empty_month(database: psycopg.Connection) -> None:
+    """Keeps the disk from filling; the identities stay, and every run has new ones."""
+    year, month = MONTH
+    tables = database.execute(
+        "SELECT string_agg(format('%%I', relname), ', ') FROM pg_class WHERE relkind = 'r' AND relname LIKE %s",
+        [f"%\\_y{year:04}m{month:02}"],
+    ).fetchone()
+    assert tables is not None, "an aggregate has one row"
+    database.execute(f"TRUNCATE {tables[0]}")
+
+
+def _measure_shape(crew: Crew, server: Server, shape: Shape, runs: int, database: psycopg.Connection) -> Line:
+    seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in FLOORS}}
+    used = {"server": 0.0, "PostgreSQL": 0.0, "clients": 0.0}
+    above = postmaster(database)
+    for pid in server.workers:
+        processes.forget_peak(pid)
+    for run in range(runs + 1):
+        for way in seconds:
+            # The first run warms up connections and plans.
+            crew.prepare(list(_jobs(shape, way)))
+            before = _cpu(crew, server, shape, above)
+            took = crew.go(shape.clients)
+            if run == 0:
+                continue
+            seconds[way].append(took)
+            if way == "HTTP":
+                used = {
+                    name: used[name] + value - before[name] for name, value in _cpu(crew, server, shape, above).items()
+                }
+    return Line(
+        name=f"ingest, {shape.clients} x {shape.batch}",
+        unit="msg/s",
+        better="more",
+        runs=[shape.messages / took for took in seconds["HTTP"]],
+        floors={way: [shape.messages / took for took in seconds[way]] for way in FLOORS},
+        bar=shape.bar,
+        beside={
+            "CPU ms a message: server": used["server"] / runs / shape.messages * 1000,
+            "PostgreSQL": used["PostgreSQL"] / runs / shape.messages * 1000 if above else None,
+            "clients": used["clients"] / runs / shape.messages * 1000,
+            "peak MB a worker": max(processes.peak_bytes(pid) for pid in server.workers) / 1e6,
+        },
+    )
+
+
+def _jobs(shape: Shape, way: Way) -> Iterator[Job]:
+    for client in range(shape.clients):
+        yield Job(
+            workload=workload_of(client),
+            messages=shape.messages // shape.clients,
+            batch=shape.batch,
+            way=way,
+            run=next(_runs),
+        )
+
+
+def workload_of(client: int) -> Workload:
+    begin = datetime(*MONTH, 1, tzinfo=UTC) + timedelta(days=client)
+    return Workload(name=f"client-{client}-run-{RUN.decode()}", begin=begin, messages_a_session=20, sessions_at_once=1)
+
+
+def _cpu(crew: Crew, server: Server, shape: Shape, above: int | None) -> dict[str, float]:
+    database = 0.0
+    if above is not None:
+        own = processes.cpu_seconds([above], with_ended=True)
+        database = own + processes.cpu_seconds(pid for pid in processes.family(above) if pid != above)
+    return {
+        "server": server.cpu_seconds(),
+        "PostgreSQL": database,
+        "clients": crew.cpu_seconds(shape.clients),
+    }

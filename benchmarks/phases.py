@@ -1,0 +1,248 @@
+"""Where the time goes: python -m benchmarks profile
+
+The application runs in this process, called as a WSGI server calls it, with a clock around the steps of a request. A step's
+time is its own: without the steps that are listed besides. Of it "here" is CPU time of this process; the rest is waiting,
+which here means PostgreSQL at work. The same requests are also sent to a server, for what HTTP adds. Clocks cost 1 us a
+call themselves. The functions are named in `STEPS`: one that is renamed there must be renamed here.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import count
+from typing import Any, TypeVar
+from unittest import mock
+
+from . import data, http_client
+from .clients import RUN
+from .ingest import workload_of
+from .server import Server, serving
+
+MESSAGES = 2_000
+"""Stored before reading."""
+REST = "Django, DRF and all the rest"
+HTTP = "HTTP: server and sockets"
+
+T = TypeVar("T")
+Request = tuple[str, str, bytes]
+"""Method, target, body."""
+
+STEPS = (
+    ("access key", "access_app.authentication", "ApiKeyAuthentication.authenticate"),
+    ("read the body", "traces_app.views.ingestion", "read_body"),
+    ("decode: JSON", "traces_app.decode", "_json"),
+    ("decode: unknown fields", "traces_app.decode", "keep_unknown"),
+    ("decode: records", "traces_app.decode", "_record"),
+    ("decode: checks", "traces_app.views.ingestion", "decode_ingest"),
+    ("normalise", "traces_app.ingest", "normalise"),
+    ("redact", "traces_app.ingest", "redact"),
+    ("months, tools", "traces_app.writes", "ensure_months"),
+    ("months, tools", "traces_app.writes", "ensure_tools"),
+    ("sessions: find or make", "traces_app.writes", "find_sessions"),
+    ("identity: ids", "traces_app.writes", "_identify"),
+    ("identity: claim keys", "traces_app.writes", "claim_keys"),
+    ("plan rows", "traces_app.rows", "rows_below"),
+    ("plan rows", "traces_app.rows", "message_row"),
+    ("plan rows", "traces_app.writes", "_insert"),
+    ("COPY {0}", "traces_app.writes", "copy_rows"),
+    ("sessions: counters", "traces_app.writes", "finish_sessions"),
+    ("commit", "django.db.backends.base.base", "BaseDatabaseWrapper.commit"),
+    ("store: the rest", "traces_app.ingest", "store"),
+    ("answer: outcomes", "traces_app.views.ingestion", "sent_sessions"),
+    ("filters", "messages_app.filters", "ListFilterSet.checked"),
+    ("find the session", "traces_app.views.messages", "find_session"),
+    ("find the message", "traces_app.views.messages", "_find"),
+    ("ids of the page", "traces_app.views.messages", "read_page"),
+    ("read {1}", "messages_app.columns", "_select"),
+    ("make structs", "traces_app.views.messages", "messages"),
+    ("answer: JSON", "tracesite.rendering", "JsonRenderer.render"),
+    ("log", "tracesite.requests", "_log"),
+    ("log", "traces_app.writes", "_log_stored"),
+)
+"""Name of the step (with arguments of the function in it), module, function."""
+
+
+@dataclass
+class Spent:
+    """Seconds."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+
+class Clock:
+    """Times nested steps, each without those inside it."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, Spent] = {}
+        self._open: list[tuple[str, Spent]] = []
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def with_clock(*args: Any, **kwargs: Any) -> Any:
+            step = name.format(*args) if "{" in name else name
+            if self._open and self._open[-1][0] == step:  # recursion
+                return function(*args, **kwargs)
+            inside = Spent()
+            self._open.append((step, inside))
+            wall, cpu = time.perf_counter(), time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+                self._open.pop()
+                own = self.spent.setdefault(step, Spent())
+                own.wall += wall - inside.wall
+                own.cpu += cpu - inside.cpu
+                if self._open:
+                    self._open[-1][1].wall += wall
+                    self._open[-1][1].cpu += cpu
+
+        return with_clock
+
+
+def profile(url: str, messages: int, repeats: int) -> None:
+    import psycopg
+
+    from .clients import Crew, Target
+    from .report import Report
+
+    project_id, token = data.prepare()
+    with serving(1) as server, psycopg.connect(url, autocommit=True) as database:
+        target = Target(port=server.port, token=token, database_url=url, project_id=project_id)
+        with Crew(2, target) as crew:
+            data_set = data.fill(Report(circumstances={}), crew, database, project_id, messages, 2)
+        work = workload_of(0)
+        runs = count(1)
+        for batch in (20, 1):
+            bodies = [work.batch(range(first, first + batch)) for first in range(0, batch * repeats, batch)]
+            _profile(
+                f"ingest of {batch}",
+                server,
+                token,
+                partial(_renamed, bodies, runs),
+            )
+        some = [*data_set.session_ids] * (1 + repeats // len(data_set.session_ids))
+        pages = [("GET", f"/api/v1/sessions/{session_id}/messages/?limit=50", b"") for session_id in some[:repeats]]
+        _profile("a nested page of 50", server, token, lambda: pages)
+        ones = [("GET", f"/api/v1/messages/{message_id}/", b"") for message_id in data_set.message_ids[:repeats]]
+        _profile("one message", server, token, lambda: ones)
+
+
+def _renamed(bodies: list[bytes], runs: Iterator[int]) -> list[Request]:
+    """Requests with new messages each time."""
+    run = b"%05d" % next(runs)
+    return [("POST", "/api/v1/ingest/", body.replace(RUN, run)) for body in bodies]
+
+
+def _profile(name: str, server: Server, token: str, requests: Callable[[], list[Request]]) -> None:
+    """Sends requests to the server and to the application in this process in turns, after as many to warm up."""
+    from django.core.wsgi import get_wsgi_application
+
+    application = get_wsgi_application()
+    head = {"Authorization": f"Bearer {token}"}
+    connection = server.connect()
+    over_http: list[float] = []
+    here: list[dict[str, Spent]] = []
+    clock = Clock()
+    with _clocks(clock):
+        call = clock.timed(REST, lambda environ: _call(application, environ))
+        for _round in ("warming up", "measured"):
+            over_http.clear()
+            here.clear()
+            for (method, path, body), again in zip(requests(), requests(), strict=True):
+                request = http_client.post(path, head, body) if method == "POST" else http_client.get(path, head)
+                begin = time.perf_counter()
+                connection.send(request)
+                over_http.append(time.perf_counter() - begin)
+                clock.spent = {}
+                call(_environ(token, *again))
+                here.append(clock.spent)
+    connection.close()
+    spent = _averages(_quicker_half(here, lambda of_call: sum(own.wall for own in of_call.values())))
+    total = statistics.mean(_quicker_half(over_http, float))
+    spent[HTTP] = Spent(total - sum(own.wall for own in spent.values()))
+    _print(name, spent, total)
+
+
+def _quicker_half(measured: list[T], seconds: Callable[[T], float]) -> list[T]:
+    """What else the machine does makes some calls slow, and never one quick."""
+    return sorted(measured, key=seconds)[: (len(measured) + 1) // 2]
+
+
+def _averages(calls: Sequence[dict[str, Spent]]) -> dict[str, Spent]:
+    steps = dict.fromkeys(step for of_call in calls for step in of_call)
+    nothing = Spent()
+    return {
+        step: Spent(
+            sum(of_call.get(step, nothing).wall for of_call in calls) / len(calls),
+            sum(of_call.get(step, nothing).cpu for of_call in calls) / len(calls),
+        )
+        for step in steps
+    }
+
+
+def _print(name: str, spent: dict[str, Spent], total: float) -> None:
+    print(f"\n{name}: {total * 1000:.2f} ms over HTTP\n{'':36} {'ms':>7} {'here':>7} {'share':>6}")
+    for step, own in spent.items():
+        here = f"{own.cpu * 1000:7.2f}" if own.cpu else " " * 7
+        print(f"  {step:34} {own.wall * 1000:7.2f} {here} {own.wall / total:6.1%}")
+
+
+@contextmanager
+def _clocks(clock: Clock) -> Any:
+    with ExitStack() as stack:
+        for name, module, path in STEPS:
+            *outer, function = path.split(".")
+            owner = import_module(module)
+            for part in outer:
+                owner = getattr(owner, part)
+            stack.enter_context(mock.patch.object(owner, function, clock.timed(name, getattr(owner, function))))
+        # Lines of the log cost what they cost in a server, and go nowhere.
+        devnull = stack.enter_context(open(os.devnull, "w"))
+        root = logging.getLogger()
+        level, root.level = root.level, logging.INFO
+        stack.callback(root.setLevel, level)
+        for handler in root.handlers:
+            if isinstance(handler, logging.StreamHandler):
+                stack.callback(handler.setStream, handler.setStream(devnull))
+        yield
+
+
+def _environ(token: str, method: str, target: str, body: bytes) -> dict[str, Any]:
+    path, _, query = target.partition("?")
+    return {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "127.0.0.1",
+        "HTTP_AUTHORIZATION": f"Bearer {token}",
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": io.StringIO(),
+        "wsgi.url_scheme": "http",
+        "wsgi.version": (1, 0),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+    }
+
+
+def _call(application: Callable[..., Any], environ: dict[str, Any]) -> None:
+    statuses: list[str] = []
+    answer = application(environ, lambda status, headers, error=None: statuses.append(status))
+    b"".join(answer)
+    answer.close()
+    assert statuses[0].startswith("20"), statuses

@@ -1,0 +1,142 @@
+"""The server that is measured: `manage.py serve` as in production, and a database of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+
+from tracesite import embedded
+
+from . import http_client, processes
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA_DIR = ROOT / ".tracesite" / "bench"
+DATABASE = "tracesite_bench_"
+START_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server."""
+
+    port: int
+    pid: int
+
+    def connect(self) -> http_client.Connection:
+        return http_client.Connection(self.port)
+
+    @property
+    def workers(self) -> list[int]:
+        return [pid for pid in processes.family(self.pid) if pid != self.pid]
+
+    def cpu_seconds(self) -> float:
+        return processes.cpu_seconds(processes.family(self.pid))
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """A new database, migrated, whose URL is DATABASE_URL meanwhile; Django is ready to use it. Dropped at the end.
+
+    On the server of DATABASE_URL, else on the embedded PostgreSQL, durable, with data in .tracesite/bench.
+    """
+    os.environ["TRACESITE_DATA_DIR"] = str(DATA_DIR)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
+    embedded.ensure()
+    outer = os.environ["DATABASE_URL"]
+    name = f"{DATABASE}{os.getpid()}"
+    with psycopg.connect(outer, autocommit=True) as connection:
+        _drop_leftovers(connection)
+        connection.execute(f'CREATE DATABASE "{name}"')
+        os.environ["DATABASE_URL"] = urlsplit(outer)._replace(path=f"/{name}").geturl()
+        try:
+            _migrate()
+            yield os.environ["DATABASE_URL"]
+        finally:
+            os.environ["DATABASE_URL"] = outer
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def serving(workers: int) -> Iterator[Server]:
+    """`manage.py serve` on a free port, with its log in a file: a log costs time, so it is written."""
+    port = _free_port()
+    log_path = DATA_DIR / "server.log"
+    with open(log_path, "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, ROOT / "manage.py", "serve", "--port", str(port), "--workers", str(workers)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={name: value for name, value in os.environ.items() if name != "TRACESITE_LOG_LEVEL"},
+        )
+        try:
+            server = Server(port=port, pid=process.pid)
+            _wait_until_ready(server, workers, process)
+            yield server
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def postmaster(connection: psycopg.Connection) -> int | None:
+    """The process above all others of the database server; None where that runs on another machine."""
+    try:
+        parent = processes.parent_of(connection.info.backend_pid)
+        name = Path(f"/proc/{parent}/comm").read_text().strip()
+    except FileNotFoundError:
+        return None
+    return parent if name in ("postgres", "postmaster") else None
+
+
+def _migrate() -> None:
+    # Only now: Django reads DATABASE_URL when it loads.
+    import django
+    from django.core.management import call_command
+
+    os.environ["TRACESITE_LOG_LEVEL"] = "ERROR"  # of this process; its log would stand between the figures
+    django.setup()
+    call_command("migrate", interactive=False, verbosity=0)
+
+
+def _drop_leftovers(connection: psycopg.Connection) -> None:
+    """Databases of runs that were killed."""
+    found = connection.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [DATABASE])
+    for (name,) in found.fetchall():
+        if not Path(f"/proc/{name.removeprefix(DATABASE)}").exists():
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(server: Server, workers: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while len(server.workers) < workers or not _answers(server):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"The server did not start:\n{(DATA_DIR / 'server.log').read_text()[-2000:]}")
+        time.sleep(0.1)
+
+
+def _answers(server: Server) -> bool:
+    try:
+        connection = server.connect()
+        connection.send(http_client.get("/readyz", {}))
+    except (OSError, http_client.HttpError):
+        return False
+    connection.close()
+    return True

@@ -1,0 +1,172 @@
+"""The benchmarks run, small, and compare what can be compared. Nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from access_app.models import Project
+from benchmarks.floor_ingest import WAYS, Floor, Write
+from benchmarks.report import Line, at_least, at_most
+from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
+from messages_app.models import Message
+from messages_app.partitions import Month
+from traces_app.decode import decode_ingest
+from traces_app.ingest import ingest
+from traces_app.models import Tool
+from traces_app.partitions import ensure_months
+from traces_app.queries import messages
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"
+
+
+def test_a_small_run_measures_everything_beside_its_floor(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    run(*SMALL.split(), "--json", str(report))
+    lines = {line["name"]: line for line in json.loads(report.read_text())["lines"]}
+    assert [name for name in lines if not name.startswith(" ")] == [
+        "the data set: 40 messages",
+        "stored a message, of JSON",
+        "one message",
+        "nested page of 50 of a session",
+        "nested page of 50 of a project",
+        "nested page of 50 at depth 90 %",
+        "failed calls of a tool in two hours, 50",
+        "messages with query_database, 50",
+        "messages with refund_payment, 50",
+        "list of 50 sessions",
+        "page at depth 90 % beside page 1",
+        "admin: 50 sessions",
+        "admin: 50 messages",
+        "admin: a run with its calls",
+        "admin: a conversation",
+        "ingest, 1 x 1",
+        "ingest, 1 x 20",
+        "peak memory of a worker, batches of 0.5 MB",
+        "purge a month of 1,000 beside 100",
+        "purge 100 by rows",
+    ]
+    alone = {"the data set: 40 messages", "peak memory of a worker, batches of 0.5 MB"}
+    for name, line in lines.items():
+        assert line["figure"] > 0, name
+        assert (line["ratio"] is None) == (name in alone or name.startswith(" ")), name
+
+
+def test_a_small_profile_names_the_steps() -> None:
+    printed = run("profile", "--messages", "40", "--repeats", "2")
+    for title in ("ingest of 20:", "ingest of 1:", "a nested page of 50:", "one message:"):
+        assert title in printed
+    for step in (
+        "decode: JSON",
+        "redact",
+        "plan rows",
+        "COPY traces_app_toolcall",
+        "commit",
+        "read traces_app_agentstep",
+    ):
+        assert step in printed
+
+
+def run(*arguments: str) -> str:
+    """What `python -m benchmarks` prints, in a database of its own on the server of the tests."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+# --- The floor ------------------------------------------------------------------------------------------------------
+
+PLACES = ("id", "uuid", "session_id", "updated_at", "redactions")
+"""What differs: ids are minted in another way, and the floor redacts nothing."""
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("way", "write"), WAYS)
+def test_the_floor_stores_what_the_server_stores(way: str, write: Write) -> None:
+    work = Workload(name="same", begin=datetime(2025, 6, 1, tzinfo=UTC))
+    # The first has a secret in it.
+    body = work.batch(range(1, 9))
+    projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
+    Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
+    ensure_months([Month(2025, 6)])
+    floor = Floor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
+    write(floor, body)
+    floor.close()
+    ingest(projects[1].pk, decode_ingest(body, ndjson=False))
+    by_floor, by_server = (content(stored_in(project)) for project in projects)
+    assert len(by_server) == 8
+    assert by_server == by_floor
+
+
+def parameters_of_connection() -> dict[str, Any]:
+    parameters = connection.get_connection_params()
+    return {name: parameters[name] for name in ("dbname", "user", "password", "host", "port") if parameters.get(name)}
+
+
+def stored_in(project: Project) -> Any:
+    found = Message.objects.filter(project=project).order_by("pk").values_list("pk", flat=True)
+    return msgspec.json.decode(msgspec.json.encode(messages([str(message_id) for message_id in found])))
+
+
+def content(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: content(item) for name, item in value.items() if name not in PLACES}
+    return [content(item) for item in value] if isinstance(value, list) else value
+
+
+# --- The workload and the report ----------------------------------------------------------------------------------------
+
+
+def test_a_message_has_about_23_kb_and_is_always_the_same() -> None:
+    sizes = [len(of_reading().batch([number])) for number in range(200)]
+    assert 22_000 < statistics.mean(sizes) < 25_000
+    assert of_reading().message(7) == of_reading().message(7)
+    assert of_reading().message(7) != of_reading().message(8)
+    steps = of_reading().message(7)["agent_steps"]
+    assert (len(steps), [len(step["tool_calls"]) for step in steps]) == (STEPS, [CALLS] * STEPS)
+
+
+def test_a_tenth_of_the_messages_or_less_calls_the_rare_tool() -> None:
+    names = [
+        {call["name"] for step in of_reading().message(number)["agent_steps"] for call in step["tool_calls"]}
+        for number in range(300)
+    ]
+    assert 0 < sum(RARE_TOOL in of_message for of_message in names) <= 30
+
+
+def test_sessions_go_on_side_by_side() -> None:
+    work = Workload(name="w", begin=datetime(2025, 1, 1, tzinfo=UTC), messages_a_session=3, sessions_at_once=2)
+    assert [work.place(n) for n in range(8)] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 0), (3, 0)]
+
+
+def test_a_line_takes_medians_and_the_best_floor() -> None:
+    line = Line(
+        name="x",
+        unit="msg/s",
+        runs=[300, 100, 200],
+        floors={"COPY": [400, 500, 600], "executemany": [100, 9000, 200]},
+        better="more",
+        bar=at_least(0.5),
+    )
+    assert (line.figure, line.best_floor, line.floor, line.ratio, line.is_met) == (200, "COPY", 500, 0.4, False)
+
+
+def test_a_bar_without_a_floor_is_for_the_figure() -> None:
+    line = Line(name="x", unit="MB", runs=[250], bar=at_most(300))
+    assert (line.ratio, line.is_met, str(line.bar)) == (None, True, "≤ 300")
