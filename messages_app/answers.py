@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
 
 import msgspec
 from django.http import HttpResponseBase, QueryDict, StreamingHttpResponse
@@ -54,10 +53,3 @@ def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozens
             _("Not among what can be chosen, which is: %(words)s.") % {"words": ", ".join(sorted(allowed))}, field=name
         )
     return chosen
-
-
-def as_dict(resource: Resource) -> dict[str, Any]:
-    """A resource as the dict of its fields, without those that are left out."""
-    return {
-        name: value for name in resource.__struct_fields__ if (value := getattr(resource, name)) is not msgspec.UNSET
-    }

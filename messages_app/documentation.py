@@ -19,7 +19,6 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is not of a media type that is understood.",
     428: "Neither `If-Match` nor `version` says which version is to be changed.",
-    503: "The service cannot answer now; try again after `Retry-After` seconds.",
 }
 
 

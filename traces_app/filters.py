@@ -76,7 +76,7 @@ class MessageFilterSet(TraceFilterSet):
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         said = self.form.cleaned_data
-        if said["deleted"]:
+        if said.get("deleted"):
             # As a list of ids each half finds its rows by the index of the trash; as an OR they are searched for.
             by_itself = Message.with_deleted.filter(deleted_at__isnull=False)
             with_session = Message.with_deleted.filter(session__deleted_at__isnull=False)
@@ -86,10 +86,10 @@ class MessageFilterSet(TraceFilterSet):
             queryset = queryset.filter(deleted_at__isnull=True, session__deleted_at__isnull=True)
         queryset = super().filter_queryset(queryset)
         conditions: dict[str, Any] = {}
-        if said["tool"]:
-            conditions["tool_id__in"] = self.tool_ids(said["tool"])
-        if said["tool_status"]:
-            conditions["status"] = said["tool_status"]
+        if said.get("tool"):
+            conditions["tool_id__in"] = self.tool_ids(said.get("tool"))
+        if said.get("tool_status"):
+            conditions["status"] = said.get("tool_status")
         return queryset.filter(self.calls(**conditions)) if conditions else queryset
 
     def with_call_id(self, queryset: QuerySet[Message], _name: str, value: str) -> QuerySet[Message]:
@@ -134,7 +134,7 @@ class ChainFilterSet(TraceFilterSet):
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         queryset = super().filter_queryset(queryset)
-        success = self.form.cleaned_data["success"]
+        success = self.form.cleaned_data.get("success")
         if success is None:
             return queryset
         failed = Q(failure_count__gt=0) | ~Q(error="") | Q(self.left_open(), is_completed=True)

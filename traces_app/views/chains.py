@@ -48,7 +48,7 @@ class ChainViewSet(TraceViewSet):
             rows = rows.filter(session_id=find_session(reach, parameters["session"]).pk)
         filters = ChainFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING)
         rows = filters.checked()
-        roots = filters.form.cleaned_data["root_tool"]
+        roots = filters.form.cleaned_data.get("root_tool")
         found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
         return list_answer(found, lambda ids: summaries(ids, fields))
 

@@ -61,7 +61,7 @@ class SessionViewSet(TraceViewSet):
             parameters, visible_to(Session.with_deleted.all(), reach_in(request)), page_ids=page.ids, also=PAGING
         )
         rows = filters.checked()
-        if filters.form.cleaned_data["deleted"]:
+        if filters.form.cleaned_data.get("deleted"):
             require_scope(request, Scope.DELETE)
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
         return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))

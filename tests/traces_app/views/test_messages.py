@@ -28,7 +28,7 @@ def without(document: dict[str, Any], *fields: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement(
-    "000-02", "000-05", "000-06", "000-07", "000-10", "000-11", "000-12", "000-13", "000-15", "000-16", "000-17",
+    "000-01", "000-02", "000-05", "000-06", "000-07", "000-10", "000-11", "000-12", "000-13", "000-15", "000-16", "000-17",
     "000-19", "000-20", "000-22", "000-23", "000-24", "000-25", "000-26", "002-04", "002-17", "002-19",
 )  # fmt: skip
 def test_a_message_is_answered_whole(viewer: Caller, weather: SessionOutcome) -> None:
@@ -133,7 +133,7 @@ def test_a_message_is_answered_whole(viewer: Caller, weather: SessionOutcome) ->
     assert document == viewer.get("sessions/weather/messages/").results[1]
 
 
-@pytest.mark.requirement("000-09")
+@pytest.mark.requirement("000-09", "000-51")
 def test_a_message_without_steps_has_an_empty_list(viewer: Caller, weather: SessionOutcome) -> None:
     assert viewer.get(f"messages/{weather.messages[0].id}/").json["agent_steps"] == []
 
@@ -463,7 +463,7 @@ def test_a_deleted_message_takes_nothing(owner: Caller, weather: SessionOutcome)
     assert owner.post("sessions/weather/messages/", question()).error == (409, "message_deleted", None)
 
 
-@pytest.mark.requirement("002-18", "002-21")
+@pytest.mark.requirement("000-08", "002-18", "002-21")
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -520,7 +520,7 @@ def test_an_if_match_that_is_no_version_is_refused(owner: Caller, weather: Sessi
     assert owner.patch(path, {"content": "x"}, If_Match=header).error == (400, "invalid_input", "If-Match")
 
 
-@pytest.mark.requirement("000-11", "000-42", "000-45", "000-50")
+@pytest.mark.requirement("000-11", "000-45", "000-50")
 def test_an_unfinished_message_grows_and_is_completed(owner: Caller, weather: SessionOutcome) -> None:
     open_call = {"id": "c1", "name": "search"}
     made = owner.post(

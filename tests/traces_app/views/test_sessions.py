@@ -26,6 +26,7 @@ def ids(results: list[dict[str, Any]]) -> list[str]:
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("000-40")
 def test_a_session_is_answered_whole(viewer: Caller, weather: SessionOutcome) -> None:
     found = viewer.get(f"sessions/{weather.id}/").json
     times = [found.pop(name) for name in ("created_at", "updated_at")]
