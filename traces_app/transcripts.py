@@ -276,6 +276,8 @@ def _turn(turn: _Turn) -> records.Message:
         for name, value in (("reasoning_content", answer.reply.reasoning), ("agent_name", answer.reply.agent_name)):
             if value:
                 metadata[name] = value
+        if answer is not turn.steps[-1]:
+            metadata["answer_iteration"] = turn.steps.index(answer)
     return records.Message(
         role="assistant",
         external_id=turn.id,

@@ -8,20 +8,16 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from django.core.management.base import BaseCommand, CommandError
-from django.db.models import Q
 from django.utils import timezone
 from tqdm import tqdm
 
-from access_app.models import Project
 from messages_app import ids
 from messages_app.instants import instant_text, parse_instant
-from messages_app.models import Session, SessionTombstone, session_key
 from messages_app.partitions import MonthInUse
-from traces_app.normalise import as_uuid
+from traces_app.management.naming import project_named, session_named
 from traces_app.purge import Report, Scope, purge, survey
 
 NO_AGE = (
@@ -80,8 +76,8 @@ class Command(BaseCommand):
         if older_than is None and deleted_longer_than is None:
             raise CommandError(NO_AGE, returncode=2)
         slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
-        projects = [_project(slug) for slug in slugs]
-        wanted = _session(session, projects) if session is not None else None
+        projects = [project_named(slug) for slug in slugs]
+        wanted = session_named(session, projects) if session is not None else None
         if session is not None and wanted is None:
             self.stderr.write(f"The session {session!r} was purged already.")
             return
@@ -161,32 +157,6 @@ def _moment(option: str, value: str | int | None) -> datetime | None:
     if found > now:
         raise CommandError(f"{option} {text} lies in the future; 0 means everything up to now.", returncode=2)
     return max(found, ids.EARLIEST)
-
-
-def _project(slug: str) -> Project:
-    project = Project.objects.filter(slug=slug).first()
-    if project is None:
-        raise CommandError(f"There is no project {slug!r}.", returncode=2)
-    return project
-
-
-def _session(name: str, projects: list[Project]) -> UUID | None:
-    """The session of this id or external id, in the trash or not; None when it was purged already."""
-    candidates = Session.with_deleted.filter(Q(pk=as_uuid(name)) | Q(external_id=name))
-    if projects:
-        candidates = candidates.filter(project__in=projects)
-    found = list(candidates.select_related("project")[:20]) if name else []
-    if len(found) > 1:
-        several = ", ".join(f"{session.pk} in {session.project.slug}" for session in found)
-        raise CommandError(
-            f"{name!r} is the name of several sessions: {several}. Give the id, or --project.", returncode=2
-        )
-    if found:
-        return found[0].pk
-    keys = [session_key(project.pk, name) for project in projects or Project.objects.all()]
-    if not SessionTombstone.objects.filter(key__in=keys).exists():
-        raise CommandError(f"There is no session {name!r}.", returncode=2)
-    return None
 
 
 def _in_words(scope: Scope, projects: list[str], report: Report, verb: str) -> str:

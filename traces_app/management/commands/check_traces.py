@@ -1,0 +1,69 @@
+"""manage.py check_traces: reports traces that are not whole."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from django.core.management.base import BaseCommand, CommandError
+
+from traces_app.checks import KINDS, Problem, Tally, check
+from traces_app.management.naming import project_named, session_named
+
+
+class Command(BaseCommand):
+    help = (
+        "Reports traces that are not whole, a line for each problem, with ids and numbers and no content. Changes nothing, "
+        "and may run beside writers. Exit status: 0 no problems, 1 problems found, 2 called wrongly. Kinds of problems: "
+        + "; ".join(f"{kind} ({meaning})" for kind, meaning in KINDS.items())
+        + "."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--project", metavar="SLUG", help="only of this project")
+        parser.add_argument(
+            "--session",
+            metavar="ID",
+            help="only of this session: its id, or its external id (with --project where unclear)",
+        )
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object a line: the problems, and then a summary"
+        )
+
+    def handle(self, *, project: str | None, session: str | None, json: bool, **options: Any) -> None:
+        found = project_named(project) if project is not None else None
+        session_id = session_named(session, [found] if found else []) if session is not None else None
+        if session is not None and session_id is None:
+            raise CommandError(f"The session {session!r} was purged.", returncode=2)
+        tally, kinds = Tally(), Counter[str]()
+        for problem in check(project_id=found.pk if found else None, session_id=session_id, tally=tally):
+            kinds[problem.kind] += 1
+            self.stdout.write(_as_json(problem) if json else _in_words(problem))
+        summary = {**asdict(tally), "problems": kinds.total(), "kinds": dict(sorted(kinds.items()))}
+        if json:
+            self.stdout.write(_as_json({"summary": summary}))
+        else:
+            self.stdout.write(
+                f"Checked {tally.sessions:,} sessions with {tally.messages:,} messages, {tally.steps:,} steps and "
+                f"{tally.calls:,} calls: {_said(kinds)}"
+            )
+        if kinds:
+            raise CommandError(f"{kinds.total():,} problems found.")
+
+
+def _in_words(problem: Problem) -> str:
+    where = [f"{name} {id_}" for name, id_ in (("session", problem.session_id), ("message", problem.message_id)) if id_]
+    return f"{problem.kind}: {' '.join([*where, ''])}({problem.detail})"
+
+
+def _as_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _said(kinds: Counter[str]) -> str:
+    if not kinds:
+        return "no problems."
+    return f"{kinds.total():,} problems. " + ", ".join(f"{kind}: {count:,}" for kind, count in sorted(kinds.items()))
