@@ -10,6 +10,7 @@ import argparse
 import signal
 import sys
 import time
+from contextlib import closing
 from types import FrameType
 
 from .kills import KINDS, Campaign
@@ -29,8 +30,7 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _leave)
     kinds = KINDS if options.kind == "all" else (options.kind,)
-    with running(workers=options.workers) as site:
-        campaign = Campaign(site, options.seed)
+    with running(workers=options.workers) as site, closing(Campaign(site, options.seed)) as campaign:
         for kind in kinds:
             started = time.monotonic()
             for number in range(options.kills):

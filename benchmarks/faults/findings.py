@@ -67,6 +67,11 @@ _CONTRADICTIONS = {
 }
 
 
+def problems(connection: psycopg.Connection, ledger: Ledger, prefix: str, *, in_a_purge: bool = False) -> list[str]:
+    """All that is wrong."""
+    return [*differences(connection, ledger, prefix), *contradictions(connection, in_a_purge=in_a_purge)]
+
+
 def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) -> list[str]:
     """What the tables say against each other.
 
@@ -86,9 +91,12 @@ def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) 
     return found
 
 
-def differences(connection: psycopg.Connection, ledger: Ledger) -> list[str]:
-    """What is not as it was acknowledged: lost, halved, changed, or there without having been sent."""
-    found = stored(connection)
+def differences(connection: psycopg.Connection, ledger: Ledger, prefix: str) -> list[str]:
+    """What is not as it was acknowledged: lost, halved, changed, or there without having been sent.
+
+    All sessions whose external id has the prefix are the ledger's.
+    """
+    found = stored(connection, prefix)
     problems = []
     for external_id, entry in ledger.entries.items():
         problems += _difference(entry, found.pop((entry.session, external_id), None), ledger)
@@ -100,30 +108,30 @@ def differences(connection: psycopg.Connection, ledger: Ledger) -> list[str]:
     return problems
 
 
-def stored(connection: psycopg.Connection) -> dict[tuple[str, str], FoundMessage]:
-    """Every message, by the external ids of its session and itself."""
-    with connection.transaction():  # one state of the tables, whatever is being written
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        outputs: dict[Any, str] = dict(connection.execute("SELECT id, output FROM traces_app_toolresult").fetchall())
-        calls: defaultdict[Any, list[FoundCall]] = defaultdict(list)
-        query = (
-            "SELECT c.id, step_id, call_id, name, args, status FROM traces_app_toolcall c "
-            "LEFT JOIN traces_app_tool t ON t.id = tool_id ORDER BY step_id, position"
-        )
-        for id_, step_id, call_id, name, args, status in connection.execute(query).fetchall():
-            calls[step_id].append(FoundCall(call_id, name, args, status, outputs.get(id_)))
-        steps: defaultdict[Any, list[FoundStep]] = defaultdict(list)
-        query = "SELECT id, message_id, iteration, thought FROM traces_app_agentstep ORDER BY iteration, ordinal"
-        for id_, message_id, iteration, thought in connection.execute(query).fetchall():
-            steps[message_id].append(FoundStep(iteration, thought, tuple(calls[id_])))
-        query = (
-            "SELECT s.external_id, m.external_id, m.id, role, content, is_completed, m.deleted_at IS NOT NULL, m.metadata "
-            "FROM messages_app_message m LEFT JOIN messages_app_session s ON s.id = m.session_id"
-        )
-        return {
-            (session, name): FoundMessage(name, role, content, completed, deleted, metadata, tuple(steps[id_]))
-            for session, name, id_, role, content, completed, deleted, metadata in connection.execute(query).fetchall()
-        }
+def stored(connection: psycopg.Connection, prefix: str = "") -> dict[tuple[str, str], FoundMessage]:
+    """Every message of the sessions whose external id has the prefix, by the external ids of its session and itself. Nobody writes meanwhile."""
+    outputs: dict[Any, str] = dict(connection.execute("SELECT id, output FROM traces_app_toolresult").fetchall())
+    calls: defaultdict[Any, list[FoundCall]] = defaultdict(list)
+    query = (
+        "SELECT c.id, step_id, call_id, name, args, status FROM traces_app_toolcall c "
+        "LEFT JOIN traces_app_tool t ON t.id = tool_id ORDER BY step_id, position"
+    )
+    for id_, step_id, call_id, name, args, status in connection.execute(query).fetchall():
+        calls[step_id].append(FoundCall(call_id, name, args, status, outputs.get(id_)))
+    steps: defaultdict[Any, list[FoundStep]] = defaultdict(list)
+    query = "SELECT id, message_id, iteration, thought FROM traces_app_agentstep ORDER BY iteration, ordinal"
+    for id_, message_id, iteration, thought in connection.execute(query).fetchall():
+        steps[message_id].append(FoundStep(iteration, thought, tuple(calls[id_])))
+    query = (
+        "SELECT s.external_id, m.external_id, m.id, role, content, is_completed, m.deleted_at IS NOT NULL, m.metadata "
+        "FROM messages_app_message m JOIN messages_app_session s ON s.id = m.session_id WHERE starts_with(s.external_id, %s)"
+    )
+    return {
+        (session, name): FoundMessage(name, role, content, completed, deleted, metadata, tuple(steps[id_]))
+        for session, name, id_, role, content, completed, deleted, metadata in connection.execute(
+            query, [prefix]
+        ).fetchall()
+    }
 
 
 def _difference(entry: Entry, found: FoundMessage | None, ledger: Ledger) -> list[str]:

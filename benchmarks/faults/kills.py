@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -46,20 +47,23 @@ class Campaign:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
-        self.senders = [
-            Sender(f"s{self.seed}-{number}", self._client(), self.ledger, random.Random(f"{self.seed}/{number}"))
-            for number in range(SENDERS)
-        ]
+        self.prefix = f"faults-{self.seed}/"
+        self.shared = f"{self.prefix}shared"
+        self.senders = [self._sender(str(number), random.Random(f"{self.seed}/{number}")) for number in range(SENDERS)]
         message = {**traces.message(self.dice, SHARED_MESSAGE, steps=1), "content": "a list of tokens"}
-        _, answer = self._client().request("POST", "/api/v1/ingest/", in_a_session("shared", [message]))
-        entry = Entry(session="shared", sent=message, id=answer["sessions"][0]["messages"][0]["id"])
+        _, answer = self.senders[0].client.request("POST", "/api/v1/ingest/", in_a_session(self.shared, [message]))
+        entry = Entry(session=self.shared, sent=message, id=answer["sessions"][0]["messages"][0]["id"])
         self.ledger.acknowledge(entry)
+
+    def close(self) -> None:
+        for sender in self.senders:
+            sender.client.close()
 
     def round(self, kind: Kind) -> list[str]:
         """Kills once and returns what is wrong afterwards: nothing, if all is well."""
         stop = threading.Event()
         threads = [threading.Thread(target=sender.run, args=[stop], name=sender.name) for sender in self.senders]
-        if kind != "purge":
+        if kind != "purge" and self.dice.random() < 0.5:
             threads.append(threading.Thread(target=self._purge_until, args=[stop]))
         for thread in threads:
             thread.start()
@@ -82,8 +86,7 @@ class Campaign:
 
     def check(self, *, in_a_purge: bool = False) -> list[str]:
         with self.site.connect() as connection:
-            problems = findings.differences(connection, self.ledger)
-            problems += findings.contradictions(connection, in_a_purge=in_a_purge)
+            problems = findings.problems(connection, self.ledger, self.prefix, in_a_purge=in_a_purge)
         return [*self.ledger.faults, *problems]
 
     def finish(self) -> list[str]:
@@ -91,7 +94,9 @@ class Campaign:
         self._purge(check=True)
         problems = self.check()
         with self.site.connect() as connection:
-            left = [name for session, name in findings.stored(connection) if session.endswith("-expendable")]
+            left = [
+                name for session, name in findings.stored(connection, self.prefix) if session.endswith("-expendable")
+            ]
         if left:
             problems.append(f"{len(left)} purged messages are there, such as {left[0]}")
         return problems
@@ -125,12 +130,12 @@ class Campaign:
         os.kill(self.dice.choice(rows)[0], signal.SIGKILL)
 
     def _break_off(self) -> None:
-        sender = Sender(f"c{self.seed}-{self.kills['client']}", self._client(), self.ledger, self.dice)
+        sender = self._sender(f"client-{self.kills['client']}", self.dice)
         messages = sender.batch()
         for _ in range(3):
-            break_off(self.site.server.port, self.site.key, in_a_session("shared", messages), self.dice)
-        sender.send(messages, session="shared")
-        sender.client.close()
+            break_off(self.site.server.port, self.site.key, in_a_session(self.shared, messages), self.dice)
+        with closing(sender.client):
+            sender.send(messages, session=self.shared)
 
     def _kill_a_purge(self) -> None:
         """At a moment between its first statement and, about, its last."""
@@ -140,7 +145,7 @@ class Campaign:
                 time.sleep(0.005)
         time.sleep(self.dice.random() ** 2 * 0.6)
         process.kill()
-        process.wait()
+        process.communicate()
 
     def _is_purging(self, connection: psycopg.Connection) -> bool:
         query = (
@@ -154,6 +159,9 @@ class Campaign:
     def _client(self) -> Client:
         return Client(self.site.server.port, self.site.key, self.ledger)
 
+    def _sender(self, name: str, dice: random.Random) -> Sender:
+        return Sender(f"{self.prefix}{name}", self.shared, self._client(), self.ledger, dice)
+
     def _supervise(self) -> None:
         server = self.site.server
         assert server.process is not None, "it was started"
@@ -162,12 +170,13 @@ class Campaign:
             self.restarts += 1
 
     def _wait_for_an_acknowledgement(self) -> None:
-        sender = Sender(f"r{self.seed}-{self.kills.total()}", self._client(), self.ledger, self.dice)
+        sender = self._sender(f"after-{self.kills.total()}", self.dice)
         thread = threading.Thread(target=sender.once)
         thread.start()
         while thread.is_alive():
             self._supervise()
             thread.join(0.1)
+        sender.client.close()
 
     def _purge_until(self, stop: threading.Event) -> None:
         while not stop.is_set():

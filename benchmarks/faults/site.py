@@ -155,11 +155,10 @@ class Site:
         """The process id of PostgreSQL, once it runs."""
         deadline = time.monotonic() + START_SECONDS
         while True:
-            for path in (self.data_dir / "postgres" / "data" / "postmaster.pid",):
-                with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
-                    pid = int(path.read_text().splitlines()[0])
-                    if Path(f"/proc/{pid}/comm").read_text().strip() == "postgres":
-                        return pid
+            with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
+                pid = int((self.data_dir / "postgres" / "data" / "postmaster.pid").read_text().splitlines()[0])
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "postgres":
+                    return pid
             if time.monotonic() > deadline:
                 raise SiteError("PostgreSQL did not come back.")
             time.sleep(0.05)
@@ -231,7 +230,8 @@ def _database(environment: dict[str, str]) -> Iterator[str]:
 
 
 def free_port() -> int:
-    for port in PORTS:
+    first = os.getpid() % len(PORTS)  # two that look at the same time do not find the same
+    for port in (*PORTS[first:], *PORTS[:first]):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):

@@ -1,0 +1,58 @@
+"""What was acknowledged is there, whole and once, whatever is killed. More kills: python -m benchmarks.faults --help"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from uuid import UUID
+
+import pytest
+
+from benchmarks.faults import findings
+from benchmarks.faults.kills import KINDS, Campaign
+from benchmarks.faults.site import Site
+
+KILLS = 3
+
+
+@pytest.mark.requirement("002-21")
+def test_what_was_acknowledged_is_found_whole_and_once_whatever_is_killed(site: Site) -> None:
+    # To us the end of one of its processes is what the end of PostgreSQL is: one of the two is enough here.
+    kinds = [kind for kind in KINDS if kind != "backend"]
+    with closing(Campaign(site, seed=1)) as campaign:
+        for kind in kinds * KILLS:
+            assert (kind, campaign.round(kind)) == (kind, [])
+        assert campaign.finish() == []
+        assert len(campaign.ledger.entries) > 100
+
+
+# A statement that does harm to one message, and what is said of it then.
+HARM = [
+    (
+        "DELETE FROM traces_app_toolresult WHERE id = ANY(SELECT id FROM traces_app_toolcall WHERE message_id = %(id)s)",
+        "should be",
+    ),
+    ("UPDATE messages_app_message SET content = '' WHERE id = %(id)s", "should be"),
+    ("UPDATE messages_app_message SET external_id = 'x' WHERE id = %(id)s", "was acknowledged and is lost"),
+    (
+        "INSERT INTO messages_app_message SELECT (jsonb_populate_record(m, jsonb_build_object('id', %(other_id)s::text))).* "
+        "FROM messages_app_message m WHERE id = %(id)s",
+        "messages stored twice",
+    ),
+    ("DELETE FROM messages_app_messagekey WHERE message_id = %(id)s", "messages without their key"),
+    ("UPDATE messages_app_message SET call_count = 99 WHERE id = %(id)s", "messages whose counters are wrong"),
+    ("UPDATE messages_app_session SET message_count = 99", "sessions whose counters are wrong"),
+]
+
+
+def test_what_is_lost_or_halved_or_doubled_is_noticed(site: Site) -> None:
+    """The look that finds nothing wrong is able to find it."""
+    with closing(Campaign(site, seed=2)) as campaign:
+        (sender, *_) = campaign.senders
+        sender.grow()
+    id_ = UUID(sender.own[0].id)
+    with site.connect() as connection:
+        assert findings.problems(connection, campaign.ledger, campaign.prefix) == []
+        for statement, complaint in HARM:
+            with connection.transaction(force_rollback=True):
+                connection.execute(statement, {"id": id_, "other_id": UUID(int=id_.int ^ 1)})
+                assert complaint in "\n".join(findings.problems(connection, campaign.ledger, campaign.prefix))
