@@ -102,6 +102,7 @@ def files() -> list[str]:
     )
 
 
+@pytest.mark.requirement("002-02")
 def test_the_arrows_point_one_way() -> None:
     found = [violation for path in files() for violation in violations(path, (ROOT / path).read_text())]
     assert found == []

@@ -7,6 +7,8 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
@@ -321,6 +323,29 @@ def test_secrets_are_taken_out_with_a_receipt(project: Project) -> None:
         "agent_steps[0].tool_calls[0].result.data.token",
         "agent_steps[0].tool_calls[0].args.password",
     ]
+
+
+@pytest.mark.requirement("000-44")
+def test_a_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) -> None:
+    call = {"id": "c1", "name": "search", "args": {}}
+    said = {"is_completed": False, "content": "long " * 10_000}
+    store(project, answer(**said, agent_steps=[{"iteration": 0, "tool_calls": [call]}]))
+    with CaptureQueriesContext(connection) as captured:
+        store(project, answer(**said, agent_steps=[{"iteration": 0, "tool_calls": [{**call, "result": "hit"}]}]))
+    writes = [query["sql"] for query in captured if query["sql"].startswith(("UPDATE", "INSERT"))]
+    assert any(sql.startswith("INSERT INTO traces_app_toolresult") for sql in writes)
+    assert not [sql for sql in writes if "messages_app_message" in sql and '"content" =' in sql]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint "
+            "WHERE contype = 'f' AND conrelid::regclass::text ~ '_y2026m03$' ORDER BY 1"
+        )
+        assert cursor.fetchall() == [
+            ("messages_app_reference_y2026m03", "messages_app_message_y2026m03"),
+            ("traces_app_agentstep_y2026m03", "messages_app_message_y2026m03"),
+            ("traces_app_toolcall_y2026m03", "messages_app_message_y2026m03"),
+            ("traces_app_toolresult_y2026m03", "traces_app_toolcall_y2026m03"),
+        ]
 
 
 # --- Deleted and purged -----------------------------------------------------------------------------------------------
