@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from access_app.errors import NotFound
+from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.counters import disagreements
 from messages_app.models import Message, MessageKey, PurgedMonth, Session, SessionTombstone
@@ -164,7 +166,7 @@ def test_an_expired_month_is_dropped_whole_and_its_sessions_go(project: Project)
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
     assert months_of("messages_app_message") == {Month(2024, 2)}
-    assert list(PurgedMonth.objects.values_list("month", flat=True)) == [datetime(2024, 1, 1).date()]  # noqa: DTZ001
+    assert list(PurgedMonth.objects.values_list("month", flat=True)) == [date(2024, 1, 1)]
     assert Tool.objects.count() == 3
 
 
@@ -373,13 +375,29 @@ def test_nothing_of_a_purged_message_is_left_in_any_table(project: Project, way:
 
 
 @pytest.mark.requirement("000-37")
-def test_a_call_that_named_a_purged_message_is_looked_up_without_an_error(project: Project) -> None:
+@pytest.mark.parametrize("scope", [Scope(created_before=MARCH), Scope(created_before=MID_FEBRUARY)])
+def test_whoever_asks_for_something_purged_is_told_that_it_is_not_there(project: Project, scope: Scope) -> None:
     outcome = tell(project, "gone", FEBRUARY)
-    calls = list(ToolCall.objects.values_list("pk", flat=True))
-    purge(Scope(created_before=MARCH))
-    assert not Message.with_deleted.filter(pk=outcome.messages[1].id).exists()
-    assert not ToolCall.objects.filter(pk__in=calls).select_related("message", "step", "result").exists()
-    assert Tool.objects.filter(name="get_weather").get().calls.count() == 0
+    tell(project, "stays", MARCH)
+    message_id = outcome.messages[1].id
+    call_id = ToolCall.objects.filter(message=message_id, parent__isnull=False).get().pk
+    _key, token = create_key(project, "test", ["read", "write", "delete"])
+    client = Client(headers={"Authorization": f"Bearer {token}"})
+    named = [
+        f"chains/{message_id}/",
+        f"messages/{message_id}/",
+        f"tool-calls/{call_id}/",
+        f"sessions/{outcome.id}/",
+        f"sessions/{outcome.id}/messages/",
+    ]
+    assert [client.get(f"/api/v1/{path}").status_code for path in named] == [200] * 5
+    purge(scope)
+    assert [client.get(f"/api/v1/{path}").status_code for path in named] == [404] * 5
+    assert client.patch(f"/api/v1/messages/{message_id}/", {"version": 1}, "application/json").status_code == 404
+    assert client.delete(f"/api/v1/messages/{message_id}/").status_code == 404
+    for path, rows in (("chains/", 1), ("messages/", 2), ("tool-calls/", 4), ("sessions/", 1), ("tools/", 3)):
+        assert len(client.get(f"/api/v1/{path}").json()["results"]) == rows
+    assert Tool.objects.get(name="get_weather").calls.count() == 2
 
 
 @pytest.mark.requirement("000-38")
