@@ -2,6 +2,7 @@
 #
 #   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
 #   make test    the tests; ARGS= goes to pytest
+#   make fuzz    many requests of every kind to every operation of the API: EXAMPLES= says how many
 #   make lint    style, types, migrations
 #   make bench   measurements
 #   make setup   what all of them begin with: .venv as requirements.lock says
@@ -11,17 +12,21 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 WORKERS ?= 1
 ARGS ?=
+EXAMPLES ?= 50
 
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test lint bench setup reset
+.PHONY: run test fuzz lint bench setup reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
 test: setup
 	@$(PYTHON) -m pytest -n 2 $(ARGS)
+
+fuzz: setup
+	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/test_api_contract.py $(ARGS)
 
 # Commands that need the settings but no data use the tests' database.
 lint: export TRACESITE_DATA_DIR := .tracesite/test

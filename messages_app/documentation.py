@@ -11,13 +11,13 @@ from .filters import ListFilterSet, NamesFilter
 from .pagination import DEFAULT_LIMIT, MAX_LIMIT, MAX_PAGE
 from .resources import ErrorAnswer
 
-_MEANINGS = {
+MEANINGS = {
     400: "The request is not valid; `field` names what is wrong with it.",
     404: "There is no such thing, or it is deleted, or it belongs to a project that is not yours.",
     409: "The request does not fit the present state.",
     412: "`If-Match` is not the version that the message has now.",
     413: "The body is too large.",
-    415: "The body is not of a media type that is understood.",
+    415: "The body is not of a media type, or of an encoding, that is understood.",
     428: "Neither `If-Match` nor `version` says which version is to be changed.",
 }
 
@@ -66,7 +66,11 @@ PROJECT = _parameter(
 
 
 def fields(allowed: Collection[str]) -> OpenApiParameter:
-    return _list_of_words("fields", allowed, "Only these fields, separated by commas; the others are not even read.")
+    return _list_of_words(
+        "fields",
+        allowed,
+        "Only these fields, separated by commas; the others are left out, also those that the schema requires.",
+    )
 
 
 def expand(allowed: Collection[str]) -> OpenApiParameter:
@@ -86,7 +90,7 @@ def filters(filter_set: type[ListFilterSet]) -> list[OpenApiParameter]:
 
 
 def errors(*statuses: int) -> dict[int, OpenApiResponse]:
-    return {status: OpenApiResponse(ErrorAnswer, description=_MEANINGS[status]) for status in statuses}
+    return {status: OpenApiResponse(ErrorAnswer, description=MEANINGS[status]) for status in statuses}
 
 
 def _list_of_words(name: str, allowed: Collection[str], description: str) -> OpenApiParameter:

@@ -271,7 +271,7 @@ def message_row(
         bool(message.is_completed),
         json_or_null(message.usage),
         text(message.error),
-        sorted({*(message.health or ()), *below.flags}),
+        sorted({*map(text, message.health or ()), *below.flags}),
         json(receipt_list(receipts)),
         json(message.metadata or {}),
         counts.step_count,

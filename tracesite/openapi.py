@@ -9,6 +9,7 @@ from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 
+from messages_app import documentation
 from messages_app.bodies import JSON
 from messages_app.resources import ErrorAnswer
 from traces_app import records
@@ -71,12 +72,19 @@ class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
 
 
 def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Every operation can fail in ways that are not its own: without credentials, without the right, or with 5xx."""
+    """Every operation can fail in ways that are not its own: by a parameter that is not there, by a project that is not
+    there, without credentials, without the right, or with 5xx."""
     answer = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
+    common = {
+        400: documentation.MEANINGS[400],
+        401: "No valid credentials.",
+        403: "The scope is missing.",
+        404: documentation.MEANINGS[404],
+    }
     for operations in result["paths"].values():
         for operation in operations.values():
-            operation["responses"].setdefault("401", {"description": "No valid credentials.", "content": answer})
-            operation["responses"].setdefault("403", {"description": "The scope is missing.", "content": answer})
+            for status, meaning in common.items():
+                operation["responses"].setdefault(str(status), {"description": meaning, "content": answer})
             operation["responses"]["default"] = {"description": "Any other error.", "content": answer}
     return result
 
