@@ -78,3 +78,21 @@ def test_what_is_written_is_read_back(instant: datetime) -> None:
 
 def test_a_written_time_has_always_six_digits_and_z() -> None:
     assert instant_text(datetime(2026, 1, 31, 9, 30, tzinfo=UTC)) == "2026-01-31T09:30:00.000000Z"
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.from_regex(
+            r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,12})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+        ),
+    )
+)
+def test_any_text_is_a_time_that_can_be_stored_or_is_refused(text: str) -> None:
+    try:
+        instant = parse_instant(text)
+    except ValueError as error:
+        assert str(error).endswith(("+08:00.", "calendar."))
+    else:
+        assert ids.EPOCH <= instant <= datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+        assert ids.created_at_of(ids.first_id_at(instant)) == instant

@@ -113,3 +113,33 @@ def test_a_range_is_widened_to_the_months_it_touches() -> None:
     assert IdRange() == IdRange().widened_to_months()
     last_year = IdRange(upper=ids.first_id_at(datetime(9999, 12, 31, tzinfo=UTC)))
     assert IdRange() == last_year.widened_to_months()
+
+
+@given(st.one_of(st.text(), st.binary(min_size=21, max_size=21).map(lambda data: urlsafe_b64encode(data).decode())))
+def test_any_text_is_refused_as_a_cursor(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Cursor.parse(text)
+    assert caught.value.field == "cursor"
+
+
+PARAMETERS = ("limit", "cursor", "order", "before_time", "page", "page_size")
+VALUES = st.one_of(
+    st.text(),
+    st.integers().map(str),
+    st.sampled_from(["asc", "desc", "9" * 5000, "-0", "٣", "2026-01-31T09:30:00Z", str(Cursor(position=UUID(int=5), newer=True))]),
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(PARAMETERS), VALUES), st.booleans(), st.booleans())
+def test_any_parameters_are_a_page_or_are_refused_by_name(
+    given_: dict[str, str], by_time: bool, newest_page_first: bool
+) -> None:
+    parameters = QueryDict(mutable=True)
+    parameters.update(given_)
+    try:
+        request = page_request(parameters, by_time=by_time, newest_page_first=newest_page_first)
+    except InvalidInput as error:
+        assert error.field in given_
+    else:
+        assert 1 <= request.limit <= 200
+        assert isinstance(request.ids, IdRange)

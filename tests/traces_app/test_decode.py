@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
 from traces_app import decode, records
+from traces_app.normalise import normalise
+from traces_app.redaction import redact
 
 
 def encode(document: Any) -> bytes:
@@ -120,3 +126,77 @@ def test_a_patch_tells_left_out_from_null() -> None:
     patch = decode.decode_message_patch(b'{"error": null}')
     assert patch.error is None
     assert patch.content is msgspec.UNSET
+
+
+# --- Any bytes, any JSON ----------------------------------------------------------------------------------------------
+
+DECODERS: list[Callable[[bytes], Any]] = [
+    decode.decode_session,
+    decode.decode_session_patch,
+    decode.decode_messages,
+    decode.decode_message_patch,
+    lambda body: decode.decode_ingest(body, ndjson=False),
+    lambda body: decode.decode_ingest(body, ndjson=True),
+]
+each_decoder = pytest.mark.parametrize("decoder", DECODERS)
+
+FIELDS = sorted(
+    {name for type_ in decode._TYPES for name in type_.__struct_fields__} | {"sessions", "feedback", "deleted_at"}
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=2**62, max_value=2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+    st.sampled_from(["user", "assistant", "success", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "2026-01-01T00:00:00Z"]),
+)  # fmt: skip
+# Shaped like records often enough to get past the first look.
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),
+    max_leaves=30,
+)
+
+
+@each_decoder
+@given(body=st.binary(max_size=100))
+def test_any_bytes_are_decoded_or_refused(decoder: Callable[[bytes], Any], body: bytes) -> None:
+    with suppress(InvalidInput):
+        decoder(body)
+
+
+@each_decoder
+@given(document=DOCUMENTS)
+def test_any_json_is_decoded_or_refused_in_words(decoder: Callable[[bytes], Any], document: Any) -> None:
+    try:
+        decoder(encode(document))
+    except InvalidInput as error:
+        assert error.status == 400
+        assert error.message.endswith(".")
+
+
+@given(
+    DOCUMENTS, st.sampled_from(["content", "agent_steps", "metadata", "usage", "knowledge_references", "created_at"])
+)
+def test_what_is_decoded_is_normalised_and_redacted_too(value: Any, field: str) -> None:
+    body = encode({"external_id": "s", "messages": [{"role": "assistant", field: value}]})
+    with suppress(InvalidInput):
+        redact(normalise(decode.decode_session(body), now=timezone.now()))
+
+
+@pytest.mark.parametrize("depth", [50, 150, 900, 1_500, 100_000])
+def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
+    for before, after in ((b"[", b"]"), (b'{"a":', b"}")):
+        nested = before * depth + b"1" + after * depth
+        body = (
+            b'{"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "result": {"output": %s}}]}]}'
+            % nested
+        )
+        try:
+            (message,) = decode.decode_messages(body)
+        except InvalidInput as error:
+            assert (error.code, depth > 500) == ("invalid_json", True)
+        else:
+            redact(normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()))
