@@ -7,6 +7,7 @@ urls.py names. An error that nobody foresaw is left to Django, which logs it wit
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 import psycopg
@@ -25,6 +26,9 @@ from .requests import clean_for_log
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
+
+# The database is away, has no connection or no room to spare, or gave up a statement.
+_DATABASE_FAILED = (OperationalError, InterfaceError, psycopg.OperationalError)
 
 # Ours for what Django and DRF raise; codes of DRF that are not here are kept.
 _CODES = {
@@ -57,10 +61,10 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
         return _answer(request, error)
     if isinstance(exc, exceptions.APIException):
         return _answer_to_drf(request, exc)
-    if isinstance(exc, (OperationalError, InterfaceError, psycopg.OperationalError)):
+    if isinstance(exc, _DATABASE_FAILED):
         # Its text may hold values of a row: it goes to the log only.
         logger.error("the database did not answer: %s", clean_for_log(request.path), exc_info=exc)
-        return _answer(request, errors.Unavailable())
+        return _answer(request, _as_unavailable(exc))
     return None
 
 
@@ -86,6 +90,15 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Called by Django while it handles the error, which it has logged."""
+    error = sys.exc_info()[1]
+    if isinstance(error, _DATABASE_FAILED):
+        if _is_api(request):
+            return _answer(request, _as_unavailable(error))
+        page = defaults.server_error(request, template_name="503.html")
+        page.status_code = errors.Unavailable.status
+        page.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        return page
     if not _is_api(request):
         return defaults.server_error(request)
     return error_response(request, 500, "internal_error", _("Something went wrong here; the log says more."))
@@ -120,6 +133,12 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
         case SuspiciousOperation():
             return errors.InvalidInput()
     return None
+
+
+def _as_unavailable(exc: BaseException) -> errors.Unavailable:
+    if isinstance(exc.__cause__ or exc, psycopg.errors.DiskFull):
+        return errors.Unavailable(_("The database has no room left; try again later."), code="storage_full")
+    return errors.Unavailable()
 
 
 def _answer(request: HttpRequest, error: errors.ApiError) -> JsonResponse:

@@ -43,6 +43,7 @@ ROOTS_HOME = Path("/var/lib/tracesite")
 ROOTS_SERVER_USER = "nobody"
 
 START_SECONDS = 300  # recovery after a crash may take long; a server that gives up is noticed at once
+PAUSE_SECONDS = 2  # between two starts of a server that has served
 RETRY_SECONDS = 20  # a killed server's backends hold its shared memory until they notice
 STOP_SECONDS = 60
 POLL_SECONDS = 0.2
@@ -474,16 +475,27 @@ class _Server:
         self.process: subprocess.Popen[bytes] | None = None
         """None as long as the running server, if any, is one that an earlier keeper started."""
         self.started = self.failing_since = 0.0
+        self.has_served = False
         self.socket_dir: Path | None = None
 
     def keep_running(self) -> None:
-        """Starts the server if it does not run; gives up (SystemExit) when it ended itself, or keeps on dying."""
+        """Starts the server if it does not run; gives up (SystemExit) when it was told to end, or never got to serve.
+
+        One that has served is started again and again, whatever it ended of: on a full disk it ends itself, and comes
+        back when there is room.
+        """
         if self._is_up():
+            self.has_served = self.has_served or _ready_socket(self.cluster) is not None
             return
-        if self.process is not None and not _pid_file(self.cluster):
-            sys.exit(f"PostgreSQL ended with status {self.process.returncode}; it was not killed.")
         now = time.monotonic()
-        if now - self.started > RETRY_SECONDS:
+        if self.has_served:
+            if self.process is not None and self.process.returncode == 0:
+                sys.exit("PostgreSQL was told to stop.")
+            if now - self.started < PAUSE_SECONDS:
+                return
+        elif self.process is not None and not _pid_file(self.cluster):
+            sys.exit(f"PostgreSQL ended with status {self.process.returncode}; it was not killed.")
+        elif now - self.started > RETRY_SECONDS:
             self.failing_since = now
         elif now - self.failing_since > RETRY_SECONDS:
             sys.exit("PostgreSQL does not stay up.")
@@ -533,8 +545,9 @@ class _Server:
         with open(file, "r+") as pid_file:
             lines = pid_file.read().splitlines()
             pid_file.seek(0)
-            pid_file.truncate()
+            # Over what is there, and cut off afterwards: a full disk has room for that.
             pid_file.write("\n".join([str(os.getpid()), *lines[1:], ""]))
+            pid_file.truncate()
 
     def _write_configuration(self) -> None:
         """Anew at each start, so that a later Tracesite's settings arrive; ALTER SYSTEM is stronger than this file."""
@@ -563,8 +576,10 @@ class _Server:
 
     def _write(self, name: str, text: str) -> None:
         path = self.cluster.path(name)
-        path.write_text(f"# Written by Tracesite at each start; use ALTER SYSTEM for settings of your own.\n{text}")
-        path.chmod(0o644)
+        text = f"# Written by Tracesite at each start; use ALTER SYSTEM for settings of your own.\n{text}"
+        if not path.exists() or path.read_text() != text:  # a full disk has no room to write the same again
+            path.write_text(text)
+            path.chmod(0o644)
 
 
 def _quoted(value: str) -> str:
