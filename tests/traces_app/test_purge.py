@@ -311,9 +311,9 @@ def is_polling(other: psycopg.Connection) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "waited 30 s"
+        assert time.monotonic() < deadline, "waited a minute"
         time.sleep(0.005)
 
 
@@ -545,7 +545,7 @@ def test_a_sender_that_writes_into_a_month_while_it_is_dropped_gets_it_made_agai
 
 
 def test_a_purge_that_is_killed_half_way_and_run_again_ends_like_one_that_was_not(project: Project) -> None:
-    many(project, 500, FEBRUARY)
+    many(project, 300, FEBRUARY)
     trashed = tell(project, "trashed", MARCH)
     assert trashed.id
     delete_session(trashed.id, by="test")
@@ -553,20 +553,23 @@ def test_a_purge_that_is_killed_half_way_and_run_again_ends_like_one_that_was_no
     began = tell(project, "goes on", FEBRUARY)
     add(project, "goes on", MARCH)
     arguments = ("--older-than", "2024-02-15", "--deleted-longer-than", "2024-04-01", "--yes")
-    everything = Message.with_deleted.count()
-    with subprocess.Popen(command(*arguments), env=environment(), stdout=subprocess.DEVNULL) as process:
-        wait_until(lambda: Message.with_deleted.count() < everything - 500 or process.poll() is not None)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL, "it was done before it was killed"
-    assert 1 < Message.with_deleted.count() < everything - 500
+    with other_connection() as other:
+        # The third batch waits for this row, so that the kill comes between two batches.
+        last = Message.objects.filter(created_at__lt=MID_FEBRUARY).latest("pk")
+        other.execute("SELECT 1 FROM messages_app_message WHERE id = %s FOR UPDATE", [last.pk])
+        with subprocess.Popen(command(*arguments), env=environment(), stdout=subprocess.DEVNULL) as process:
+            wait_until(lambda: Message.with_deleted.count() <= 203 or process.poll() is not None)
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert Message.with_deleted.count() == 203
     assert not wrong_counters()
     subprocess.run(command(*arguments), env=environment(), check=True, capture_output=True)
     assert counts() == {"Session": 1, "Message": 1, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
     assert not wrong_counters()
     assert Session.objects.get().pk == began.id
-    # 500 sessions of four messages, and the two of the session that goes on; what was in the trash went with its keys.
-    assert MessageKey.objects.filter(purged_at__isnull=False).count() == 2002
-    assert SessionTombstone.objects.count() == 2 * 501
+    # 300 sessions of four messages, and two of the session that goes on; what was in the trash went with its keys.
+    assert MessageKey.objects.filter(purged_at__isnull=False).count() == 1202
+    assert SessionTombstone.objects.count() == 2 * 301
 
 
 def test_a_purge_that_is_killed_while_it_drops_a_month_is_completed_by_the_next(project: Project) -> None:
