@@ -39,7 +39,7 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSess
                 state.refused = "session_deleted" if row[2] else None
             else:
                 state.external_id = session_name(said)
-                fresh[name] = (_new_session_id(context, said), item)
+                fresh[name] = (_new_session_id(context, said, is_taken=(said.id or "") in found), item)
         state.said.append(item)
         result.append(state)
     _refuse_purged(context, states, fresh)
@@ -69,30 +69,35 @@ def session_name(said: records.Session) -> str:
     return rows.text(said.external_id or said.id)
 
 
-def _lookup_sessions(context: Context, batch: Sequence[Redacted]) -> dict[str, tuple[UUID, str, bool]]:
-    """(id, external id, whether deleted) of the sessions that are there, by id and by external id."""
+def _lookup_sessions(context: Context, batch: Sequence[Redacted]) -> dict[str, tuple[UUID, str, bool] | None]:
+    """(id, external id, whether deleted) of the sessions that are there, by id and by external id.
+
+    An id that another project has stands for None: it can neither be found here nor given to a new session.
+    """
     uuids = [uuid for item in batch if (uuid := as_uuid(item.session.id)) is not None]
     names = [name for item in batch if (name := session_name(item.session))]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT id, external_id, deleted_at IS NOT NULL FROM messages_app_session WHERE project_id = %s "
-            "AND (id = ANY(%s) OR (external_id = ANY(%s) AND external_id <> ''))",
-            [context.project_id, uuids, names],
+            "SELECT id, external_id, deleted_at IS NOT NULL, project_id FROM messages_app_session "
+            "WHERE id = ANY(%s) OR (project_id = %s AND external_id = ANY(%s) AND external_id <> '')",
+            [uuids, context.project_id, names],
         )
-        found: dict[str, tuple[UUID, str, bool]] = {}
-        for row in cursor.fetchall():
-            found[str(row[0])] = row
-            if row[1]:
-                found[row[1]] = row
+        found: dict[str, tuple[UUID, str, bool] | None] = {}
+        for session_id, external_id, is_deleted, project_id in cursor.fetchall():
+            row = (session_id, external_id, is_deleted) if project_id == context.project_id else None
+            found[str(session_id)] = row
+            if external_id and row:
+                found[external_id] = row
         return found
 
 
-def _new_session_id(context: Context, said: records.Session) -> UUID:
-    """A producer's id is kept when it is one that we could have made for its created_at."""
+def _new_session_id(context: Context, said: records.Session, *, is_taken: bool) -> UUID:
+    """A producer's id is kept when it is free and one that we could have made for its created_at."""
     created_at = said.created_at or context.now
     given = as_uuid(said.id)
     if (
         given is not None
+        and not is_taken
         and said.created_at is not None
         and ids.created_at_of(given) == created_at
         and given.version == 7

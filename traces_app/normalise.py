@@ -83,10 +83,6 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
     created_at = _in_range(message.created_at, default_time)
     if message.created_at is not None and created_at is default_time:
         health.append("time_out_of_range")
-    completed_at = message.completed_at
-    is_completed = message.is_completed if message.is_completed is not None else True
-    if completed_at is None and message.duration is not None and is_completed:
-        completed_at = created_at + timedelta(milliseconds=message.duration)
     return replace(
         message,
         external_id=external_id,
@@ -96,8 +92,7 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
         agent_steps=normalise_steps(message.agent_steps or ()),
         knowledge_references=message.knowledge_references or [],
         created_at=created_at,
-        completed_at=completed_at,
-        is_completed=is_completed,
+        is_completed=message.is_completed if message.is_completed is not None else True,
         health=health,
     )
 
@@ -155,7 +150,8 @@ def _result(
     if status is None and result.success is not None:
         status = "success" if result.success else "error"
     if status is None:
-        status = call_status or ("error" if error else "success")
+        # A call that was pending when its sender last looked has its result now.
+        status = call_status if call_status in ("success", "error") else "error" if error else "success"
     if status == "error" and not error:
         error = output or NO_REASON
     return replace(result, status=status, success=status == "success", output=output, data=data, error=error)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -242,6 +242,13 @@ def duration_between(created_at: datetime, completed_at: datetime | None, rolled
     return max(0, round((completed_at - created_at).total_seconds() * 1000))
 
 
+def completion(message: records.Message, created_at: datetime) -> datetime | None:
+    """When a message was completed: as it says, or by the duration that it says; None where it says neither."""
+    if message.completed_at is None and message.duration is not None and message.is_completed:
+        return created_at + timedelta(milliseconds=message.duration)
+    return message.completed_at
+
+
 def message_row(
     message_id: UUID,
     project_id: int,
@@ -258,7 +265,8 @@ def message_row(
         ((row[3], row[5], row[10], row[13]) for row in below.calls),
     )
     assert message.created_at is not None, "normalise gives every message its time"
-    counts = counts._replace(duration_ms=duration_between(message.created_at, message.completed_at, counts.duration_ms))
+    completed_at = completion(message, message.created_at)
+    counts = counts._replace(duration_ms=duration_between(message.created_at, completed_at, counts.duration_ms))
     row = (
         message_id,
         project_id,
@@ -283,7 +291,7 @@ def message_row(
         1,
         message.created_at,
         now,
-        message.completed_at,
+        completed_at,
         "",
     )
     return row, counts

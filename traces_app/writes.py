@@ -320,9 +320,11 @@ def _merged_fields(context: Context, record: records.Message, row: Message) -> d
         "metadata": {**row.metadata, **(record.metadata or {})},
     }
     changed = {name: rows.holdable(value) for name, value in said.items() if value and value != getattr(row, name)}
-    if changed.get("is_completed") and record.completed_at is None and context.source == "live":
-        # It was open until now: this is when we learned that it is done.
-        changed["completed_at"] = context.now
+    if changed.get("is_completed") and record.completed_at is None:
+        # It was open until now. A live sender that does not say how long it took tells us as it is done.
+        at = rows.completion(record, row.created_at) or (context.now if context.source == "live" else None)
+        if at is not None:
+            changed["completed_at"] = at
     return changed
 
 

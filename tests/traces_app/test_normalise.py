@@ -53,6 +53,8 @@ def test_a_result_has_one_status_and_a_failure_a_reason(said: Any, status: str, 
 
 def test_the_status_of_a_call_holds_where_its_result_says_none() -> None:
     assert result({"output": "x"}, status="error").status == "error"
+    assert result({"output": "x"}, status="pending").status == "success"
+    assert result({"error": "x"}, status="pending").status == "error"
     assert result(None, status="error").error == NO_REASON
 
 
@@ -96,11 +98,6 @@ def test_times_are_utc_and_an_impossible_one_is_flagged() -> None:
     assert message(created_at=NOW.astimezone(zone)).created_at == NOW
     odd = message(created_at=datetime(1970, 1, 1, tzinfo=UTC))
     assert (odd.created_at, odd.health) == (NOW, ["time_out_of_range"])
-
-
-def test_a_duration_says_when_a_message_was_completed() -> None:
-    assert message(created_at=NOW, duration=1500).completed_at == NOW + timedelta(seconds=1.5)
-    assert message(created_at=NOW, duration=1500, is_completed=False).completed_at is None
 
 
 @pytest.mark.requirement("003-09", "003-10")

@@ -157,6 +157,29 @@ def test_an_id_of_our_scheme_is_kept_and_any_other_is_the_external_id(project: P
     assert [message.state for message in again.messages] == ["unchanged", "unchanged"]
 
 
+def test_a_duration_says_when_a_message_was_completed(project: Project) -> None:
+    store(project, question(duration=1500), question(external_id="q2", duration=1500, is_completed=False))
+    first, second = Message.objects.order_by("id")
+    assert (first.completed_at, first.duration_ms) == (NOON + timedelta(seconds=1.5), 1500)
+    assert (second.completed_at, second.duration_ms) == (None, None)
+
+
+def test_a_duration_that_we_added_up_changes_nothing_when_it_comes_back(project: Project) -> None:
+    store(project, answer())
+    assert Message.objects.get().duration_ms == 142
+    assert store(project, answer(duration=142)).messages[0].state == "unchanged"
+
+
+def test_the_id_of_another_projects_session_is_neither_used_nor_told(project: Project, stranger: Project) -> None:
+    taken = store(project, question(), created_at=NOON).id
+    outcome = store(stranger, question(), id=str(taken), created_at=NOON)
+    assert outcome.created
+    assert outcome.id != taken
+    assert outcome.messages[0].state == "created"
+    unnamed = store(stranger, question(), id=str(taken), external_id="", created_at=NOON)
+    assert (unnamed.created, unnamed.external_id) == (True, str(taken))
+
+
 def test_an_id_taken_by_another_session_is_no_way_into_it(project: Project, stranger: Project) -> None:
     victim = store(project, question()).messages[0].id
     outcome = store(stranger, question(external_id=None, id=str(victim), content="mine now"))
