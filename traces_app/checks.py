@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection, transaction
+from django.db import connection
 
 from messages_app import ids
 from messages_app.counters import disagreements
 from messages_app.partitions import Month, months_of
 
+from .isolation import one_snapshot
 from .rows import duration_between, rollup
 
 KINDS = {
@@ -138,7 +138,7 @@ class _Call:
 def _check_messages(condition: str, values: list[object], tally: Tally) -> Iterator[Problem]:
     last = UUID(int=0)
     while True:
-        with _one_snapshot():
+        with one_snapshot(read_only=True):
             messages = _messages(condition, values, last)
             if not messages:
                 return
@@ -375,17 +375,6 @@ def _check_orphans() -> Iterator[Problem]:
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _one_snapshot() -> Iterator[None]:
-    """All reads inside see the same state; inside a caller's transaction they see what that sees."""
-    outermost = not connection.in_atomic_block
-    with transaction.atomic():
-        if outermost:
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
 
 
 def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ from messages_app.models import Message, Reference, Session
 from messages_app.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
 from messages_app.writes import COUNTERS, Counts
 
+from .isolation import one_snapshot
 from .models import AgentStep, ToolCall, ToolResult
 from .partitions import TABLES, forget
 from .statements import add_to_sessions
@@ -138,7 +139,7 @@ def purge(
 ) -> Report:
     """Removes what `scope` names, and fills in `report` on the way, so that it can be read when an error ends the run.
 
-    Runs outside a transaction, beside readers and writers. Raises MonthInUse when a transaction that reads an expired
+    Runs beside readers and writers, and should run outside a transaction: inside one no month can be dropped. Raises MonthInUse when a transaction that reads an expired
     month does not end within `patience` seconds; then run it again later.
     """
     report = report or Report()
@@ -236,7 +237,8 @@ def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
 
 def _whole_months(scope: Scope) -> Iterator[Month]:
     """The months that can be dropped: everything in them has expired, and nothing in them is outside the scope."""
-    if scope.session_id is not None:
+    # Inside a caller's transaction no month can be dropped; there its messages go like the others.
+    if scope.session_id is not None or connection.in_atomic_block:
         return
     for month in sorted(months_of(_MESSAGES)):
         if month.next.first_id <= _expired_below(scope) and not _has_others(scope, month):
@@ -488,20 +490,19 @@ def _bury(page: _Condition, now: datetime) -> list[UUID]:
     return session_ids
 
 
-@transaction.atomic
 def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: datetime) -> tuple[int, int]:
     """Removes sessions, but those that are `busy`, and leaves tombstones: (how many, size of the rows)."""
-    # One snapshot. A writer adds its messages before it locks the session: if it had done both when the snapshot was
-    # taken, the session is busy; if it locks it since, the two clash and this is done again; if it has yet to lock it,
-    # it finds the session gone and takes its messages back.
-    _run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    idle = page & _Condition("id <> ALL(%s)", [busy()])
-    ((rows, size),) = _rows(
-        f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
-        f"{_size_of(Session)} AS size), tombstones AS ({_LEAVE_TOMBSTONES}) "
-        "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
-        [*idle.values, now],
-    )
+    # A writer adds its messages before it locks the session: if it had done both when the snapshot was taken, the
+    # session is busy; if it locks it since, the two clash and this is done again; if it has yet to lock it, it finds
+    # the session gone and takes its messages back.
+    with one_snapshot():
+        idle = page & _Condition("id <> ALL(%s)", [busy()])
+        ((rows, size),) = _rows(
+            f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
+            f"{_size_of(Session)} AS size), tombstones AS ({_LEAVE_TOMBSTONES}) "
+            "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+            [*idle.values, now],
+        )
     return rows, size
 
 
@@ -654,11 +655,6 @@ def _survey_sessions(scope: Scope, report: Report) -> None:
 
 
 # --- Statements -------------------------------------------------------------------------------------------------------
-
-
-def _run(statement: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
 
 
 def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
@@ -231,6 +231,18 @@ def test_an_old_session_that_never_had_a_message_goes(project: Project) -> None:
     store(project, external_id="new and empty", created_at=MARCH)
     assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["sessions"] == 1
     assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
+
+
+def test_inside_a_transaction_a_month_is_emptied_instead_of_dropped(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    tell(project, "new", FEBRUARY)
+    scope = Scope(created_before=END_OF_JANUARY)
+    with transaction.atomic():
+        counted = survey(scope)
+        assert purge(scope) == counted
+    assert (counted.months, rows_of(counted)["messages"]) == ([], 2)
+    assert counts() == TWO_MESSAGES
+    assert months_of("messages_app_message") == {Month(2024, 1), Month(2024, 2)}
 
 
 # --- By time in the trash -----------------------------------------------------------------------------------------
