@@ -55,6 +55,8 @@ _TYPES: tuple[type[records.Record], ...] = (*_BELOW, records.ToolResult, records
 _FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
 _MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$?\.?(?P<path>.*)`)?", re.DOTALL)
 
+_MISSING = re.compile(r"missing required field `(\w+)`")
+
 
 def decode_session(body: bytes) -> records.Session:
     """One session, with messages or without."""
@@ -62,7 +64,7 @@ def decode_session(body: bytes) -> records.Session:
 
 
 def decode_session_patch(body: bytes) -> records.SessionPatch:
-    return _record(_json(body), records.SessionPatch, "")
+    return _patch(_json(body), records.SessionPatch)
 
 
 def decode_messages(body: bytes) -> list[records.Message]:
@@ -74,7 +76,7 @@ def decode_messages(body: bytes) -> list[records.Message]:
 
 
 def decode_message_patch(body: bytes) -> records.MessagePatch:
-    patch = _record(_json(body), records.MessagePatch, "")
+    patch = _patch(_json(body), records.MessagePatch)
     latest = _latest()
     if patch.completed_at is not msgspec.UNSET:
         _check_time(patch.completed_at, latest, "completed_at")
@@ -134,6 +136,17 @@ def _message(document: Any, path: str) -> records.Message:
     message = _record(document, records.Message, path)
     _check_message(message, path)
     return message
+
+
+def _patch(document: Any, type_: type[T]) -> T:
+    """A change names what it changes: a field that cannot be changed, or is misspelt, must not look as if it had been."""
+    if isinstance(document, dict):
+        for name in sorted(document.keys() - _FIELDS[type_]):
+            raise InvalidInput(
+                _("This cannot be changed here. What can: %(fields)s.") % {"fields": ", ".join(sorted(_FIELDS[type_]))},
+                field=name,
+            )
+    return _record(document, type_, "")
 
 
 def _record(document: Any, type_: type[T], path: str) -> T:
@@ -220,6 +233,8 @@ def _invalid(text: str, path: str) -> InvalidInput:
     match = _MSGSPEC_ERROR.fullmatch(text)
     assert match is not None, "every text matches: all of the pattern's parts may be empty"
     what, inner = match["what"], match["path"] or ""
+    if missing := _MISSING.search(what):
+        inner = _join(inner, missing[1])
     return InvalidInput(f"{what}{_what_is_right(what, inner)}.", field=_join(path, inner) or None)
 
 

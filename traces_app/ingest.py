@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from django.utils import timezone
 
@@ -16,4 +17,9 @@ from .writes import store
 def ingest(project_id: int, sessions: Sequence[records.Session], *, source: Source = "live") -> list[SessionOutcome]:
     """Stores sessions with their messages in one transaction; see `writes.store` for what `source` means."""
     now = timezone.now()
-    return store(project_id, [redact(normalise(session, now=now)) for session in sessions], source=source)
+    batch = []
+    for session in sessions:
+        batch.append(redact(normalise(session, now=now)))
+        # No two messages without times share one: pages by time do not stop between messages of one time.
+        now += timedelta(microseconds=len(session.messages or ()))
+    return store(project_id, batch, source=source)

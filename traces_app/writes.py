@@ -55,7 +55,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
 
     Sending the same message again (same id or external id in its session) merges: what is new is added, empty values
     overwrite nothing, created_at and role stay as first said. `source` "live": new sessions are running, and a
-    completed message takes results for its open calls but no new steps or calls (refused, `message_completed`).
+    completed message may be corrected but takes no new steps or calls (refused, `message_completed`).
     "import": new sessions are completed, and a message may grow with later snapshots of its transcript.
     Data for what was deleted or purged is refused, one by one; the rest is stored. Raises Conflict when a message
     comes with another role than it has.
@@ -290,16 +290,16 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
         context.tool_ids,
         stored,
     )
-    frozen = row.is_completed and context.source == "live"
-    if frozen and _has_new(own, stored):
+    if row.is_completed and context.source == "live" and _has_new(own, stored):
         message.refuse("message_completed")
         return
     # An earlier, unfinished state of a finished message that arrives late has nothing new to say but results.
-    changed = {} if row.is_completed and not record.is_completed else _merged_fields(context, record, row)
+    is_late = row.is_completed and not record.is_completed
+    changed = {} if is_late else _merged_fields(context, record, row)
     receipts = [receipt for receipt in rows.receipt_list(message.receipts) if receipt not in row.redactions]
     if receipts:
         changed["redactions"] = row.redactions + receipts
-    if not _write_merge(context, row, changed, own, stored, only_open=frozen):
+    if not _write_merge(context, row, changed, own, stored, only_open=is_late):
         message.state = "unchanged"
         return
     message.state = "updated"
@@ -356,7 +356,7 @@ def _patch(
     changed = _patched_fields(context, patch, row)
     if receipts:
         changed["redactions"] = row.redactions + rows.receipt_list(receipts)
-    _write_merge(context, row, changed, own, stored, only_open=row.is_completed)
+    _write_merge(context, row, changed, own, stored, only_open=False)
     counts = _finish_message(context, row, changed)
     add_to_sessions({row.session_id: counts})
 
@@ -400,7 +400,7 @@ def _write_merge(
 ) -> bool:
     """Writes what is below the message and collects its flags in `changed`; whether anything changed.
 
-    With `only_open` only the results of calls that were open are taken: the rest of a completed message stands.
+    With `only_open` only the results of calls that were open are taken: the rest of the message stands.
     """
     if only_open:
         own.steps = []

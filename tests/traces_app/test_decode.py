@@ -66,7 +66,7 @@ STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
     ("document", "field", "words"),
     [
         ({"role": "bot"}, "role", "use one of user, assistant, system"),
-        ({"content": "x"}, None, "missing required field `role`"),
+        ({"content": "x"}, "role", "missing required field `role`"),
         ({"role": "user", "content": 7}, "content", "Expected `str | array | null`, got `int`"),
         ({"role": "user", "created_at": "2026-01-01T00:00:00"}, "created_at", "such as 2026-01-31T09:30:00Z"),
         ({"role": "user", "created_at": "yesterday"}, "created_at", "such as 2026-01-31T09:30:00Z"),
@@ -200,3 +200,11 @@ def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
             assert (error.code, depth > 500) == ("invalid_json", True)
         else:
             redact(normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()))
+
+
+@pytest.mark.parametrize("name", ["titel", "role", "external_id", "created_at"])
+def test_a_patch_refuses_what_it_cannot_change(name: str) -> None:
+    for decode_patch in (decode.decode_message_patch, decode.decode_session_patch):
+        with pytest.raises(InvalidInput, match="What can:") as caught:
+            decode_patch(encode({name: "x", "metadata": {}}))
+        assert caught.value.field == name

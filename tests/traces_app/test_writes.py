@@ -18,11 +18,12 @@ from messages_app.models import Message, MessageKey, Reference, Session, Session
 from messages_app.writes import delete_message, delete_session, restore_message, restore_session
 from traces_app import decode
 from traces_app.batch import MessageOutcome, SessionOutcome
+from traces_app.ingest import ingest
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.redaction import redact_message_patch
 from traces_app.writes import change_message
 
-from .conftest import NOON, answer, question, store
+from .conftest import NOON, answer, question, session_of, store
 
 pytestmark = pytest.mark.django_db
 
@@ -122,6 +123,29 @@ def test_created_at_stays_as_first_said(project: Project) -> None:
 def test_messages_without_times_keep_their_order(project: Project) -> None:
     store(project, *(question(external_id=f"q{i}", created_at=None) for i in range(50)))
     assert list(Message.objects.order_by("id").values_list("external_id", flat=True)) == [f"q{i}" for i in range(50)]
+
+
+def test_messages_without_times_share_none_across_the_sessions_of_a_batch(project: Project) -> None:
+    untimed = [question(external_id=f"q{i}", created_at=None) for i in range(3)]
+    ingest(project.pk, [session_of(*untimed, external_id=f"s{n}") for n in range(4)])
+    assert len(set(Message.objects.values_list("created_at", flat=True))) == 12
+
+
+def test_a_completed_message_may_be_corrected(project: Project) -> None:
+    store(project, answer())
+    corrected = answer(content="Better.")
+    corrected["agent_steps"][0]["tool_calls"][0]["result"] = {"success": False, "error": "wrong city"}
+    assert store(project, corrected).messages[0].state == "updated"
+    message = Message.objects.get()
+    assert (message.content, message.failure_count, message.version) == ("Better.", 2, 2)
+    assert ToolResult.objects.get(call__call_id="call_a").error == "wrong city"
+
+
+def test_an_earlier_state_that_arrives_late_takes_nothing_back(project: Project) -> None:
+    store(project, answer())
+    early = answer(content="Shang", is_completed=False, agent_steps=[{"iteration": 0, "thought": "Ask"}])
+    assert store(project, early).messages[0].state == "unchanged"
+    assert Message.objects.get().content == answer()["content"]
 
 
 def test_messages_of_one_instant_keep_the_order_of_their_batch(project: Project) -> None:
