@@ -52,6 +52,9 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
         raise _too_large()
     else:
         body = http_request.body
+        if len(body) < _announced(http_request):
+            # Half of a batch of NDJSON is valid, too.
+            raise InvalidInput(_("The body is shorter than it was announced to be."), field="Content-Length")
     if len(body) > settings.MAX_BODY_BYTES:
         raise _too_large()
     return media_type, body if encoding == "identity" else _decoded(body, encoding)
