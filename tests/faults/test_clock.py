@@ -56,7 +56,6 @@ def states(outcome: SessionOutcome) -> list[str]:
     return [message.state for message in outcome.messages]
 
 
-@pytest.mark.requirement("000-31")
 def test_messages_without_times_are_stored_whatever_the_clock_says_and_ids_keep_the_order_of_times(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
