@@ -42,7 +42,7 @@ bench: setup
 reset: setup
 	@printf 'This deletes all data of the embedded database for good. Type yes to go on: '; \
 	read answer && [ "$$answer" = yes ] || { echo 'Nothing was deleted.'; exit 1; }; \
-	$(PYTHON) -c 'from tracesite import embedded; print("Deleted:", embedded.reset())'
+	$(PYTHON) -m tracesite.embedded reset
 
 # Packages come as the lock file's hashes say or not at all. The copy of the lock file is written last: it says that
 # everything in it has been installed.

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import psycopg
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.request import UnreadablePostError
@@ -72,6 +72,14 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if isinstance(exception, DisallowedHost):
+        # The first thing that goes wrong behind a proxy: said plainly, in the API's shape or as plain text.
+        wrong_host = errors.InvalidInput(
+            _("This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."), field="Host", code="wrong_host"
+        )
+        if _is_api(request):
+            return _answer(request, wrong_host)
+        return HttpResponse(wrong_host.message, status=400, content_type="text/plain; charset=utf-8")
     if not _is_api(request):
         return defaults.bad_request(request, exception)
     return _answer(request, _as_api_error(exception) or errors.InvalidInput())

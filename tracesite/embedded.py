@@ -603,4 +603,10 @@ def _postmaster(cluster: Cluster) -> int | None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["reset"]:
+        try:
+            sys.stdout.write(f"Deleted: {reset()}\n")
+        except EmbeddedError as error:
+            sys.exit(str(error))
+        sys.exit()
     _keep(Cluster(**json.loads(sys.argv[1])), Path(sys.argv[2]))

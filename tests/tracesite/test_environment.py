@@ -1,0 +1,67 @@
+"""Settings that cannot be are refused by name, with what would be right; commands say it without a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from tracesite import environment
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("true", True), ("1", True), ("No", False), ("", False), ("OFF", False), (None, True)]
+)
+def test_a_boolean_is_said_in_the_usual_words(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("X", value)
+    assert environment.boolean("X", default=True) is expected
+
+
+def test_words_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert environment.words("X", ("a",)) == ["a"]
+    monkeypatch.setenv("X", " b, c ,")
+    assert environment.words("X", ("a",)) == ["b", "c"]
+
+
+def test_a_password_in_a_bad_url_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("X", "mysql://root:hunter2@host/db")
+    with pytest.raises(ImproperlyConfigured) as caught:
+        environment.database("X")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("TRACESITE_MAX_BODY_BYTES", "abc", "a whole number of at least 1024"),
+        ("TRACESITE_MAX_BODY_BYTES", "-1", "a whole number of at least 1024"),
+        ("TRACESITE_LOG_LEVEL", "LOUD", "write one of DEBUG, INFO"),
+        ("TRACESITE_HTTPS", "maybe", "write true or false"),
+        ("TRACESITE_SECRET_KEY", "short", "at least 32 random characters"),
+        ("DATABASE_URL", "foo", "postgresql://user:password@host:port/name"),
+        ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "The database does not answer"),
+    ],
+)
+def test_a_bad_setting_stops_a_command_with_one_sentence(name: str, value: str, right: str) -> None:
+    environ = {**os.environ, "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", name: value}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "list_api_keys"],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert name in done.stderr or "database" in done.stderr
+    assert right in done.stderr

@@ -1,0 +1,62 @@
+"""Reads settings from environment variables; a value that cannot be is refused with its name and what would be right."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off", ""})
+
+
+def text(name: str, default: str = "") -> str:
+    return os.environ.get(name, default)
+
+
+def boolean(name: str, *, default: bool) -> bool:
+    value = os.environ.get(name)
+    if value is None:
+        return default
+    if value.lower() not in _TRUE | _FALSE:
+        raise refused(name, value, "write true or false")
+    return value.lower() in _TRUE
+
+
+def whole_number(name: str, default: int, *, at_least: int) -> int:
+    value = os.environ.get(name, str(default))
+    if not value.isascii() or not value.isdigit() or int(value) < at_least:
+        raise refused(name, value, f"write a whole number of at least {at_least}")
+    return int(value)
+
+
+def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    """One of `allowed`, however it is capitalised."""
+    value = os.environ.get(name, default)
+    if value.upper() not in allowed:
+        raise refused(name, value, f"write one of {', '.join(allowed)}")
+    return value.upper()
+
+
+def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
+    """Words separated by commas."""
+    value = os.environ.get(name)
+    return list(default) if value is None else [word.strip() for word in value.split(",") if word.strip()]
+
+
+def database(name: str) -> dict[str, Any]:
+    """Django's settings of the PostgreSQL that a URL names."""
+    value = os.environ.get(name, "")
+    if not value.startswith(("postgresql://", "postgres://")):
+        # The value is not repeated: it may hold a password.
+        raise ImproperlyConfigured(
+            f"{name} {'is not set' if not value else 'is no PostgreSQL URL'}. Write "
+            "postgresql://user:password@host:port/name, or start Tracesite with `make run` or manage.py without "
+            f"{name}: they bring a PostgreSQL of their own."
+        )
+    return dict(environ.Env.db_url_config(value))
+
+
+def refused(name: str, value: str, right: str) -> ImproperlyConfigured:
+    return ImproperlyConfigured(f"{name} is {value!r}: {right}.")
