@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -56,3 +58,18 @@ def test_what_is_lost_or_halved_or_doubled_is_noticed(site: Site) -> None:
             with connection.transaction(force_rollback=True):
                 connection.execute(statement, {"id": id_, "other_id": UUID(int=id_.int ^ 1)})
                 assert complaint in "\n".join(findings.problems(connection, campaign.ledger, campaign.prefix))
+
+
+def test_no_worker_outlives_a_parent_that_was_killed(site: Site) -> None:
+    """It would serve on, with nobody to stop it, and keep the port from the next server."""
+    process, workers = site.server.process, site.server.worker_pids()
+    assert process is not None
+    process.kill()
+    process.wait()
+    try:
+        deadline = time.monotonic() + 15
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        site.server.start()
