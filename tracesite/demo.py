@@ -36,20 +36,33 @@ def prepare() -> Made:
     next. Raises ValidationError if settings.ADMIN_PASSWORD is too weak.
     """
     sessions = 0
-    project = Project.objects.filter(slug=PROJECT).first()
-    if project is None and not Project.objects.exists():
-        project = Project.objects.create(slug=PROJECT, name="Demo")
+    demo = Project.objects.filter(slug=PROJECT).first()
+    if demo is None and not Project.objects.exists():
+        demo = Project.objects.create(slug=PROJECT, name="Demo")
     # The key comes last, so its row says that the samples are in, even when it has been revoked since.
-    is_new = project is not None and not project.api_keys.filter(name=KEY_NAME).exists()
-    if project is not None and is_new:
-        sessions = load_samples(project)
+    is_new = demo is not None and not demo.api_keys.filter(name=KEY_NAME).exists()
+    if demo is not None and is_new:
+        sessions = load_samples(demo)
     # Together: a password or a key that was made but not shown would be of no use to anybody.
     with transaction.atomic():
         password = _provide_admin()
         api_key = None
-        if project is not None and is_new:
-            _, api_key = create_key(project, name=KEY_NAME, scopes=list(Scope))
+        if demo is not None and is_new:
+            _, api_key = create_key(demo, name=KEY_NAME, scopes=list(Scope))
     return Made(sessions=sessions, password=password, api_key=api_key)
+
+
+def superuser() -> str:
+    """Who may log in: ADMIN, or in a database that was in use before, its first superuser."""
+    users = get_user_model()._default_manager.filter(is_superuser=True).order_by("pk")
+    names = [user.get_username() for user in users]
+    return ADMIN if ADMIN in names or not names else names[0]
+
+
+def project() -> str:
+    """The project to make a key for: PROJECT, or in a database that was in use before, its first one."""
+    slugs = list(Project.objects.order_by("pk").values_list("slug", flat=True))
+    return PROJECT if PROJECT in slugs or not slugs else slugs[0]
 
 
 def _provide_admin() -> str | None:

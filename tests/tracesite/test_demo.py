@@ -71,3 +71,11 @@ def test_a_password_of_the_settings_that_is_easily_guessed_is_refused(settings: 
     with pytest.raises(ValidationError, match="too short"):
         demo.prepare()
     assert not get_user_model()._default_manager.exists()
+
+
+@pytest.mark.django_db
+def test_in_a_database_that_was_in_use_the_hints_name_what_is_there() -> None:
+    assert (demo.superuser(), demo.project()) == (demo.ADMIN, demo.PROJECT)
+    get_user_model()._default_manager.create_superuser("grace", password="a-long-password")
+    Project.objects.create(slug="support")
+    assert (demo.superuser(), demo.project()) == ("grace", "support")

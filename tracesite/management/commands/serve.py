@@ -96,11 +96,11 @@ class Command(BaseCommand):
         elif settings.ADMIN_PASSWORD:
             login = f"{demo.ADMIN}, password as in TRACESITE_ADMIN_PASSWORD"
         else:
-            login = f"as before; forgotten: {manage} changepassword {demo.ADMIN}"
+            login = f"as before; forgotten: {manage} changepassword {demo.superuser()}"
         if made.api_key:
             api_key = f"{made.api_key}   (shown this once)"
         else:
-            api_key = f"as before; another one: {manage} create_api_key --project {demo.PROJECT} --name mine"
+            api_key = f"as before; another one: {manage} create_api_key --project {demo.project()} --name mine"
         lines = [f"  Login     {login}", f"  API key   {api_key}"]
         return [f"  Loaded    {made.sessions} sample sessions", *lines] if made.sessions else lines
 
