@@ -85,7 +85,7 @@ def measure(report: Report, options: argparse.Namespace, url: str, connection: p
         ingest.empty_month(connection)
     if "purge" in parts:
         small, large, rows = (int(size * scale) for size in (10_000, 100_000, 10_000))
-        removal.measure(report, options.runs, small, large, rows)
+        removal.measure(report, min(options.runs, removal.RUNS), small, large, rows)
 
 
 def _circumstances(connection: psycopg.Connection, workers: int) -> dict[str, str]:

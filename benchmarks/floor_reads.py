@@ -22,7 +22,10 @@ _TIME = """to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Which messages: what stands behind WHERE, with its values by name."""
+    """Which messages: what stands behind WHERE, with its values by name.
+
+    ORDER BY must name the table: an id alone is the text that is selected, and no index is sorted by that.
+    """
 
     where: str
     values: dict[str, Any]
@@ -151,7 +154,7 @@ _MESSAGES = f"""
 _STEPS = f"""
     SELECT message_id::text, id::text, iteration, thought, {_TIME.format("timestamp")}, duration_ms, agent_name, model,
         usage::text, reasoning
-    FROM traces_app_agentstep WHERE message_id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s ORDER BY iteration, ordinal
+    FROM traces_app_agentstep WHERE message_id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s ORDER BY iteration, ordinal
     """
 _CALL = f"""
     call.call_id, call.id::text, tool.name, call.args::text, call.duration_ms, call.status,
@@ -183,17 +186,11 @@ _SESSIONS = f"""
     SELECT id::text, external_id, title, description, end_user, status, current_phase, tags, metadata::text,
         redactions::text, message_count, call_count, failure_count, input_tokens, output_tokens, duration_ms,
         {_TIME.format("created_at")}, {_TIME.format("updated_at")}
-    FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL ORDER BY id DESC LIMIT %s
+    FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL
+    ORDER BY messages_app_session.id DESC LIMIT %s
     """
 _ONE_STATEMENT = f"""
-    WITH page AS MATERIALIZED (SELECT * FROM messages_app_message WHERE {{page}}),
-    bounds AS MATERIALIZED (
-        SELECT overlay(first::text PLACING '8000-000000000000' FROM 20)::uuid AS first,
-            overlay(last::text PLACING 'bfff-ffffffffffff' FROM 20)::uuid AS last
-        FROM (SELECT id AS first FROM page ORDER BY id LIMIT 1) AS oldest,
-            (SELECT id AS last FROM page ORDER BY id DESC LIMIT 1) AS newest
-    ),
-    calls AS (
+    WITH calls AS (
         SELECT call.step_id, json_agg(json_build_object(
             'id', call.call_id, 'uuid', call.id, 'name', tool.name, 'args', call.args,
             'result', json_build_object(
@@ -205,9 +202,8 @@ _ONE_STATEMENT = f"""
         FROM traces_app_toolcall AS call
         JOIN traces_app_tool AS tool ON tool.id = call.tool_id
         JOIN traces_app_toolresult AS result ON result.id = call.id
-            AND result.id BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-        WHERE call.message_id IN (SELECT id FROM page)
-            AND call.id BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+            AND result.id BETWEEN %(first)s AND %(last)s
+        WHERE call.message_id = ANY(%(ids)s::uuid[]) AND call.id BETWEEN %(first)s AND %(last)s
         GROUP BY call.step_id
     ),
     steps AS (
@@ -218,8 +214,7 @@ _ONE_STATEMENT = f"""
             'reasoning_content', step.reasoning
         ) ORDER BY step.iteration, step.ordinal) AS list
         FROM traces_app_agentstep AS step LEFT JOIN calls ON calls.step_id = step.id
-        WHERE step.message_id IN (SELECT id FROM page)
-            AND step.id BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+        WHERE step.message_id = ANY(%(ids)s::uuid[]) AND step.id BETWEEN %(first)s AND %(last)s
         GROUP BY step.message_id
     )
     SELECT json_agg(json_build_object(
@@ -231,7 +226,9 @@ _ONE_STATEMENT = f"""
         'duration', page.duration_ms, 'step_count', page.step_count, 'call_count', page.call_count,
         'failure_count', page.failure_count, 'input_tokens', page.input_tokens, 'output_tokens', page.output_tokens,
         'health', page.health, 'redactions', page.redactions, 'metadata', page.metadata
-    ) ORDER BY page.id {{order}})::text FROM page JOIN steps ON steps.message_id = page.id
+    ) ORDER BY page.id {{order}})::text
+    FROM messages_app_message AS page JOIN steps ON steps.message_id = page.id
+    WHERE page.id = ANY(%(ids)s::uuid[]) AND page.id BETWEEN %(first)s AND %(last)s
     """
 
 
@@ -251,10 +248,10 @@ class Floor:
         if page.oldest_first:
             messages.reverse()
         ids = [row[0] for row in messages]
-        first, last = f"{min(ids)[:19]}8000-000000000000", f"{max(ids)[:19]}bfff-ffffffffffff"
+        places = _places(ids)
         with self.connection.pipeline():
-            step_rows = execute(_STEPS, [ids, first, last])
-            call_rows = execute(_CALLS, {"ids": ids, "first": first, "last": last})
+            step_rows = execute(_STEPS, places)
+            call_rows = execute(_CALLS, places)
             calls: defaultdict[str, list[Call]] = defaultdict(list)
             steps: defaultdict[str, list[Step]] = defaultdict(list)
             for (
@@ -310,9 +307,10 @@ class Floor:
         return msgspec.json.encode({"results": results})
 
     def json_agg(self, page: Page) -> bytes:
-        """Messages with their traces, by one statement."""
-        statement = _ONE_STATEMENT.format(page=page.where, order="" if page.oldest_first else "DESC")
-        row = self.connection.execute(statement, page.values).fetchone()
+        """Messages with their traces, by one statement; the ids come first, for the range that the planner needs."""
+        found = self.connection.execute(f"SELECT id::text FROM messages_app_message WHERE {page.where}", page.values)
+        statement = _ONE_STATEMENT.format(order="" if page.oldest_first else "DESC")
+        row = self.connection.execute(statement, _places([message_id for (message_id,) in found])).fetchone()
         assert row is not None, "an aggregate has one row"
         text: str = row[0]
         return b'{"results":' + text.encode() + b"}"
@@ -341,6 +339,11 @@ class Floor:
             values = [row[0], slug, *row[1:7], None, row[7], metadata, redactions, *row[10:13], used, *row[16:], None]
             sessions.append(Session(*values))
         return msgspec.json.encode({"results": sessions})
+
+
+def _places(ids: list[str]) -> dict[str, Any]:
+    """The ids of messages, and the range in which they and all below them lie."""
+    return {"ids": ids, "first": f"{min(ids)[:19]}8000-000000000000", "last": f"{max(ids)[:19]}bfff-ffffffffffff"}
 
 
 def _result(status: str, values: Sequence[Any]) -> Result:

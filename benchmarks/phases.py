@@ -26,6 +26,7 @@ from . import data, http_client
 from .clients import RUN
 from .ingest import workload_of
 from .server import Server, serving
+from .workload import COMMON_TOOL
 
 MESSAGES = 2_000
 """Stored before reading."""
@@ -63,7 +64,9 @@ STEPS = (
     ("find the message", "traces_app.views.messages", "_find"),
     ("ids of the page", "traces_app.views.messages", "read_page"),
     ("read {1}", "messages_app.columns", "_select"),
+    ("ids of the page", "traces_app.views.calls", "read_page"),
     ("make structs", "traces_app.views.messages", "messages"),
+    ("make structs", "traces_app.views.calls", "calls"),
     ("answer: JSON", "tracesite.rendering", "JsonRenderer.render"),
     ("log", "tracesite.requests", "_log"),
     ("log", "traces_app.writes", "_log_stored"),
@@ -135,6 +138,8 @@ def profile(url: str, messages: int, repeats: int) -> None:
         _profile("a nested page of 50", server, token, lambda: pages)
         ones = [("GET", f"/api/v1/messages/{message_id}/", b"") for message_id in data_set.message_ids[:repeats]]
         _profile("one message", server, token, lambda: ones)
+        failed = [("GET", f"/api/v1/tool-calls/?tool={COMMON_TOOL}&status=error&limit=50", b"")] * repeats
+        _profile("failed calls of a tool, 50", server, token, lambda: failed)
 
 
 def _renamed(bodies: list[bytes], runs: Iterator[int]) -> list[Request]:

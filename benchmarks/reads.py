@@ -22,6 +22,7 @@ from .server import Server
 from .workload import COMMON_TOOL, RARE_TOOL, Workload
 
 PAGE = 50
+NEWEST_FIRST = f"messages_app_message.id DESC LIMIT {PAGE}"
 Answer = Callable[[], bytes | bytearray]
 
 
@@ -100,7 +101,7 @@ def _cases(
             floor,
             [
                 Page(
-                    where=f"session_id = %(id)s AND deleted_at IS NULL ORDER BY id DESC LIMIT {PAGE}",
+                    where=f"session_id = %(id)s AND deleted_at IS NULL ORDER BY {NEWEST_FIRST}",
                     values={"id": session_id},
                     oldest_first=True,
                 )
@@ -202,15 +203,13 @@ def _of_project(data: DataSet, before: str | None) -> Page:
     if before is not None:
         where += " AND id < %(before)s"
         values["before"] = before
-    return Page(where=f"{where} ORDER BY id DESC LIMIT {PAGE}", values=values)
+    return Page(where=f"{where} ORDER BY {NEWEST_FIRST}", values=values)
 
 
 def _with_tool(tool_id: int) -> Page:
     # No message has more than 8 calls, so this many calls are of at least PAGE messages.
     of_calls = f"SELECT message_id FROM traces_app_toolcall WHERE tool_id = %(tool)s ORDER BY id DESC LIMIT {8 * PAGE}"
-    return Page(
-        where=f"id IN ({of_calls}) AND deleted_at IS NULL ORDER BY id DESC LIMIT {PAGE}", values={"tool": tool_id}
-    )
+    return Page(where=f"id IN ({of_calls}) AND deleted_at IS NULL ORDER BY {NEWEST_FIRST}", values={"tool": tool_id})
 
 
 def _rows(floor: Floor, statement: str, values: list[Any]) -> bytes:

@@ -16,6 +16,8 @@ GONE = (2024, 1)
 SHARED = (2024, 3)
 """A month in which another project has a message, so that it cannot be dropped."""
 SESSIONS = 100
+RUNS = 3
+"""At most: making what is to be purged takes a hundred times as long as purging it."""
 BATCH = 500
 
 
