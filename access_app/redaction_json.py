@@ -28,12 +28,10 @@ class InnerText:
         return json.dumps(text, ensure_ascii=self.ascii_only)
 
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[{}\[\]]', re.DOTALL)
-_COLON = re.compile(r"\s*+:\s*+")
-_VALUE_NEXT = re.compile(r'\s*+,\s*+"value"\s*+:\s*+')
-# Python writes and reads the last two as well.
-_NUMBER = re.compile(r"-?(?:[0-9][-+0-9.eE]*+|Infinity)|NaN")
+# Reads a value from the middle of a text, and says where it ends.
+_read_value = json.JSONDecoder().raw_decode
+_COLON = re.compile(r"\s*:\s*")
+_VALUE_NEXT = re.compile(r'\s*,\s*"value"\s*:\s*')
 
 
 def is_json(text: str) -> bool:
@@ -50,13 +48,14 @@ def is_json(text: str) -> bool:
 def parts_of_json(text: str, rules: Rules) -> Iterator[SecretText | InnerText]:
     """The secret values of a JSON text, and all its other string values, from left to right, without overlap."""
     at = 0
-    while string := _STRING.search(text, at):
-        at = string.end()
+    # Between strings, a quote begins the next one.
+    while (quote := text.find('"', at)) >= 0:
+        string, at = _read_value(text, quote)
         colon = _COLON.match(text, at)
         if colon is None:
-            yield InnerText(string.start(), at, _decode(string), _is_ascii_only(string))
+            yield InnerText(quote, at, string, _is_ascii_only(text[quote:at]))
             continue
-        rule, start = _rule_of_member(text, _decode(string), colon.end(), rules)
+        rule, start = _rule_of_member(text, string, colon.end(), rules)
         if rule is not None:
             secret = _secret_at(text, start, rule)
             if secret is not None:
@@ -68,41 +67,22 @@ def parts_of_json(text: str, rules: Rules) -> Iterator[SecretText | InnerText]:
 def _rule_of_member(text: str, name: str, start: int, rules: Rules) -> tuple[KeyRule | None, int]:
     """The rule for the member with its value at `start`; for `"name": "Authorization", "value": ...` that of the latter."""
     rule = rules.rule_for(name)
-    if rule is None and name in ("name", "key") and (string := _STRING.match(text, start)):
-        value = _VALUE_NEXT.match(text, string.end())
+    if rule is None and name in ("name", "key") and text[start] == '"':
+        string, end = _read_value(text, start)
+        value = _VALUE_NEXT.match(text, end)
         if value:
-            return rules.rule_for(_decode(string)), value.end()
+            return rules.rule_for(string), value.end()
     return rule, start
 
 
 def _secret_at(text: str, start: int, rule: KeyRule) -> SecretText | None:
     """The value that begins at `start`, when it is worth taking out."""
-    if string := _STRING.match(text, start):
-        secret = SecretText(start + 1, string.end() - 1, rule)
-        return None if text[secret.start : secret.end] in ("", MARKER) else secret
-    if text[start] in "{[":
-        end = _closing_bracket(text, start)
-        return SecretText(start, end, rule, quote='"') if text[start + 1 : end - 1].strip() else None
-    number = _NUMBER.match(text, start)
-    return SecretText(start, number.end(), rule, quote='"') if number and rule.numbers else None
+    value, end = _read_value(text, start)
+    if isinstance(value, str):
+        return None if value in ("", MARKER) else SecretText(start + 1, end - 1, rule)
+    is_secret = len(value) > 0 if isinstance(value, (dict, list)) else rule.numbers and not isinstance(value, bool)
+    return SecretText(start, end, rule, quote='"') if is_secret and value is not None else None
 
 
-def _closing_bracket(text: str, start: int) -> int:
-    depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text, start):
-        if found[0] in ("{", "["):
-            depth += 1
-        elif found[0] in ("}", "]"):
-            depth -= 1
-            if depth == 0:
-                return found.end()
-    raise AssertionError("the text is JSON, so what it opens it closes")
-
-
-def _decode(string: re.Match[str]) -> str:
-    text: str = json.loads(string[0]) if "\\" in string[0] else string[0][1:-1]
-    return text
-
-
-def _is_ascii_only(string: re.Match[str]) -> bool:
-    return string[0].isascii() or "\\u" in string[0]
+def _is_ascii_only(string: str) -> bool:
+    return string.isascii() or "\\u" in string

@@ -1,6 +1,11 @@
 """What counts as a secret: the names it is kept under, and the looks that tell it.
 
 All of it is data. A project that wants more will have a `Rules` of its own.
+
+No pattern of the redaction uses possessive quantifiers (`*+`) or atomic groups (`(?>...)`): Python 3.11.0 to 3.11.4,
+Debian 12's among them, match them wrongly (python/cpython#106052), and a wrong match here stores a secret. What keeps
+the patterns linear instead: what is repeated cannot begin what follows it, so that giving back is useless and ends at
+once, and the number of repetitions of a group is bounded, for each of them costs memory until the match is done.
 """
 
 from __future__ import annotations
@@ -155,14 +160,21 @@ _GLUED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-# In lower-case text: the rest of a name, then what separates it from its value. Satisfied where it may read no further.
-_AHEAD = r"""
-    (?:[\w.\-]{64}
-      |[\w.\-]{0,63}+
-       (?:\ [\w\ .\-]{0,64}+(?=\\{0,64}["']))?+
-       (?:\\{0,64}+["'])?+
-       (?:\s{64}|\s{0,63}+(?:[:=：]|,\s*+\\*+["']value)))
+
+def _ahead(group: int) -> str:
+    """In lower-case text: the rest of a name, then what separates it from its value. Satisfied where it may read no further.
+
+    Prose goes on over spaces for long, so those words are read as a whole (a lookahead that is repeated by its group, the
+    number of which is given) and not given back one by one. The `(?!` before them is so anyway, but is quick to say so.
     """
+    return rf"""
+    (?:[\w.\-]{{64}}
+      |[\w.\-]{{0,63}}(?![\w.\-])
+       (?:(?=(\ [\w\ .\-]{{0,64}}))\{group}(?=\\{{0,64}}["']))?
+       (?:\\{{0,64}}["'])?
+       (?:\s{{64}}|\s{{0,63}}(?:[:=：]|,(?:\s{{64}}|\s{{0,63}}\\{{0,64}}["']value))))
+    """
+
 
 # Right after `key` in lower-case text: it followed one of its kinds, glued or over a separator. Without this every "key"
 # in the JSON of a tool would be looked at closely.
@@ -200,9 +212,11 @@ DEFAULT_RULES: Final = Rules(
         Shape(
             "private_key",
             re.compile(
+                # Up to its last line, or else to the end of its string. It cannot fail once it has begun, so that
+                # many beginnings without an end are read once, and it is longer than any key.
                 r"""-----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----
-                (?:[^"'\\]|\\++[^"'\\])*?
-                (?:-----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----|(?=\\*["'])|\Z)""",
+                (?:[^"'\\-]+|-(?!----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----)|\\+(?:[^"'\\]|\Z)){0,50000}
+                (?:-----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----)?""",
                 re.VERBOSE,
             ),
             "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf9Cnzj4p4WGeKLs1Pt8Qu\n"
@@ -255,7 +269,7 @@ DEFAULT_RULES: Final = Rules(
         ),
         Shape(
             "jwt",
-            re.compile(r"(?<![\w-])eyJ[\w-]{8,}+\.eyJ[\w-]{8,}+(?:\.[\w-]*+)?", re.ASCII),
+            re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?", re.ASCII),
             "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
         ),
         Shape(
@@ -268,12 +282,12 @@ DEFAULT_RULES: Final = Rules(
         re.compile(pattern, re.VERBOSE)
         for pattern in (
             # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
-            rf"k(?:ey(?:-----|(?={_AHEAD})(?:{_KEY_OF_A_KIND}))|en(?<=token){_AHEAD}|ie(?<=cookie){_AHEAD}"
+            rf"k(?:ey(?:-----|(?={_ahead(1)})(?:{_KEY_OF_A_KIND}))|(?:en(?<=token)|ie(?<=cookie)){_ahead(2)}"
             rf"|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})",
-            rf"p(?:ass(?:w(?:or)?d|phrase|code){_AHEAD}|(?:wd|in){_AHEAD}|at-(?<=glpat-))",
-            rf"cre(?:t(?<=secret)|d){_AHEAD}",
-            rf"z(?:ation(?<=authorization){_AHEAD}|a(?<=aiza)[\w-]{{35}})",
-            rf"bearer(?:\s{{1,8}}[\w.~+/=-]{{8}}|{_AHEAD})",
+            rf"p(?:(?:ass(?:w(?:or)?d|phrase|code)|wd|in){_ahead(1)}|at-(?<=glpat-))",
+            rf"cre(?:t(?<=secret)|d){_ahead(1)}",
+            rf"z(?:ation(?<=authorization){_ahead(1)}|a(?<=aiza)[\w-]{{35}})",
+            rf"bearer(?:\s{{1,8}}[\w.~+/=-]{{8}}|{_ahead(1)})",
             r"_(?<=gh[opsur]_)[0-9a-z]{20}|_(?<=_pat_)\w{20}|_(?<=hf_)[0-9a-z]{30}|_(?<=ts_)[\w-]{43}",
             r"xox[abeprs]-",
             r"j(?<=eyj)[\w-]{8}",

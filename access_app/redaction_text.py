@@ -1,7 +1,8 @@
 """Finds secrets in text by the names before them: JSON in strings, header lines, `name=value`, flags of commands.
 
 JSON text stays valid JSON, and what is not a secret keeps every byte. Where text is ambiguous, rather more is taken out.
-Linear in the length of the text: repetitions are possessive or bounded, and what was read once is skipped.
+Linear in the length of the text: repetitions give nothing back or are bounded (redaction_rules says how), and what was
+read once is skipped.
 """
 
 from __future__ import annotations
@@ -25,35 +26,36 @@ class SecretText:
 
 
 # A name goes on over these; between quotes over spaces, too.
-_NAME_END = re.compile(r"[\w.\-]*+")
-_QUOTED_NAME_END = re.compile(r""" [\w .\-]{0,64}+(?=\\{0,64}["'])""")
-_SEPARATOR = re.compile(r"""(?P<quote>\\{0,64}+["'])?+\s*+(?:=>|:=|={1,3}+(?!=)|[:：](?!:))""")
+_NAME_END = re.compile(r"[\w.\-]*")
+_QUOTED_NAME_END = re.compile(r""" [\w .\-]{0,64}(?=\\{0,64}["'])""")
+_SEPARATOR = re.compile(r"""(?P<quote>\\{0,64}["'])?\s*(?:=>|:=|={1,3}(?!=)|[:：](?!:))""")
 # {"name": "Authorization", "value": "Bearer x"}
-_VALUE_OF_NAME = re.compile(r"""(?P<quote>\\{0,64}+["'])\s*+,\s*+\\{0,64}+["']value\\{0,64}+["']\s*+:""")
+_VALUE_OF_NAME = re.compile(r"""(?P<quote>\\{0,64}["'])\s*,\s*\\{0,64}["']value\\{0,64}["']\s*:""")
 _FLAG = re.compile(r"--[A-Za-z]")
-_FLAG_SEPARATOR = re.compile(r"(?P<quote>(?!))?[ \t]++(?=[^\s-])")
-_SPACE = re.compile(r"[ \t]*+")
-_SPACE_AND_LINES = re.compile(r"\s*+")
+_FLAG_SEPARATOR = re.compile(r"(?P<quote>(?!))?[ \t]+(?=[^\s-])")
+_SPACE = re.compile(r"[ \t]*")
+_SPACE_AND_LINES = re.compile(r"\s*")
 # The letters are those of Python's literals: b"x".
-_OPENING_QUOTE = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?+(?P<run>\\{0,64}+)(?P<quote>["'])""")
-_QUOTE = re.compile(r"""(?<!\\)(?P<run>\\*+)(?P<quote>["'])""")
-_QUOTE_OR_BRACKET = re.compile(r"""(?<!\\)(?P<run>\\*+)(?P<quote>["'])|[{}\[\]]""")
-_NUMBER = re.compile(r"[+-]?\d[\w.+-]*+")
+_OPENING_QUOTE = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?(?P<run>\\{0,64})(?P<quote>["'])""")
+_QUOTE = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])""")
+_QUOTE_OR_BRACKET = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])|[{}\[\]]""")
+_NUMBER = re.compile(r"[+-]?\d[\w.+-]*")
 # No values: nothing, yes and no, and the types that stand behind the names of parameters in source code.
 _NO_VALUE = re.compile(
     r"""(?:null|none|nil|undefined|true|false|str|string|bytes|int|bool)(?=[\s,;&"'\\)}\]>|]|\Z)""", re.IGNORECASE
 )
+# The next ones match a piece, and _end_of_pieces goes on from there: a piece per match of bounded memory.
 # In JSON a line also ends at the quote that ends the string, and at a written \n.
-_LINE = re.compile(r"[^\r\n]*+")
-_LINE_IN_DOUBLE_QUOTES = re.compile(r"""(?:[^\r\n"\\]|\\++(?![nr"]))*+""")
-_LINE_IN_SINGLE_QUOTES = re.compile(r"""(?:[^\r\n'\\]|\\++(?![nr']))*+""")
+_LINE = re.compile(r"[^\r\n]*")
+_LINE_IN_DOUBLE_QUOTES = re.compile(r"""(?:[^\r\n"\\]+|\\+(?![\\nr"])){0,500}""")
+_LINE_IN_SINGLE_QUOTES = re.compile(r"""(?:[^\r\n'\\]+|\\+(?![\\nr'])){0,500}""")
 # A comma, semicolon or ampersand ends a word only where a space or another name follows it.
-_CHARACTER = r"""[^\s"'\\,;&<]|[,;&](?!\s|\Z|[\w.\-]{0,64}+[:=])|<(?!/)"""
-_WORD = rf"(?:{_CHARACTER}|\\)++"
-_WORD_IN_JSON = rf"""(?:{_CHARACTER}|\\++(?![nrt"']))++"""
+_CHARACTERS = r"""[^\s"'\\,;&<]+|[,;&](?!\s|\Z|[\w.\-]{0,64}[:=])|<(?!/)"""
+_WORD = rf"{_CHARACTERS}|\\+"
+_WORD_IN_JSON = rf"""{_CHARACTERS}|\\+(?![\\nrt"'])"""
 # After a colon the next word belongs to the value, too: `password: token: abc`.
-_WORDS = re.compile(rf"{_WORD}(?:(?<=:)[ \t]++{_WORD})*+")
-_WORDS_IN_JSON = re.compile(rf"{_WORD_IN_JSON}(?:(?<=:)[ \t]++{_WORD_IN_JSON})*+")
+_WORDS = re.compile(rf"(?:{_WORD}|(?<=:)[ \t]+(?={_WORD})){{0,500}}")
+_WORDS_IN_JSON = re.compile(rf"(?:{_WORD_IN_JSON}|(?<=:)[ \t]+(?={_WORD_IN_JSON})){{0,500}}")
 # These close a sentence or a bracket around the value more often than they are its last character.
 _CLOSERS = ")]}>.,;!?"
 
@@ -126,8 +128,8 @@ def _value(text: str, name_start: int, separator: re.Match[str], rule: KeyRule, 
     if text[at : at + 1] in ("{", "[") and not text.startswith(MARKER, at) and (name_quote or not in_json):
         end = _closing_bracket(text, at, name_quote or "", in_json)
         is_empty = not text[at + 1 : end - 1].strip()
-        if name_quote is None and (rest := _WORDS.match(text, end)):
-            end += len(rest[0].rstrip(_CLOSERS))
+        if name_quote is None:
+            end += len(text[end : _end_of_pieces(_WORDS, text, end)].rstrip(_CLOSERS))
         return None if is_empty else SecretText(at, end, rule, quote=name_quote or "")
 
     if _NO_VALUE.match(text, at):
@@ -144,13 +146,11 @@ def _value(text: str, name_start: int, separator: re.Match[str], rule: KeyRule, 
             line = _LINE_IN_DOUBLE_QUOTES
         else:
             line = _LINE
-        return _unless_marked(text, at, _match_end(line, text, at), rule)
+        return _unless_marked(text, at, _end_of_pieces(line, text, at), rule)
 
-    words = (_WORDS_IN_JSON if in_json else _WORDS).match(text, at)
-    if words is None:
-        return None
-    secret = _unless_marked(text, at, words.end(), rule)
-    without_closers = at + len(words[0].rstrip(_CLOSERS))
+    end = _end_of_pieces(_WORDS_IN_JSON if in_json else _WORDS, text, at)
+    secret = _unless_marked(text, at, end, rule)
+    without_closers = at + len(text[at:end].rstrip(_CLOSERS))
     return secret and SecretText(at, without_closers, rule) if without_closers > at else None
 
 
@@ -200,6 +200,12 @@ def _closing_bracket(text: str, start: int, name_quote: str, in_json: bool) -> i
                 return found.end("run")
             read = _closing_quote(text, found.end(), quote, run, in_json) + run + 1
     return len(text)
+
+
+def _end_of_pieces(pattern: re.Pattern[str], text: str, at: int) -> int:
+    while (end := _match_end(pattern, text, at)) > at:
+        at = end
+    return at
 
 
 def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -230,6 +230,19 @@ def test_a_private_key_goes_with_all_its_lines() -> None:
     assert redact(json.dumps({"file": pem, "n": 1}))[0] == json.dumps({"file": MARKER, "n": 1})
     # Cut off, it still goes to the end of its string.
     assert redact(json.dumps({"file": pem[:60], "n": 1}))[0] == json.dumps({"file": MARKER, "n": 1})
+    # Also when it is cut off in the middle of an escape, or is full of dashes.
+    assert redact(f"key file: {pem[:60]}\\")[0] == f"key file: {MARKER}"
+    assert redact(f"{pem[:31]}\n--x---\n{pem[32:]}---- rest")[0] == f"{MARKER}---- rest"
+
+
+def test_many_private_keys_without_an_end_are_read_once() -> None:
+    """From each beginning the search went on to the end of the text, found none there, and began again at the next."""
+    text = "-----BEGIN PRIVATE KEY-----" * 20_000 + "\\"
+    started = time.perf_counter()
+
+    redact(text)
+
+    assert time.perf_counter() - started < 60
 
 
 # --- What cannot be looked at -----------------------------------------------------------------------------------
