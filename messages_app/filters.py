@@ -195,7 +195,7 @@ class ListFilterSet(django_filters.FilterSet):
 
 
 class SessionFilterSet(ListFilterSet):
-    status = WordFilter(Session.Status.values)
+    status = WordFilter(Session.Status.values, help_text="How the session goes.")
     end_user = TextFilter(help_text="Who talked to the agent.")
     tag = NamesFilter(method="with_tags", help_text="Has this tag; repeated: has all of them.")
     external_id = TextFilter(help_text="The producer's id.")

@@ -19,10 +19,13 @@ from .models import Session
 SESSION_FIELDS = frozenset(resources.Session.__struct_fields__)
 
 
-def find_session(reach: Reach, name: str, *, among: QuerySet[Session] | None = None) -> Session:
+def find_session(
+    reach: Reach, name: str, *, among: QuerySet[Session] | None = None, field: str | None = None
+) -> Session:
     """The session whose id, or else external id, is `name`, among those that are alive or as said.
 
-    Raises NotFound, and Conflict where projects that are open to the same reader use the same external id.
+    Raises NotFound, and Conflict where projects that are open to the same reader use the same external id; `field` is the
+    parameter that they name.
     """
     rows = visible_to(Session.objects.all() if among is None else among, reach)
     session_id = as_uuid(name)
@@ -35,9 +38,10 @@ def find_session(reach: Reach, name: str, *, among: QuerySet[Session] | None = N
         raise Conflict(
             _("Several projects have a session of this external id: use the id of the session."),
             code="ambiguous_session",
+            field=field,
         )
     if not named:
-        raise NotFound(_("There is no session of this id."), code="session_not_found")
+        raise NotFound(_("There is no session of this id."), code="session_not_found", field=field)
     return named[0]
 
 

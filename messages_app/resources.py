@@ -48,6 +48,7 @@ class Resources(Resource, frozen=True):
     output_tokens: Count
     total_tokens: Count
     duration: Milliseconds
+    """Milliseconds, of all its messages."""
 
 
 class Session(Resource, frozen=True):
@@ -56,22 +57,28 @@ class Session(Resource, frozen=True):
     id: Id
     project: Annotated[str, Meta(description="The slug of its project.")]
     external_id: str
+    """The producer's id, unique in the project; "" where there is none."""
     title: str
     description: str
     end_user: str
+    """Who talks to the agent, as the producer names them."""
     status: Annotated[str, Meta(extra_json_schema={"enum": SessionRow.Status.values})]
     current_phase: str
+    """What the agent is at, in its own words."""
     workflow: Json | None
+    """The plan of the task: any JSON."""
     tags: list[str]
     metadata: JsonObject
     redactions: Redactions
     message_count: Count
     call_count: Count
     failure_count: Count
+    """Of its calls, those that failed."""
     resources: Resources
     created_at: Time
     updated_at: Time
     deleted_at: Time | None
+    """Not null: it is in the trash."""
 
 
 class SessionPage(Resource, frozen=True):

@@ -57,7 +57,7 @@ class TraceFilterSet(ListFilterSet):
 
 
 class MessageFilterSet(TraceFilterSet):
-    role = WordFilter(Message.Role.values)
+    role = WordFilter(Message.Role.values, help_text="Who speaks.")
     session = TextFilter(method="pass_over", help_text="Of this session, by id or external id; unknown: 404.")
     request_id = TextFilter(help_text="The request that a message belongs to.")
     external_id = TextFilter(help_text="The producer's id.")
@@ -66,7 +66,7 @@ class MessageFilterSet(TraceFilterSet):
     tool_status = WordFilter(
         ToolCall.Status.values, method="pass_over", help_text="Has a call of this status (with `tool`: of these tools)."
     )
-    is_completed = YesNoFilter()
+    is_completed = YesNoFilter(help_text="false: the answer is being made.")
     has_errors = YesNoFilter(method="with_errors", help_text="Has a failed call, or an error of its own.")
     min_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="gte", help_text="Milliseconds, inclusive.")
     max_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="lte", help_text="Milliseconds, inclusive.")
@@ -108,7 +108,7 @@ class SessionMessageFilterSet(MessageFilterSet):
 
 class CallFilterSet(TraceFilterSet):
     tool = NamesFilter(method="of_tools", help_text="Of this tool; repeated: of any of them.")
-    status = WordFilter(ToolCall.Status.values)
+    status = WordFilter(ToolCall.Status.values, help_text="What came of it; pending: no result yet.")
     call_id = TextFilter(help_text="The id that the model gave; several calls may have it.")
     session = TextFilter(method="pass_over", help_text="Of this session, by id or external id; unknown: 404.")
     message = UuidFilter(field_name="message_id", help_text="Of this message.")
@@ -126,7 +126,7 @@ class ChainFilterSet(TraceFilterSet):
     root_tool = NamesFilter(method="with_root_calls", help_text="Its root call is of this tool; repeated: of any.")
     call_id = TextFilter(method="with_call_id", help_text="Has a call to which the model gave this id.")
     external_id = TextFilter(help_text="The producer's id of the chain.")
-    request_id = TextFilter()
+    request_id = TextFilter(help_text="The request that a message belongs to.")
     success = YesNoFilter(method="pass_over", help_text="false: failed chains.")
     slower_than = SecondsFilter(method="longer", help_text="Seconds, exclusive: `duration > slower_than`.")
     min_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="gte", help_text="Milliseconds, inclusive.")
@@ -162,7 +162,7 @@ class ToolFilterSet(ListFilterSet):
     created_after = InstantFilter(method="pass_over", help_text="Count only calls of messages from this time on.")
     created_before = InstantFilter(method="pass_over", help_text="Count only calls of messages before this time.")
     tool = NamesFilter(method="named", help_text="The tool of this name; repeated: any of them.")
-    category = TextFilter()
+    category = TextFilter(help_text="The category of a tool.")
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         # The times are about calls: tools have whole numbers for ids, and no time.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from msgspec import UNSET
 
@@ -24,6 +25,8 @@ from messages_app.columns import (
     look_up,
     text_if_any,
 )
+from messages_app.ids import created_at_of
+from messages_app.instants import instant_text
 
 from . import resources
 
@@ -95,6 +98,7 @@ def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[reso
             _status, message_id, step_id, *values = rows[call_id]
             beside = {
                 "session_id": sessions[message_id],
+                "created_at": instant_text(created_at_of(UUID(call_id))),
                 "iteration": iterations[step_id],
                 "result": results.get(call_id),
             }

@@ -67,6 +67,7 @@ class ToolCall(Resource, frozen=True):
     args: JsonObject
     result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
     duration: Milliseconds | None
+    """Milliseconds; null where it is not known."""
     status: CallStatus
     started_at: Time | None
     completed_at: Time | None
@@ -98,19 +99,24 @@ class Message(Resource, frozen=True):
     session_id: Id
     external_id: str
     request_id: str
+    """The request of the application that this message belongs to."""
     role: Role
     content: str
     knowledge_references: list[Reference]
     agent_steps: list[AgentStep]
     is_completed: bool
+    """false while the answer is being made."""
     created_at: Time
     updated_at: Time
     completed_at: Time | None
+    """null while the answer is being made."""
     deleted_at: Time | None
+    """Not null: it is in the trash."""
     version: Annotated[int, Meta(description="Goes up with every change; also the ETag.")]
     usage: JsonObject | None
     error: str
     duration: Milliseconds | None
+    """Milliseconds; null where it is not known."""
     step_count: Count
     call_count: Count
     failure_count: Count
@@ -131,11 +137,13 @@ class Call(Resource, frozen=True):
     session_id: Id
     message_id: Annotated[Id, Meta(description="Also the id of the chain.")]
     step_id: Id
+    created_at: Annotated[Time, Meta(description="The time of its message, which the list is in the order of.")]
     iteration: Annotated[int, Meta(description="Of its step.")]
     position: Annotated[int, Meta(description="In its step, from 0.")]
     args: JsonObject
     result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
     duration: Milliseconds | None
+    """Milliseconds; null where it is not known."""
     status: CallStatus
     started_at: Time | None
     completed_at: Time | None
@@ -157,6 +165,7 @@ class ChainSummary(Resource, frozen=True):
     created_at: Time
     completed_at: Time | None
     duration: Seconds | None
+    """Seconds, where everything else counts milliseconds; null where it is not known."""
     success: Annotated[
         bool, Meta(description="No failed call, no error of the message, and no call left open by a completed message.")
     ]
@@ -182,6 +191,7 @@ class ChainCall(Resource, frozen=True):
     success: bool
     error_message: str | None
     duration: Seconds | None
+    """Seconds, where everything else counts milliseconds; null where it is not known."""
     started_at: Time | None
     completed_at: Time | None
     metadata: JsonObject
@@ -207,6 +217,7 @@ class Tool(Resource, frozen=True):
     pending_count: Count
     average_duration: Annotated[float | None, Meta(description="Milliseconds; of the calls whose duration is known.")]
     longest_duration: Milliseconds | None
+    """Milliseconds."""
     last_called_at: Annotated[Time | None, Meta(description="The time of the last message that called it.")]
 
 

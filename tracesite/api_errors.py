@@ -59,6 +59,11 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
     error = _as_api_error(exc)
     if error is not None:
         return _answer(request, error)
+    if isinstance(exc, exceptions.MethodNotAllowed):
+        # The header Allow says it too; DRF sets that.
+        allowed = ", ".join(context["view"].allowed_methods)
+        text = _("%(method)s is not allowed here; allowed are %(allowed)s.")
+        exc = exceptions.MethodNotAllowed(request.method, text % {"method": request.method, "allowed": allowed})
     if isinstance(exc, exceptions.APIException):
         return _answer_to_drf(request, exc)
     if isinstance(exc, _DATABASE_FAILED):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -10,9 +14,23 @@ from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 
 from messages_app import documentation
+from messages_app import resources as message_resources
 from messages_app.bodies import JSON
 from messages_app.resources import ErrorAnswer
 from traces_app import records
+from traces_app import resources as trace_resources
+
+# What the types of records do not say, because importers make such calls: the decoder of the wire refuses them.
+_REQUIRED: dict[type[records.Record], list[str]] = {records.ToolCall: ["name"]}
+
+_DOCUMENTED = {module.__name__ for module in (records, trace_resources, message_resources)}
+
+_PATH = {
+    "session_id": "The `id` of a session, or its `external_id`.",
+    "message_id": "The `id` of a message.",
+    "call_id": "The `uuid` of a call. What the model called it is the parameter `call_id` of the list.",
+    "chain_id": "The `id` of the message, or a tracker's `chain-...` id.",
+}
 
 
 class AutoSchema(SpectacularAutoSchema):
@@ -24,12 +42,19 @@ class AutoSchema(SpectacularAutoSchema):
         return "_".join([*words, action] if words[-1:] != [action] else words)
 
     def get_summary(self) -> str:
-        return self.get_description().partition("\n")[0]
+        return str(super().get_description()).partition("\n")[0]
+
+    def get_description(self) -> str:  # type: ignore[override]  # as the package has it; DRF has another
+        """What the docstring says beyond its first line."""
+        return str(super().get_description()).partition("\n")[2].strip()
 
     def _get_parameters(self) -> list[dict[str, Any]]:
         parameters: list[dict[str, Any]] = super()._get_parameters()
         # The messages of one session have no filter for what their URL says; one method serves both lists.
         of_session = "{session_id}" in self.path
+        for one in parameters:
+            if one["in"] == "path":
+                one["description"] = _PATH[one["name"]]
         return [one for one in parameters if not (of_session and one["name"] == "session")]
 
     def map_parsers(self) -> list[str]:
@@ -61,6 +86,7 @@ class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
             [self.target], ref_template=f"#/components/schemas/{{name}}{suffix}"
         )
         for name, schema in components.items():
+            _describe(schema, _struct_called(name, self.target), f"{name}{suffix}")
             if name != self.target.__name__:
                 full_name = f"{name}{suffix}"
                 component = ResolvedComponent(  # type: ignore[no-untyped-call]
@@ -91,3 +117,46 @@ def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 def _suffix(target: type) -> str:
     return "Input" if target.__module__ == records.__name__ else ""
+
+
+def _describe(schema: dict[str, Any], struct: type, name: str) -> None:
+    """Names a component as it is referred to, and gives its fields the words that stand under them in the code."""
+    schema["title"] = name
+    documented = _field_docs(struct)
+    for field, property_ in schema["properties"].items():
+        if field in documented:
+            property_["description"] = documented[field]
+        if issubclass(struct, records.Record) and property_.get("default", ...) is None:
+            # Leaving a field out and null mean the same, and forms would begin with a page of nulls.
+            del property_["default"]
+    for field in _REQUIRED.get(struct, ()):
+        schema["required"] = [*schema.get("required", ()), field]
+        _refuse_null(schema["properties"][field])
+
+
+def _refuse_null(property_: dict[str, Any]) -> None:
+    options = [option for option in property_.pop("anyOf") if option != {"type": "null"}]
+    assert len(options) == 1, "a required field has one type besides null"
+    property_.update(options[0])
+
+
+def _struct_called(name: str, beside: type) -> type:
+    """What `beside` refers to by name: a record, or a resource of one of the two apps."""
+    modules = [records] if beside.__module__ == records.__name__ else [trace_resources, message_resources]
+    found: type = next(getattr(module, name) for module in modules if hasattr(module, name))
+    return found
+
+
+@cache
+def _field_docs(struct: type) -> dict[str, str]:
+    """The text under each field of a struct, with those that it inherits."""
+    found: dict[str, str] = {}
+    for class_ in reversed(struct.__mro__):
+        if class_.__module__ in _DOCUMENTED:
+            body = ast.parse(inspect.getsource(class_)).body[0]
+            assert isinstance(body, ast.ClassDef), "a class begins where inspect says"
+            for field, below in pairwise(body.body):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        found[name] = inspect.cleandoc(text).replace("\n", " ")
+    return found

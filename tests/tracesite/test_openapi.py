@@ -109,6 +109,88 @@ def test_what_comes_in_and_what_goes_out_are_two_types(document: dict[str, Any])
     assert schemas["ToolCall"]["properties"]["args"] == {"type": "object", "additionalProperties": True}
 
 
+def test_a_component_is_titled_as_it_is_referred_to(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert {name: schema["title"] for name, schema in schemas.items()} == {name: name for name in schemas}
+
+
+def test_every_field_and_parameter_that_is_sent_is_described(document: dict[str, Any]) -> None:
+    fields = {
+        f"{name}.{field}": property_.get("description")
+        for name, schema in document["components"]["schemas"].items()
+        if name.endswith("Input")
+        for field, property_ in schema["properties"].items()
+    }
+    parameters = {
+        f"{operation['operationId']} {parameter['name']}": parameter.get("description")
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", ())
+    }
+    assert [name for name, text in {**fields, **parameters}.items() if not text] == []
+    assert fields["MessageInput.is_completed"] == "False while the answer is being made. Omitted: true."
+    assert fields["ToolCallInput.duration"] == "Milliseconds. Omitted: from `started_at` to `completed_at`."
+
+
+@pytest.mark.requirement("001-18")
+def test_the_durations_of_chains_are_seconds_and_all_others_milliseconds(document: dict[str, Any]) -> None:
+    units = {
+        name: schema["properties"]["duration"]["description"].split()[0].strip(".,;")
+        for name, schema in document["components"]["schemas"].items()
+        if "duration" in schema.get("properties", ())
+    }
+    assert {name for name, unit in units.items() if unit == "Seconds"} == {"Chain", "ChainCall", "ChainSummary"}
+    assert set(units.values()) == {"Seconds", "Milliseconds"}
+
+
+def test_a_call_that_is_sent_has_a_name(document: dict[str, Any]) -> None:
+    call = document["components"]["schemas"]["ToolCallInput"]
+    assert call["required"] == ["name"]
+    assert call["properties"]["name"]["type"] == "string"
+
+
+def test_forms_do_not_begin_with_nulls(document: dict[str, Any]) -> None:
+    defaults = {
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, property_ in schema["properties"].items()
+        if property_.get("default", "") is None
+    }
+    assert defaults == set()
+
+
+def test_every_example_of_a_request_works_as_it_stands(document: dict[str, Any], project: Any, client: Client) -> None:
+    token = create_key(project, "agent", ["read", "write"])[1]
+    sent = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for media_type, content in operation.get("requestBody", {"content": {}})["content"].items():
+                assert content["examples"], operation["operationId"]
+                for name, example in content["examples"].items():
+                    outcome = store(
+                        project, answer(is_completed=False), external_id=f"{operation['operationId']} {name}"
+                    )
+                    body = example["value"] if isinstance(example["value"], str) else json.dumps(example["value"])
+                    response = client.generic(
+                        method.upper(),
+                        path.format(session_id=outcome.id, message_id=outcome.messages[0].id),
+                        body,
+                        content_type=media_type,
+                        headers={"X-API-Key": token},
+                    )
+                    assert response.status_code in (200, 201), (name, response.content)
+                    assert not response.json().get("refused"), name
+                    sent.append(operation["operationId"])
+    assert sorted(set(sent)) == [
+        "ingest_create",
+        "messages_partial_update",
+        "sessions_create",
+        "sessions_messages_create",
+        "sessions_messages_partial_update",
+        "sessions_partial_update",
+    ]
+
+
 def test_the_parameters_are_those_of_the_filters(document: dict[str, Any]) -> None:
     nested = document["paths"]["/api/v1/sessions/{session_id}/messages/"]["get"]["parameters"]
     flat = document["paths"]["/api/v1/messages/"]["get"]["parameters"]

@@ -44,7 +44,7 @@ class CallViewSet(TraceViewSet):
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
         rows = visible_to(ToolCall.objects.all(), reach)
         if parameters.get("session"):
-            rows = rows.filter(message__session_id=find_session(reach, parameters["session"]).pk)
+            rows = rows.filter(message__session_id=find_session(reach, parameters["session"], field="session").pk)
         rows = CallFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING).checked()
         return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
 

@@ -45,7 +45,7 @@ class ChainViewSet(TraceViewSet):
         fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
         rows = chain_messages(reach)
         if parameters.get("session"):
-            rows = rows.filter(session_id=find_session(reach, parameters["session"]).pk)
+            rows = rows.filter(session_id=find_session(reach, parameters["session"], field="session").pk)
         filters = ChainFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING)
         rows = filters.checked()
         roots = filters.form.cleaned_data.get("root_tool")

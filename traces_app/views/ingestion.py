@@ -15,6 +15,7 @@ from traces_app import resources
 from traces_app.decode import decode_ingest
 from traces_app.ingest import ingest
 
+from . import examples
 from .outcomes import sent_sessions
 from .viewset import TraceViewSet
 
@@ -29,12 +30,19 @@ class IngestViewSet(TraceViewSet):
         request={
             JSON: {
                 "type": "object",
-                "properties": {"sessions": {"type": "array", "items": _SESSION}},
+                "properties": {
+                    "sessions": {
+                        "type": "array",
+                        "items": _SESSION,
+                        "description": "Each with its `external_id`, or with the `id` of a session that is there.",
+                    }
+                },
                 "required": ["sessions"],
             },
             NDJSON: {"type": "string", "description": "One session a line, each a SessionInput."},
         },
         responses={200: resources.SentSessions, **documentation.errors(400, 404, 409, 413, 415)},
+        examples=examples.INGEST,
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Stores sessions with their messages, all or nothing; what is already there is merged.

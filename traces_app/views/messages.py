@@ -36,6 +36,7 @@ from traces_app.queries import EVERYTHING, EXPANDABLE, MESSAGE_FIELDS, Selection
 from traces_app.redaction import redact_message_patch
 from traces_app.writes import change_message
 
+from . import examples
 from .outcomes import refusal_text, sent_messages
 from .parameters import BY_TIME, reach_in, selection_in, sender_of, tools_in
 from .viewset import TraceViewSet
@@ -89,7 +90,9 @@ class MessageViewSet(TraceViewSet):
         session_named = session_id or parameters.get("session")
         if session_named:
             among = Session.with_deleted.all() if in_trash and not session_id else None
-            rows = rows.filter(session_id=find_session(reach, session_named, among=among).pk)
+            rows = rows.filter(
+                session_id=find_session(reach, session_named, among=among, field=None if session_id else "session").pk
+            )
         filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
         rows = filter_set(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=BY_TIME).checked()
         if in_trash:
@@ -104,6 +107,7 @@ class MessageViewSet(TraceViewSet):
             201: OpenApiResponse(resources.Message, description="The one message that was sent, as stored."),
             **documentation.errors(400, 404, 409, 413, 415),
         },
+        examples=examples.MESSAGES,
     )
     def create(self, request: Request, session_id: str) -> HttpResponseBase:
         """Stores one message (201, or 200 where it was already there) or a list of messages (200).
@@ -140,6 +144,7 @@ class MessageViewSet(TraceViewSet):
         parameters=[_IF_MATCH, _ETAG, documentation.PROJECT],
         request=records.MessagePatch,
         responses={200: resources.Message, **documentation.errors(400, 404, 409, 412, 413, 415, 428)},
+        examples=examples.MESSAGE_CHANGE,
     )
     def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Changes the fields that are named, and merges steps and references.

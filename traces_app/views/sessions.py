@@ -33,6 +33,7 @@ from traces_app.queries import messages
 from traces_app.redaction import redact_session_patch
 from traces_app.writes import change_session
 
+from . import examples
 from .outcomes import refusal_text, sent_messages
 from .parameters import PAGING, reach_in, sender_of
 from .viewset import TraceViewSet
@@ -74,6 +75,7 @@ class SessionViewSet(TraceViewSet):
             201: resources.SessionWithSent,
             **documentation.errors(400, 409, 413, 415),
         },
+        examples=examples.SESSION,
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Makes a session, with messages if it brings some; one whose external id is there already is merged."""
@@ -110,6 +112,7 @@ class SessionViewSet(TraceViewSet):
         parameters=[documentation.PROJECT],
         request=records.SessionPatch,
         responses={200: SessionResource, **documentation.errors(400, 404, 413, 415)},
+        examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
         """Changes the fields that are named; null empties one."""

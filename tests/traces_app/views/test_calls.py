@@ -29,6 +29,7 @@ def test_a_call_is_answered_with_what_it_belongs_to(viewer: Caller, weather: Ses
         "session_id": str(weather.id),
         "message_id": str(weather.messages[1].id),
         "step_id": step["id"],
+        "created_at": "2026-03-01T12:00:00.000000Z",
         "iteration": 0,
         "position": 1,
         "args": {"city": "Atlantis"},
@@ -83,7 +84,7 @@ def test_only_the_fields_that_are_asked_for_are_answered(viewer: Caller, weather
 @pytest.mark.parametrize(
     ("query", "error"),
     [
-        ("session=none", (404, "session_not_found", None)),
+        ("session=none", (404, "session_not_found", "session")),
         ("message=m1", (400, "invalid_input", "message")),
         ("status=failed", (400, "invalid_input", "status")),
         ("before_time=2026-03-01T12:00:00Z", (400, "invalid_input", "before_time")),

@@ -370,7 +370,7 @@ def test_all_messages_can_be_narrowed_to_a_session_that_is_there(
 ) -> None:
     assert names(viewer.get("messages/", session=str(weather.id)).results) == ["a1", "q1"]
     assert names(viewer.get("messages/", session="weather", role="assistant").results) == ["a1"]
-    assert viewer.get("messages/", session="none").error == (404, "session_not_found", None)
+    assert viewer.get("messages/", session="none").error == (404, "session_not_found", "session")
 
 
 @pytest.mark.requirement("002-18")
@@ -468,7 +468,7 @@ def test_a_deleted_message_takes_nothing(owner: Caller, weather: SessionOutcome)
     ("body", "field"),
     [
         ({"role": "tool"}, "role"),
-        ({"content": "x"}, None),
+        ({"content": "x"}, "role"),
         ([{"role": "user", "content": "fine"}, {"role": "user", "created_at": "yesterday"}], "[1].created_at"),
         ({"role": "user", "created_at": "1999-12-31T00:00:00Z"}, "created_at"),
         ({"role": "assistant", "agent_steps": [{"tool_calls": [{"id": "x"}]}]}, "agent_steps[0].tool_calls[0].name"),
@@ -639,7 +639,10 @@ def test_a_body_that_is_too_large_is_refused(owner: Caller, weather: SessionOutc
 
 
 def test_methods_that_are_not_there_are_refused_in_the_one_shape(owner: Caller, weather: SessionOutcome) -> None:
-    assert owner.post("messages/", {}).error == (405, "method_not_allowed", None)
+    refused = owner.post("messages/", {})
+    assert refused.error == (405, "method_not_allowed", None)
+    assert refused.json["error"]["message"] == "POST is not allowed here; allowed are GET, HEAD, OPTIONS."
+    assert refused.headers["Allow"] == "GET, HEAD, OPTIONS"
     assert owner.get("nothing/").error == (404, "not_found", None)
 
 

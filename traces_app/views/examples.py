@@ -1,0 +1,95 @@
+"""Bodies of requests for the OpenAPI document. Each works as it stands: a test sends them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from drf_spectacular.utils import OpenApiExample
+
+from messages_app.bodies import JSON, NDJSON
+
+_QUESTION = {"external_id": "q-1", "role": "user", "content": "How is the weather in Shanghai?"}
+_CALLS: list[dict[str, Any]] = [
+    {
+        "id": "call_1",
+        "name": "get_weather",
+        "args": {"city": "Shanghai"},
+        "duration": 41,
+        "result": {"success": True, "output": "21 °C, clear", "data": {"celsius": 21}},
+    },
+    {
+        "id": "call_2",
+        "name": "get_air_quality",
+        "args": {"city": "Shanghai"},
+        "duration": 3000,
+        "result": {"success": False, "error": "The station did not answer."},
+        "reflection": "Answer without it.",
+    },
+]
+_ANSWER = {
+    "external_id": "a-1",
+    "role": "assistant",
+    "content": "21 °C and clear. Air quality is not known.",
+    "agent_steps": [{"iteration": 0, "thought": "Look both up at once.", "tool_calls": _CALLS}],
+    "usage": {"input_tokens": 210, "output_tokens": 34},
+}
+_SESSION = {
+    "external_id": "weather-1",
+    "title": "Weather in Shanghai",
+    "end_user": "user-17",
+    "tags": ["weather"],
+    "messages": [_QUESTION, _ANSWER],
+}
+_UNFINISHED = {
+    "external_id": "a-2",
+    "role": "assistant",
+    "is_completed": False,
+    "agent_steps": [
+        {
+            "iteration": 0,
+            "thought": "Look it up.",
+            "tool_calls": [{"id": "call_3", "name": "get_weather", "args": {"city": "Beijing"}}],
+        }
+    ],
+}
+_FINISH = {
+    "version": 1,
+    "content": "18 °C, light rain.",
+    "agent_steps": [
+        {
+            "iteration": 0,
+            "tool_calls": [
+                {"id": "call_3", "name": "get_weather", "duration": 38, "result": {"output": "18 °C, light rain"}}
+            ],
+        }
+    ],
+    "is_completed": True,
+}
+
+
+def _body(name: str, value: Any, media_type: str = JSON) -> OpenApiExample:
+    return OpenApiExample(name, value=value, request_only=True, media_type=media_type)
+
+
+INGEST = [
+    _body("A session with a question and its answer", {"sessions": [_SESSION]}),
+    _body(
+        "Two sessions",
+        "\n".join(
+            msgspec.json.encode({"external_id": name, "messages": [_QUESTION]}).decode()
+            for name in ("weather-2", "weather-3")
+        ),
+        NDJSON,
+    ),
+]
+SESSION = [_body("A session with a question and its answer", _SESSION)]
+SESSION_CHANGE = [_body("It is over", {"status": "completed", "tags": ["weather", "answered"]})]
+MESSAGES = [
+    _body("A run that goes on", _UNFINISHED),
+    _body("Several messages", [{**_QUESTION, "external_id": "q-3"}, {**_ANSWER, "external_id": "a-3"}]),
+]
+MESSAGE_CHANGE = [
+    _body("The result of a call and the answer", _FINISH),
+    _body("A note", {"version": 1, "metadata": {"reviewed_by": "user-3"}}),
+]
