@@ -4,9 +4,10 @@ A file is decoded (JSON, or JSON lines where the file as a whole is none), its f
 sessions are stored in batches. Memory is bounded by the largest file. Importing a file again, or a longer version of
 it, adds what is new and changes nothing else.
 
-Formats without ids of their own derive a session's identity from how the conversation begins, so two runs of one task
-would be one session. What tells them apart is the first reply: where a session of that name has another one, the
-run gets a name of its own (`_settle`).
+A session's identity is the id that the transcript gives itself, else derived from how the conversation begins; so two
+runs of one task would be one session, and two files that call different things by one id too. What tells them apart is
+what they say: where they part from the session of their name, neither being a start of the other, they get a name of
+their own (`_settle`), and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import codecs
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -32,8 +33,8 @@ from messages_app.models import Session
 from . import records
 from .formats.registry import format_of
 from .ingest import ingest
-from .rows import holdable
-from .transcripts import FIRST_REPLY, ORPHAN_RESULT, with_times
+from .rows import holdable, text
+from .transcripts import DIGESTS, IMPORT_FORMAT, ORPHAN_RESULT, digests_of, with_times
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """What is read of a folder; a file that is named itself is read whatever its name."""
@@ -58,6 +59,8 @@ class Counts:
     errors: Counter[str] = field(default_factory=Counter)
     calls_without_result: int = 0
     orphan_results: int = 0
+    broken_arguments: int = 0
+    """Calls whose arguments are a text that is no JSON; they are kept as that text."""
 
     def add(self, session: records.Session) -> None:
         self.sessions += 1
@@ -77,6 +80,7 @@ class Counts:
         self.errors += other.errors
         self.calls_without_result += other.calls_without_result
         self.orphan_results += other.orphan_results
+        self.broken_arguments += other.broken_arguments
 
     def _add_call(self, call: records.ToolCall) -> None:
         if call.status == "error":
@@ -85,6 +89,7 @@ class Counts:
             self.orphan_results += 1
             return
         self.tool_calls[call.name or ""] += 1
+        self.broken_arguments += _is_broken(call.args)
         if call.result is None:
             self.calls_without_result += 1
         else:
@@ -104,6 +109,8 @@ class FileReport:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """The first entries that were not taken over: where, and why."""
     left_out_count: int = 0
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    """Ids of transcripts whose session holds another conversation, and the ids that they are stored under instead."""
     stored: Counter[str] = field(default_factory=Counter)
     """Messages by what the store said: created, updated, unchanged, or why it refused them. Empty for a dry run."""
 
@@ -154,7 +161,7 @@ def import_file(path: Path, project_id: int | None, *, named: bool = True) -> Fi
     try:
         for batch in _batches(_counted(format_.sessions(document, report.leave_out), report.counts)):
             if project_id is not None:
-                _store(batch, project_id, report.stored)
+                _store(batch, project_id, report)
     except (ApiError, DatabaseError) as error:
         report.status, report.reason = "failed", str(error)
     return report
@@ -224,11 +231,26 @@ def _counted(sessions: Iterable[records.Session], counts: Counts) -> Iterator[re
         yield session
 
 
-def _store(batch: list[records.Session], project_id: int, stored: Counter[str]) -> None:
-    for piece in _pieces(_settle(batch, project_id)):
+def _is_broken(args: Any) -> bool:
+    if not isinstance(args, str) or not args:
+        return False
+    try:
+        msgspec.json.decode(args)
+    except (msgspec.DecodeError, RecursionError):
+        return True
+    return False
+
+
+def _store(batch: list[records.Session], project_id: int, report: FileReport) -> None:
+    settled = _settle(batch, project_id)
+    for before, after in zip(batch, settled, strict=True):
+        name = _names(before)[0]
+        if after.external_id not in (None, name) and not _is_derived(before):
+            report.renamed.append((name, after.external_id))
+    for piece in _pieces(settled):
         for outcome in ingest(project_id, piece, source="import"):
             for message in outcome.messages:
-                stored[message.refused or message.state] += 1
+                report.stored[message.refused or message.state] += 1
 
 
 def _batches(sessions: Iterable[records.Session]) -> Iterator[list[records.Session]]:
@@ -272,28 +294,51 @@ def _settle(batch: list[records.Session], project_id: int) -> list[records.Sessi
     A session that is there goes on from its own start, so that what was added to a transcript comes after what was
     there. A new one starts now.
     """
+    # All names that may be asked for, in one query: which of them are is known only when their sessions are.
     names = {name for session in batch for name in _names(session)}
-    there: dict[str, tuple[str | None, datetime]] = {
-        name: (first_reply, created_at)
-        for name, first_reply, created_at in Session.with_deleted.filter(
+    there = {
+        name: (digests_of({DIGESTS: joined}), created_at)
+        for name, joined, created_at in Session.with_deleted.filter(
             project_id=project_id, external_id__in=names
-        ).values_list("external_id", f"metadata__{FIRST_REPLY}", "created_at")
+        ).values_list("external_id", f"metadata__{DIGESTS}", "created_at")
     }
     settled = []
     for session in batch:
-        name, *others = _names(session)
-        first_reply = (session.metadata or {}).get(FIRST_REPLY)
-        known = there.get(name)
-        if known and known[0] and first_reply and known[0] != first_reply:
-            name = others[0]
-            known = there.get(name)
-        start = known[1] if known else timezone.now()
-        settled.append(with_times(replace(session, external_id=name), start))
+        digests = digests_of(session.metadata)
+        name = _settled_name(_names(session), digests, there)
+        known, start = there.get(name, ([], timezone.now()))
+        # The start of a longer transcript that is there: what is known of the longer one stays.
+        longest = max(digests, known, key=len)
+        there[name] = longest, start
+        metadata = {**(session.metadata or {}), DIGESTS: "".join(longest)}
+        settled.append(with_times(replace(session, external_id=name, metadata=metadata), start))
     return settled
 
 
+def _settled_name(names: list[str], digests: list[str], there: Mapping[str, tuple[list[str], datetime]]) -> str:
+    """The first name unless its session says something else; then the name of where they part, and so on.
+
+    A session of that name said the same up to there, so each name lies further on. As it depends on nothing that may
+    yet be said, a transcript that has grown finds its name again.
+    """
+    own, *others = names
+    name, parted = own, -1
+    while name in there and (further := _parting(there[name][0], digests)) > parted:
+        name, parted = others[further], further
+    return name
+
+
+def _parting(some: list[str], others: list[str]) -> int:
+    """Where two transcripts part; -1 when one is the start of the other."""
+    return next((at for at, (one, other) in enumerate(zip(some, others, strict=False)) if one != other), -1)
+
+
 def _names(session: records.Session) -> list[str]:
-    """The names that a session may have: its own, and the one it takes where another run has that."""
+    """The names that a session may have: its own, and for each entry the one it takes when it parts there from others."""
     assert session.external_id is not None, "transcripts.session names every session"
-    first_reply = (session.metadata or {}).get(FIRST_REPLY)
-    return [session.external_id, *([f"{session.external_id}-{first_reply}"] if first_reply else [])]
+    name = text(session.external_id)
+    return [name, *(f"{name}-{digest}" for digest in digests_of(session.metadata))]
+
+
+def _is_derived(session: records.Session) -> bool:
+    return (session.external_id or "").startswith(f"{(session.metadata or {}).get(IMPORT_FORMAT)}-")

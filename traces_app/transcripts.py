@@ -19,6 +19,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
@@ -33,11 +34,13 @@ ORPHAN_RESULT = "orphan_result"
 """The flag of a message in which a result answered no call, and the mark of the placeholder call that carries it."""
 UNKNOWN_TOOL = "unknown"
 IMPORT_FORMAT = "import_format"
-FIRST_REPLY = "import_first_reply"
+DIGESTS = "import_digests"
+"""What the entries of a session say, in their order: see `digests`."""
 
 _TITLE_LENGTH = 80
 _NAME_LENGTH = 512
 _MILLISECOND = timedelta(milliseconds=1)
+_DIGEST_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,7 @@ def session(
     format_name: str,
     place: int,
     external_id: str | None = None,
+    title: str | None = None,
     end_user: str | None = None,
     status: records.SessionStatus | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -108,22 +112,19 @@ def session(
 
     `external_id` is the transcript's own id. Without one it derives from the format, the first system text, the first
     text of the conversation and `place`, the transcript's index in its file: never from the file's name or date.
-    Two entries of the metadata are ours: IMPORT_FORMAT, and FIRST_REPLY, a digest of the first reply, which tells two
-    runs of one task apart (see imports.py).
+    `title` is its own too, else the start of what the user said first.
+    Two entries of the metadata are ours: IMPORT_FORMAT, and DIGESTS, which tells conversations of one name apart (see
+    imports.py).
     """
-    imported = {IMPORT_FORMAT: format_name}
-    first_reply = next((entry for entry in entries if isinstance(entry, Reply)), None)
-    if first_reply is not None:
-        imported[FIRST_REPLY] = _digest(first_reply)
     if external_id is None or len(external_id) > _NAME_LENGTH:
         basis = _opening(entries) if external_id is None else (external_id,)
         external_id = f"{format_name}-{ids.key(*basis, place).hex}"
     return records.Session(
         external_id=external_id,
-        title=_title(entries),
+        title=_shortened(title or _first_words(entries)) or None,
         end_user=end_user[:_NAME_LENGTH] if end_user else None,
         status=status,
-        metadata={**(metadata or {}), **imported},
+        metadata={**(metadata or {}), IMPORT_FORMAT: format_name, DIGESTS: "".join(digests(entries))},
         messages=messages(entries),
     )
 
@@ -149,6 +150,26 @@ def with_times(session: records.Session, start: datetime) -> records.Session:
         previous = message.created_at or previous + _MILLISECOND
         timed.append(replace(message, created_at=previous))
     return replace(session, created_at=session.created_at or start, messages=timed)
+
+
+def digests(entries: Iterable[Entry]) -> list[str]:
+    """For each entry 8 hexadecimal digits that say what was said up to and with it.
+
+    A transcript that has grown has the digests of its start and more; two that part have other digests from there on.
+    """
+    running = blake2b(digest_size=_DIGEST_BYTES)
+    found = []
+    for entry in entries:
+        running.update(ids.key(entry.id, *_said_in(entry)).bytes)
+        found.append(running.hexdigest())
+    return found
+
+
+def digests_of(metadata: Mapping[str, Any] | None) -> list[str]:
+    """The digests that the metadata of a session holds; none where it came another way or they were edited away."""
+    joined = (metadata or {}).get(DIGESTS)
+    length = 2 * _DIGEST_BYTES
+    return [joined[at : at + length] for at in range(0, len(joined), length)] if isinstance(joined, str) else []
 
 
 def is_text(part: Any) -> bool:
@@ -276,7 +297,8 @@ def _turn(turn: _Turn) -> records.Message:
         for name, value in (("reasoning_content", answer.reply.reasoning), ("agent_name", answer.reply.agent_name)):
             if value:
                 metadata[name] = value
-        if answer is not turn.steps[-1]:
+        # Also where an earlier snapshot may have said it of an earlier answer: a merge takes no key away.
+        if answer is not turn.steps[-1] or len(plain) > 1:
             metadata["answer_iteration"] = turn.steps.index(answer)
     return records.Message(
         role="assistant",
@@ -358,16 +380,34 @@ def _opening(entries: Sequence[Entry]) -> tuple[object, ...]:
 
 
 def _digest(reply: Reply) -> str:
-    calls = [(call.id or "", call.name, _canonical(call.args)) for call in reply.calls]
-    return ids.key(text_of(reply.content)[0], *(part for call in calls for part in call)).hex[:16]
+    return ids.key(text_of(reply.content)[0], *(part for call in reply.calls for part in _asked_in(call))).hex[:16]
 
 
 def _canonical(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
-def _title(entries: Sequence[Entry]) -> str | None:
-    """The start of what the user said first."""
+def _said_in(entry: Entry) -> list[str]:
+    """What makes an entry another one. Metadata and reasoning do not: one client sends them again, another does not."""
+    if isinstance(entry, Result):
+        return ["tool", entry.output, *entry.call_ids]
+    text, parts = text_of(entry.content)
+    others = [_canonical(part) for part in parts or () if not is_text(part)]
+    if isinstance(entry, Said):
+        return [entry.role, text, *others]
+    return ["assistant", text, *others, *(part for call in entry.calls for part in _asked_in(call))]
+
+
+def _asked_in(call: Call) -> tuple[str, str, str]:
+    return call.id or "", call.name, _canonical(call.args)
+
+
+def _first_words(entries: Sequence[Entry]) -> str:
+    """What the user said first."""
     first = next((entry for entry in entries if isinstance(entry, Said) and entry.role == "user"), None)
-    text = " ".join(text_of(first.content)[0].split()) if first is not None else ""
-    return (text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…") or None
+    return text_of(first.content)[0] if first is not None else ""
+
+
+def _shortened(title: str) -> str:
+    text = " ".join(title.split())
+    return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"

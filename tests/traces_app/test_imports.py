@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from io import StringIO
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
-from traces_app import imports
+from traces_app import imports, transcripts
+from traces_app.formats import openai_chat
 from traces_app.imports import FileReport, import_file, import_paths
 from traces_app.models import AgentStep, ToolCall
 
@@ -233,6 +238,78 @@ def test_two_runs_of_one_task_are_two_sessions_in_whatever_order_they_come(db: N
         assert [session[4] for session in stored(project)] == [(3, 3, 0)] * 2
 
 
+HELP = [{"role": "user", "content": "Help me"}, {"role": "assistant", "content": "Sure, with what?"}]
+INVOICE = [*HELP, {"role": "user", "content": "My invoice"}, {"role": "assistant", "content": "Invoice answer"}]
+TRIP = [*HELP, {"role": "user", "content": "My trip"}, {"role": "assistant", "content": "Trip answer"}]
+TRAIN = [*TRIP[:3], {"role": "assistant", "content": "By train."}]
+
+
+def contents(project: Project) -> list[tuple[str, list[str]]]:
+    """What was said in each session, and its title."""
+    return sorted((title, [message[2] for message in said]) for _id, title, _status, _meta, _n, said in stored(project))
+
+
+def said_in(talk: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in talk]
+
+
+def test_conversations_with_ids_of_their_own_stay_apart_however_they_begin(project: Project, tmp_path: Path) -> None:
+    write(tmp_path / "day1.json", {"id": "day1", "title": "Invoice", "messages": INVOICE})
+    write(tmp_path / "day2.json", {"id": "day2", "title": "Trip", "messages": TRIP})
+    for state in ("created", "unchanged"):
+        assert [report.stored for report in import_paths([tmp_path], project.pk)] == [{state: 4}] * 2
+        assert contents(project) == [("Invoice", said_in(INVOICE)), ("Trip", said_in(TRIP))]
+
+
+@pytest.mark.parametrize("order", list(permutations([INVOICE, TRIP, TRAIN])))
+def test_conversations_that_part_late_are_sessions_of_their_own_in_any_order(
+    project: Project, tmp_path: Path, order: list[list[dict[str, Any]]]
+) -> None:
+    path = tmp_path / "talk.json"
+    for talk in order:
+        # As they came: first up to where they begin to differ, then whole.
+        imported(write(path, talk[:3]), project)
+        imported(write(path, talk), project)
+    expected = sorted(("Help me", said_in(talk)) for talk in order)
+    assert contents(project) == expected
+    before = stored(project)
+    for talk in [*order[::-1], HELP, *(talk[:3] for talk in order)]:
+        assert set(imported(write(path, talk), project).stored) == {"unchanged"}
+    assert stored(project) == before
+
+
+def test_another_conversation_under_an_id_that_is_taken_is_stored_beside_it_and_reported(
+    project: Project, tmp_path: Path
+) -> None:
+    path = tmp_path / "talk.json"
+    assert imported(write(path, {"id": "help", "messages": INVOICE}), project).renamed == []
+    for _time in range(2):
+        ((own, name),) = imported(write(path, {"id": "help", "messages": TRIP}), project).renamed
+        assert own == "help"
+        assert re.fullmatch("help-[0-9a-f]{8}", name)
+        assert f"  session 'help' holds another conversation: stored as '{name}'\n" in run(path, "--project", "imports")
+        found = [(session[0], [message[2] for message in session[5]]) for session in stored(project)]
+        assert found == [("help", said_in(INVOICE)), (name, said_in(TRIP))]
+
+
+def test_an_id_that_no_table_can_hold_is_found_again(project: Project, tmp_path: Path) -> None:
+    path = write(tmp_path / "talk.json", {"id": "a\0b", "messages": HELP})
+    assert [imported(path, project).stored for _time in range(2)] == [{"created": 2}, {"unchanged": 2}]
+
+
+def test_the_names_of_a_batch_are_settled_by_one_query(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    for talk in (INVOICE, TRIP, TRAIN):
+        imported(write(path, talk), project)
+    found = [transcripts.session([], format_name="f", place=place) for place in range(3)]
+    document = json.loads(path.read_text())
+    found += openai_chat.sessions(document, lambda _where, _why: None)
+    with CaptureQueriesContext(connection) as queries:
+        settled = imports._settle(found, project.pk)
+    assert len(queries) == 1
+    assert settled[-1].external_id in [session[0] for session in stored(project)]
+
+
 def test_one_run_imported_as_its_requests_and_then_with_its_end_is_one_session(
     project: Project, tmp_path: Path
 ) -> None:
@@ -348,12 +425,14 @@ def test_the_command_says_what_it_read_of_each_file_and_in_all(project: Project,
     (tmp_path / "notes.md").write_text("notes")
     assert run(tmp_path, "--project", "imports") == (
         f"{tmp_path}/notes.md: skipped: not one of .json, .jsonl, .ndjson, .traj\n"
-        f"{path}: openai_chat, 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed\n"
+        f"{path}: openai_chat, 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed, "
+        "1 call with arguments that are no JSON\n"
         "  messages: 5 created\n"
-        "  left out: [8]: unknown role 'critic'\n"
+        "  left out: [8]: unknown role 'critic'; a role is one of system, developer, user, assistant, tool, function\n"
         "\n"
         "Files: 1 read, 1 skipped, 0 failed\n"
-        "Total: 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed\n"
+        "Total: 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed, "
+        "1 call with arguments that are no JSON\n"
         "  get_weather: 2 calls, 1 failed\n"
     )
 
@@ -375,6 +454,7 @@ def test_the_report_as_json(project: Project, tmp_path: Path) -> None:
         "errors": {"get_weather": 1},
         "calls_without_result": 0,
         "orphan_results": 0,
+        "broken_arguments": 1,
     }
     assert json.loads(run(path, "--project", "imports", "--json")) == {
         "project": "imports",
@@ -388,6 +468,7 @@ def test_the_report_as_json(project: Project, tmp_path: Path) -> None:
                 "counts": counted,
                 "left_out": [],
                 "left_out_count": 0,
+                "renamed": [],
                 "stored": {"created": 5},
             }
         ],
@@ -407,5 +488,15 @@ def test_the_command_fails_when_a_file_failed_and_imports_the_others(project: Pr
 def test_the_project_must_be_there(db: None, tmp_path: Path) -> None:
     with pytest.raises(
         CommandError, match="There is no project 'nowhere'. Create it with: manage.py create_project nowhere"
-    ):
+    ) as error:
         run(tmp_path, "--project", "nowhere")
+    assert error.value.returncode == 1
+
+
+def test_one_of_a_thing_is_said_as_one(project: Project, tmp_path: Path) -> None:
+    call = {"id": "c1", "function": {"name": "a", "arguments": "{}"}}
+    document = [TALK[1], {"role": "assistant", "tool_calls": [call]}]
+    document += [{"role": "tool", "tool_call_id": id_, "content": "one"} for id_ in ("c1", "c9")]
+    said = run(write(tmp_path / "talk.json", document), "--project", "imports", "--dry-run")
+    assert "1 session; messages: 1 assistant, 1 user; 1 tool call, 1 result, 1 result without call\n" in said
+    assert "  a: 1 call\n" in said

@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app import records
-from traces_app.transcripts import Call, Entry, Reply, Result, Said, messages, session, with_times
+from traces_app.transcripts import (
+    Call,
+    Entry,
+    Reply,
+    Result,
+    Said,
+    digests,
+    digests_of,
+    messages,
+    session,
+    with_times,
+)
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -296,14 +307,46 @@ def test_an_id_of_its_own_that_is_too_long_is_shortened_to_a_digest() -> None:
     assert name == named(user("Stop"), external_id="x" * 600)
 
 
-def test_two_runs_of_one_task_differ_in_the_digest_of_their_first_reply() -> None:
+def test_two_runs_of_one_task_have_one_name_and_the_same_digests_up_to_where_they_part() -> None:
     first = session(talk(user("Go"), asks("c1:a"), plain("Done.")), format_name="f", place=0)
-    second = session(talk(user("Go"), asks("c2:a")), format_name="f", place=0)
+    second = session(talk(user("Go"), asks("c2:a"), plain("Done.")), format_name="f", place=0)
     assert first.external_id == second.external_id
-    assert first.metadata is not None
-    assert second.metadata is not None
-    assert first.metadata["import_first_reply"] != second.metadata["import_first_reply"]
-    assert session(talk(user("Go")), format_name="f", place=0).metadata == {"import_format": "f"}
+    pairs = zip(digests_of(first.metadata), digests_of(second.metadata), strict=True)
+    assert [one == other for one, other in pairs] == [True, False, False]
+
+
+def test_the_digests_of_a_transcript_begin_with_those_of_its_start() -> None:
+    entries = talk(user("Go"), asks("c1:a"), result("one", "c1"), plain("Done."))
+    whole = digests(entries)
+    assert [digests(entries[:length]) for length in range(5)] == [whole[:length] for length in range(5)]
+    assert digests_of(session(entries, format_name="f", place=0).metadata) == whole
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [user("Stop"), plain("Go"), asks("c1:a"), result("Go"), Said(id="", role="system", content="Go")],
+)
+def test_whatever_is_said_otherwise_has_another_digest(entry: Entry) -> None:
+    assert digests(talk(entry)) != digests(talk(user("Go")))
+
+
+def test_the_form_of_a_text_and_what_stands_beside_it_change_no_digest() -> None:
+    beside = Said(id="0", role="user", content=[{"type": "text", "text": "Go"}], metadata={"name": "li"})
+    assert digests([beside]) == digests(talk(user("Go")))
+
+
+def test_a_session_that_came_another_way_has_no_digests() -> None:
+    assert [digests_of(metadata) for metadata in (None, {}, {"import_digests": 3})] == [[], [], []]
+
+
+def test_a_later_answer_says_that_it_took_the_place_of_an_earlier_one() -> None:
+    turn = talk(user("Go"), plain("Wait."), asks("c1:a"), plain("Done."))
+    said = [messages(turn[:length])[1].metadata for length in (2, 3, 4)]
+    assert said == [None, {"answer_iteration": 0}, {"answer_iteration": 2}]
+
+
+def test_a_title_of_its_own_is_the_title() -> None:
+    assert session(talk(user("Go")), format_name="f", place=0, title=" My\n trip ").title == "My trip"
 
 
 def test_the_title_is_the_start_of_what_the_user_said_first() -> None:

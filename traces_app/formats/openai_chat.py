@@ -6,12 +6,12 @@
 * a list of such objects or lists: one conversation each.
 
 A request body carries the whole conversation so far, so a log of requests repeats it again and again. Of such objects
-(those with a `model`) one whose messages begin with all messages of an earlier one is the same conversation, grown:
-they become one session, of the longest.
+(those with a `model` and no `title`) one whose messages begin with all messages of an earlier one is the same
+conversation, grown: they become one session, of the longest.
 
 The format has no times and no ids of conversations; `session_id`, `conversation_id` or `thread_id` beside the messages
-is taken as one. A message's external id is its index. It has no flag for a failed tool either: a result that starts
-with "Error" has failed.
+is taken as one, and `id` where it is not that of a request or of its answer. A message's external id is its index. The
+format has no flag for a failed tool either: a result that starts with "Error" has failed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any
 
@@ -35,7 +36,10 @@ Skip = Callable[[str, str], None]
 
 _CONTAINERS = ("messages", "traj", "history")
 _OWN_IDS = ("session_id", "conversation_id", "thread_id")
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+# What only the bodies of the API have, and how their ids begin.
+_BODY_FIELDS = ("model", "object", "choices")
+_BODY_IDS = ("chatcmpl-", "cmpl-", "resp_", "req_", "req-")
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _PARTS = frozenset({"text", "image_url", "input_audio", "audio_url", "video_url", "file", "refusal"})
 
 # What becomes a field of a record; everything else of a message is kept in metadata.
@@ -47,6 +51,8 @@ _RESULT_FIELDS = frozenset({"role", "content", "tool_call_id", "tool_call_ids", 
 # What a step of a SWE-agent trajectory repeats from the history.
 _REPEATED_FIELDS = frozenset({"action", "observation", "response", "thought", "messages", "query"})
 _CALL_FIELDS = frozenset({"id", "type", "index", "function", "custom"})
+_SHOWN = 60
+"""Characters of an unknown role that a report shows."""
 
 
 def recognises(document: object) -> bool:
@@ -67,7 +73,7 @@ def sessions(document: object, skip: Skip) -> Iterator[records.Session]:
         if not any(isinstance(entry, Reply | Result) or entry.role == "user" for entry in entries) and not failed:
             skip(conversation.where or "(all)", "nothing was said by a user or an assistant")
             continue
-        own_id = next((text for key in _OWN_IDS if (text := _text(rest.get(key)))), None)
+        own_id = _own_id(conversation)
         if own_id is not None:
             # Other messages under one id, such as a sub-agent's, are another transcript.
             own_ids[own_id] += 1
@@ -77,6 +83,7 @@ def sessions(document: object, skip: Skip) -> Iterator[records.Session]:
             format_name=NAME,
             place=conversation.place,
             external_id=own_id,
+            title=_own_title(conversation),
             end_user=_text(rest.get("user")),
             status="error" if failed else None,
             metadata=rest,
@@ -91,6 +98,8 @@ class _Conversation:
     place: int
     where: str
     """Its JSON path, and that of its list of messages."""
+    container: str
+    """The key under which the messages lie; "" where there is nothing but the list."""
     messages: list[Any]
     rest: dict[str, Any]
     """What stands beside the messages."""
@@ -106,7 +115,28 @@ def _conversations(document: object, skip: Skip) -> Iterator[_Conversation]:
             continue
         key, messages = found
         rest = {name: value for name, value in item.items() if name != key} if isinstance(item, dict) else {}
-        yield _Conversation(place=place, where=_join(where, key), messages=messages, rest=rest)
+        yield _Conversation(place=place, where=_join(where, key), container=key, messages=messages, rest=rest)
+
+
+def _own_id(conversation: _Conversation) -> str | None:
+    """What the conversation calls itself; no number, which is a row of a data set, and no id of one request of many."""
+    rest = conversation.rest
+    if own := next((text for key in _OWN_IDS if (text := _text(rest.get(key)))), None):
+        return own
+    id_ = rest.get("id")
+    if conversation.container != "messages" or not isinstance(id_, str) or not id_.strip() or id_.startswith(_BODY_IDS):
+        return None
+    return None if _is_body(conversation) else id_
+
+
+def _own_title(conversation: _Conversation) -> str | None:
+    title = conversation.rest.get("title")
+    return title if conversation.container == "messages" and isinstance(title, str) and title.strip() else None
+
+
+def _is_body(conversation: _Conversation) -> bool:
+    """Whether this is what was sent to the API or came back; a chat that was exported may name its model too."""
+    return any(key in conversation.rest for key in _BODY_FIELDS) and _own_title(conversation) is None
 
 
 def _messages_of(item: object) -> tuple[str, list[Any]] | None:
@@ -128,7 +158,7 @@ def _is_message_list(items: list[Any]) -> bool:
 def _looks_right(messages: list[Any]) -> bool:
     """Whether messages have the marks of this format, or at least nothing that it does not know."""
     found = [message for message in messages if isinstance(message, dict)]
-    if not any(isinstance(message.get("role"), str) and message["role"] in _ROLES for message in found):
+    if not any(_meant(message.get("role")) for message in found):
         return False
     return any(map(_has_marks, found)) or (len(found) == len(messages) and all(map(_is_plain, found)))
 
@@ -143,10 +173,17 @@ def _has_marks(message: dict[str, Any]) -> bool:
     )
 
 
+def _meant(role: object) -> str | None:
+    """The role that this is, or that it was perhaps meant to be."""
+    close = get_close_matches(role[:20].lower(), _ROLES, n=1, cutoff=0.75) if isinstance(role, str) else []
+    return close[0] if close else None
+
+
 def _is_plain(message: dict[str, Any]) -> bool:
     content = message.get("content")
     if not isinstance(message.get("role"), str):
-        return False
+        # Somebody forgot it; what has no text either is no message.
+        return isinstance(content, str)
     if isinstance(content, list):
         return all(isinstance(part, str) or (isinstance(part, dict) and part.get("type") in _PARTS) for part in content)
     return content is None or isinstance(content, str)
@@ -158,7 +195,7 @@ def _grown_together(conversations: Iterator[_Conversation]) -> list[_Conversatio
     ends: dict[bytes, int] = {}
     """Digest of all messages of a kept conversation -> which one it is."""
     for conversation in conversations:
-        if "model" not in conversation.rest or not conversation.messages:
+        if "model" not in conversation.rest or not _is_body(conversation) or not conversation.messages:
             kept.append(conversation)
             continue
         digests = _prefix_digests(conversation.messages)
@@ -229,7 +266,17 @@ def _entries(conversation: _Conversation, observed: dict[int, dict[str, Any]], s
         elif role in ("tool", "function"):
             yield _result(str(index), message)
         else:
-            skip(where, f"unknown role {role!r}" if "role" in message else "no role")
+            skip(where, _odd_role(message))
+
+
+def _odd_role(message: dict[str, Any]) -> str:
+    role = message.get("role")
+    if isinstance(role, str):
+        meant = _meant(role)
+        odd = f"unknown role {role[:_SHOWN]!r}" + (f", perhaps {meant!r}" if meant else "")
+    else:
+        odd = "a role that is no text" if "role" in message else "no role"
+    return f"{odd}; a role is one of {', '.join(_ROLES)}"
 
 
 def _said(id_: str, message: dict[str, Any]) -> Said:
@@ -298,9 +345,11 @@ def _call(call: dict[str, Any]) -> Call:
         said = call.get(kind)
         if isinstance(said, dict):
             metadata |= _rest(said, frozenset({"name", argument}))
-            return Call(
-                id=_text(call.get("id")), name=_text(said.get("name")) or "", args=said.get(argument), metadata=metadata
-            )
+            args = said.get(argument)
+            if kind == "custom" and isinstance(args, str):
+                # Free text by design, not JSON that is broken; it is stored under the same key as that.
+                args = {"_raw": args}
+            return Call(id=_text(call.get("id")), name=_text(said.get("name")) or "", args=args, metadata=metadata)
     # Some servers leave out the inner object, or put the name in its place.
     name = _text(call.get("function")) or _text(metadata.pop("name", None)) or ""
     return Call(id=_text(call.get("id")), name=name, args=metadata.pop("arguments", None), metadata=metadata)

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from traces_app import records
 from traces_app.formats.openai_chat import recognises, sessions
 from traces_app.formats.registry import format_of
+from traces_app.transcripts import digests_of
 
 OWN = Path(__file__).parent / "transcripts"
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 USER = {"role": "user", "content": "Go"}
 DONE = {"role": "assistant", "content": "Done."}
+ROLES = "a role is one of system, developer, user, assistant, tool, function"
 
 
 def calling(*calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -83,7 +85,8 @@ def test_what_stands_beside_the_messages_is_metadata() -> None:
         "reward": 0.0,
         "info": {"source": "user"},
     }
-    assert second.metadata == {"task_id": 1, "trial": 0, "reward": 1.0, "import_format": "openai_chat"}
+    assert second.metadata is not None
+    assert sorted(second.metadata) == ["import_digests", "import_format", "reward", "task_id", "trial"]
     assert first.external_id != second.external_id
 
 
@@ -96,6 +99,36 @@ def test_the_model_of_a_request_is_that_of_its_steps_and_its_user_the_end_user()
 def test_a_conversation_is_called_by_an_id_of_its_own() -> None:
     (session,), _left_out = read({"conversation_id": "thread-9", "messages": [USER]})
     assert session.external_id == "thread-9"
+
+
+def test_an_id_and_a_title_beside_the_messages_are_those_of_the_conversation() -> None:
+    (session,), _left_out = read({"id": "day1", "title": "Invoice", "messages": [USER, DONE]})
+    assert (session.external_id, session.title) == ("day1", "Invoice")
+    exported = {"id": "c-1", "title": "Trip", "model": "m", "messages": [USER]}
+    assert [session.external_id for session in read([exported, exported | {"id": "c-2"}])[0]] == ["c-1", "c-2"]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"id": "chatcmpl-9"},
+        {"id": "chatcmpl-9", "title": "Invoice"},
+        {"id": "a7", "model": "m"},
+        {"id": "a7", "object": "chat.completion"},
+        {"id": 7},
+        {"id": " "},
+        {"id": None, "title": 3},
+        {"task_id": "a7"},
+    ],
+)
+def test_ids_of_requests_and_numbers_are_no_ids_of_conversations(beside: dict[str, Any]) -> None:
+    (session,), _left_out = read({**beside, "messages": [USER, DONE]})
+    assert session.external_id == read([USER, DONE])[0][0].external_id
+
+
+def test_an_id_beside_the_messages_of_a_benchmark_is_that_of_its_task() -> None:
+    (session,), _left_out = read({"id": "task-7", "title": "Airline", "traj": [USER, DONE]})
+    assert (session.external_id, session.title) == (read([USER, DONE])[0][0].external_id, "Go")
 
 
 def test_another_transcript_under_the_same_id_is_another_session() -> None:
@@ -165,7 +198,7 @@ def test_swe_agent_tells_how_long_an_action_took_and_where_it_left_the_agent() -
     (session,), left_out = read(document)
     assert left_out == []
     metadata = session.metadata or {}
-    assert sorted(metadata) == ["environment", "import_first_reply", "import_format", "info"]
+    assert sorted(metadata) == ["environment", "import_digests", "import_format", "info"]
     assert (session.messages or [])[2].agent_steps == [
         records.AgentStep(
             iteration=0,
@@ -293,7 +326,7 @@ def test_a_custom_tool_is_a_call_with_its_input() -> None:
     custom = {"id": "c1", "type": "custom", "custom": {"name": "shell", "input": "ls -l"}}
     (step,) = only([USER, calling(custom)])[1].agent_steps or ()
     assert step.tool_calls == [
-        records.ToolCall(id="c1", name="shell", args="ls -l", status="pending", metadata={"type": "custom"})
+        records.ToolCall(id="c1", name="shell", args={"_raw": "ls -l"}, status="pending", metadata={"type": "custom"})
     ]
 
 
@@ -306,9 +339,9 @@ def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
     found, left_out = read(document)
     assert len(found) == 2
     assert sorted(left_out) == [
-        ("[0].messages[1]", "unknown role 'critic'"),
+        ("[0].messages[1]", f"unknown role 'critic'; {ROLES}"),
         ("[0].messages[2]", "not an object"),
-        ("[0].messages[3]", "no role"),
+        ("[0].messages[3]", f"no role; {ROLES}"),
         ("[1].messages[1].tool_calls[0]", "not an object"),
         ("[1].messages[2].tool_calls", "not a list"),
         ("[2]", "no list of messages"),
@@ -340,6 +373,31 @@ def test_other_documents_are_not_recognised(document: object) -> None:
 
 def test_one_odd_message_does_not_hide_the_format() -> None:
     assert recognises([USER, calling(call()), {"role": "assistant", "content": [{"type": "hologram"}]}, "text"])
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"role": "asistant", "content": "Done."}, f"unknown role 'asistant', perhaps 'assistant'; {ROLES}"),
+        ({"role": "User", "content": "Go"}, f"unknown role 'User', perhaps 'user'; {ROLES}"),
+        ({"role": 5, "content": "Go"}, f"a role that is no text; {ROLES}"),
+        ({"content": "Go"}, f"no role; {ROLES}"),
+        ({"role": "x" * 99, "content": "Go"}, f"unknown role '{'x' * 60}'; {ROLES}"),
+    ],
+)
+def test_a_wrong_role_costs_that_message_and_is_named_with_the_roles_that_are_right(
+    odd: dict[str, Any], why: str
+) -> None:
+    document = {"messages": [USER, DONE, odd]}
+    assert recognises(document)
+    (session,), left_out = read(document)
+    assert [m.external_id for m in session.messages or ()] == ["0", "1"]
+    assert left_out == [("messages[2]", why)]
+
+
+def test_a_file_whose_only_role_is_misspelt_is_of_this_format() -> None:
+    assert recognises({"messages": [{"role": "usr", "content": "Go"}]})
+    assert not recognises({"messages": [{"role": "admin", "content": "Go"}]})
 
 
 _json = st.recursive(
@@ -467,7 +525,7 @@ def test_our_own_runs_of_the_sdks_are_read_whole() -> None:
             "results_without_call": 0,
         }
     ] * 2
-    first, second = (sessions[0].metadata for sessions in found)
-    assert first is not None
-    assert second is not None
-    assert first["import_first_reply"] != second["import_first_reply"]
+    first, second = (sessions[0] for sessions in found)
+    assert first.external_id == second.external_id
+    assert digests_of(first.metadata)[:2] == digests_of(second.metadata)[:2]
+    assert digests_of(first.metadata)[2] != digests_of(second.metadata)[2]

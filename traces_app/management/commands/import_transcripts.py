@@ -16,7 +16,8 @@ from traces_app.imports import SUFFIXES, Counts, FileReport, import_paths
 class Command(BaseCommand):
     help = (
         "Imports transcripts into a project. The format is told by the content of a file; importing a file again "
-        "changes nothing. The exit status is 1 when a file failed."
+        "changes nothing, and one that says something else under an id that is taken gets another id. The exit status is 1 "
+        "when a file failed or there is no such project."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,9 +35,7 @@ class Command(BaseCommand):
     def handle(self, *, paths: list[Path], project: str, dry_run: bool, json: bool, **options: Any) -> None:
         found = Project.objects.filter(slug=project).first()
         if found is None:
-            raise CommandError(
-                f"There is no project {project!r}. Create it with: manage.py create_project {project}", returncode=2
-            )
+            raise CommandError(f"There is no project {project!r}. Create it with: manage.py create_project {project}")
         reports = []
         for report in import_paths(paths, None if dry_run else found.pk):
             reports.append(report)
@@ -52,7 +51,7 @@ class Command(BaseCommand):
             self._print_totals(reports, totals, dry_run=dry_run)
         failed = sum(report.status == "failed" for report in reports)
         if failed:
-            raise CommandError(f"{failed} of {len(reports)} files failed.")
+            raise CommandError(f"{failed} of {_number(len(reports), 'file')} failed.")
 
     def _print_file(self, report: FileReport) -> None:
         if report.status == "read":
@@ -64,6 +63,8 @@ class Command(BaseCommand):
             self.stdout.write(
                 "  messages: " + ", ".join(f"{count} {state}" for state, count in sorted(report.stored.items()))
             )
+        for own, name in report.renamed:
+            self.stdout.write(f"  session {own!r} holds another conversation: stored as {name!r}")
         for where, why in report.left_out:
             self.stdout.write(f"  left out: {where}: {why}")
         if report.left_out_count > len(report.left_out):
@@ -75,7 +76,9 @@ class Command(BaseCommand):
         self.stdout.write(f"Total: {_said(totals)}")
         for name, count in totals.tool_calls.most_common():
             errors = totals.errors[name]
-            self.stdout.write(f"  {name or '(no name)'}: {count} calls" + (f", {errors} failed" if errors else ""))
+            self.stdout.write(
+                f"  {name or '(no name)'}: {_number(count, 'call')}" + (f", {errors} failed" if errors else "")
+            )
         if dry_run:
             self.stdout.write("Dry run: nothing was stored.")
 
@@ -87,11 +90,18 @@ def _said(counts: Counts) -> str:
         for count, what in (
             (counts.errors.total(), "failed"),
             (counts.calls_without_result, "without result"),
-            (counts.orphan_results, "results without call"),
         )
         if count
     )
+    if counts.orphan_results:
+        oddities += f", {_number(counts.orphan_results, 'result')} without call"
+    if counts.broken_arguments:
+        oddities += f", {_number(counts.broken_arguments, 'call')} with arguments that are no JSON"
     return (
-        f"{counts.sessions} session{'' if counts.sessions == 1 else 's'}; messages: {roles or 'none'}; "
-        f"{counts.tool_calls.total()} tool calls, {counts.tool_results} results{oddities}"
+        f"{_number(counts.sessions, 'session')}; messages: {roles or 'none'}; "
+        f"{_number(counts.tool_calls.total(), 'tool call')}, {_number(counts.tool_results, 'result')}{oddities}"
     )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
