@@ -109,7 +109,7 @@ class SessionAdmin(TrashAdmin):
     list_filter: ClassVar[Any] = (ProjectFilter, SessionStatusFilter, SessionErrorsFilter, CreatedFilter)
     search_help_text = format_lazy(
         gettext_lazy("By id or external id, or by words of the title among the newest {number} of this list."),
-        number=TITLES_SEARCHED,
+        number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
 
@@ -226,7 +226,7 @@ class MessageAdmin(TrashAdmin):
             "By id, external id or request id; or by session: its id, its external id, or words of its title among the "
             "newest {number} sessions."
         ),
-        number=TITLES_SEARCHED,
+        number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/message/page.html"
 
@@ -270,7 +270,7 @@ class MessageAdmin(TrashAdmin):
 
     def row_name(self, row: Any) -> str:
         text = one_line(getattr(row, "shown_content", None) or row.content, NAME_CHARACTERS)
-        return f"{row.get_role_display()}: {text}" if text else f"{row.get_role_display()} {row.pk}"
+        return f"{row.get_role_display()}: {text}" if text else str(row)
 
     # --- The page of a message ------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
@@ -191,7 +192,8 @@ class Message(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.role} {self.id}"
+        time = f"{ids.created_at_of(self.id):%Y-%m-%d %H:%M:%S} UTC"
+        return gettext("%(role)s message of %(time)s") % {"role": self.get_role_display(), "time": time}
 
     @property
     def has_errors(self) -> bool:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.contrib.admin.actions import delete_selected as ask_to_delete_selected
 from django.contrib.admin.utils import model_ngettext, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Field, QuerySet
@@ -25,13 +26,16 @@ from access_app.errors import NotFound
 from .keyset_admin import KeysetAdmin
 from .visible_text import moment, one_line, visible
 
+# What the log of an admin's actions says of a restored row; pages translate it.
+RESTORED = "Restored"
+
 
 class TrashAdmin(KeysetAdmin):
     """An admin of a model with `objects` (alive), `with_deleted`, `deleted_at` and `deleted_by`."""
 
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
-    actions = ("restore_selected",)
+    actions = ("delete_selected", "restore_selected")
 
     delete_row: ClassVar[Callable[..., None]]
     """The write that deletes: (primary key, by=user name); raises NotFound when there is nothing to delete."""
@@ -104,11 +108,39 @@ class TrashAdmin(KeysetAdmin):
         }
         return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().history_view(request, object_id, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            for entry in response.context_data["action_list"]:
+                # Django has no words for a deletion, since it shows no history of what it deleted.
+                if entry.is_deletion():
+                    entry.change_message = _("Deleted")
+                elif entry.change_message == RESTORED:
+                    entry.change_message = _("Restored")
+        return response
+
     # --- Actions --------------------------------------------------------------------------------------------
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         offered = "restore_selected" if self.in_trash(request) else "delete_selected"
         return {name: action for name, action in super().get_actions(request).items() if name == offered}
+
+    @admin.action(
+        description=gettext_lazy("Move selected %(verbose_name_plural)s to the trash"), permissions=["delete"]
+    )
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        if not request.POST.get("post"):
+            return ask_to_delete_selected(self, request, queryset)
+        chosen = queryset[: self.list_per_page]
+        count = len(chosen)
+        self.log_deletions(request, chosen)
+        self.delete_queryset(request, chosen)
+        text = ngettext("%(count)d %(rows)s is in the trash.", "%(count)d %(rows)s are in the trash.", count)
+        words = {"count": count, "rows": model_ngettext(self.opts, count)}
+        self.message_user(request, text % words, messages.SUCCESS)
+        return None
 
     @admin.action(description=gettext_lazy("Restore selected %(verbose_name_plural)s"), permissions=["restore"])
     def restore_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
@@ -137,7 +169,7 @@ class TrashAdmin(KeysetAdmin):
         except NotFound as error:
             self.message_user(request, f"{self.row_name(row)}: {error.message}", messages.ERROR)
             return False
-        self.log_change(request, row, [{"changed": {"fields": ["deleted at"]}}])
+        self.log_change(request, row, RESTORED)
         return True
 
     # --- Deleting is a write, never the ORM's -----------------------------------------------------------------

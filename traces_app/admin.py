@@ -322,6 +322,9 @@ class ToolCallAdmin(KeysetAdmin):
     list_display_links = None
     search_help_text = gettext_lazy("By the id of the call, as the model or as Tracesite gave it.")
 
+    def list_title(self, request: HttpRequest) -> str:
+        return _("Failed calls") if request.GET.get("status") == "error" else super().list_title(request)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         calls = ToolCall.objects.select_related("project", "tool", "message__session")
         fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]

@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import OperationalError, connection
 from django.test import Client
+from django.utils import translation
 
 from access_app.models import Project
 from messages_app import admin as messages_admin
@@ -264,7 +265,7 @@ def test_sessions_are_found_by_id_external_id_and_title(
     monkeypatch.setattr(messages_admin, "TITLES_SEARCHED", 1)
     assert found("parcel") == ["parcel"]
     assert found("order-1") == ["Where is my Parcel?"]
-    assert "words of the title among the newest 10000" in text_of(staff.get(SESSIONS))
+    assert "words of the title among the newest 10,000" in text_of(staff.get(SESSIONS))
 
 
 def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, project: Project) -> None:
@@ -437,6 +438,10 @@ def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, pr
     assert "“Talk” was restored." in text_of(response)
     assert Session.objects.filter(pk=session).exists()
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [3, 2]
+    history = f"{SESSIONS}{session}/history/"
+    assert re.findall(r"<td>(\w+)</td>", html_of(staff.get(history))) == ["ada", "Deleted", "ada", "Restored"]
+    chinese = html_of(staff.get(history, headers={"Accept-Language": "zh-hans"}))
+    assert re.findall(r"<td>(\w+)</td>", chinese) == ["ada", "已删除", "ada", "已恢复"]
 
 
 def test_what_is_in_the_trash_cannot_be_deleted_again(staff: Client, project: Project) -> None:
@@ -454,7 +459,8 @@ def test_many_sessions_are_deleted_and_restored_together(staff: Client, project:
     assert "Move these to the trash" in text_of(asked)
     assert "Talk 0" in text_of(asked)
     assert Session.objects.count() == 3
-    staff.post(SESSIONS, {**chosen, "post": "yes"})
+    response = staff.post(SESSIONS, {**chosen, "post": "yes"}, follow=True)
+    assert "2 sessions are in the trash." in text_of(response)
     assert [row[0] for row in rows_of(staff.get(SESSIONS))] == ["Talk 2"]
     chosen = {**chosen, "action": "restore_selected"}
     assert "Restore this" in text_of(staff.post(f"{SESSIONS}trash/", chosen))
@@ -505,6 +511,15 @@ def test_an_empty_trash_and_an_empty_list_say_so(staff: Client, project: Project
     assert "The trash is empty." in text_of(staff.get(f"{SESSIONS}trash/"))
     assert "There is nothing here yet." in text_of(staff.get(SESSIONS))
     assert links_of(staff.get(SESSIONS))["Trash"] == f"{SESSIONS}trash/"
+    assert f"{SESSIONS}add/" not in links_of(staff.get(f"{SESSIONS}trash/")).values()
+
+
+def test_a_message_is_named_by_its_role_and_time_in_the_language_of_the_page(project: Project) -> None:
+    message = message_at(store(project, "s"), 1)
+    time = f"{message.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    assert str(message) == f"{message.get_role_display()} message of {time}"
+    with translation.override("zh-hans"):
+        assert str(message) == f"{message.get_role_display()}消息，{time}"
 
 
 # --- Who may do what, and in which language ---------------------------------------------------------------------------

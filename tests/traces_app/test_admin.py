@@ -436,5 +436,10 @@ def test_the_index_leads_to_the_failed_calls_and_the_trash(staff: Client) -> Non
         assert staff.get(url).status_code == 200
 
 
+def test_the_list_of_failed_calls_is_called_so(staff: Client, run: UUID) -> None:
+    assert "<h1>Failed calls</h1>" in html_of(staff.get(f"{CALLS}?status=error"))
+    assert "<h1>Tool calls</h1>" in html_of(staff.get(CALLS))
+
+
 def test_times_of_calls_are_those_of_their_message(staff: Client, run: UUID) -> None:
     assert {row[-1] for row in rows_of(staff.get(CALLS))} == {f"{NOON:%Y-%m-%d %H:%M:%S}"}

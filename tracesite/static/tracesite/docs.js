@@ -4,6 +4,16 @@
 const csrfToken = () => document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1];
 const root = document.getElementById("swagger-ui");
 
+// Dark where the admin was made dark, or else where the system is.
+const systemIsDark = matchMedia("(prefers-color-scheme: dark)");
+const darken = () => {
+  const theme = localStorage.getItem("theme") ?? "auto";
+  const isDark = theme === "dark" || (theme === "auto" && systemIsDark.matches);
+  document.documentElement.classList.toggle("dark-mode", isDark);
+};
+darken();
+systemIsDark.addEventListener("change", darken);
+
 SwaggerUIBundle({
   url: root.dataset.schema,
   domNode: root,
