@@ -1,9 +1,9 @@
 """Monthly partitions: the migration operation that makes a table partitioned, and making and dropping months.
 
-Measured (design of section 4): partitioned tables take COPY as fast as plain ones, and dropping a month takes the same
-30 ms whatever it holds. Months are made by building a leaf beside the table and attaching it: ATTACH lets readers and
-writers of other months go on, where CREATE TABLE .. PARTITION OF would make everyone wait behind one slow reader.
-There is no DEFAULT partition: it would have to be scanned at every ATTACH.
+Measured: partitioned tables take COPY as fast as plain ones, and dropping a month takes 30 ms and reads no row of it
+(the file system adds 0.15 to 0.4 ms for each megabyte that it frees). Months are made by building a leaf beside the
+table and attaching it: ATTACH lets readers and writers of other months go on, where CREATE TABLE .. PARTITION OF would
+make everyone wait behind one slow reader. There is no DEFAULT partition: it would have to be scanned at every ATTACH.
 
 A month is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that still use the
 table while everybody else goes on, and only then are all its leaves dropped, in one statement because they refer to

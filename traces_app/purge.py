@@ -16,6 +16,12 @@ Tools stay: they are names, shared by all sessions of a project.
 
 A session keeps its row as long as it has messages. Its counters lose what each batch removes; where a month was dropped
 the sessions that reach beyond it are counted anew, so that no row of the month has to be read.
+
+Measured (benchmarks/purge_month.py: 2 cores, 3.4 KB a message with all below it and all indexes, medians of 5 runs, the
+sizes in turn): the command takes 0.73 s for a month of 10,000 messages and 0.81 s for one of 100,000, mostly Python's
+start. `purge` alone takes 0.05 s and 0.17 s; the difference is the file system, which frees 340 MB instead of 34 when
+the tables are dropped (9 against 50 to 140 ms). Each session that goes with the month adds 15 us, each session that
+goes on is counted anew. In months that stay 3,000 messages a second go, in 67 MB of memory however many they are.
 """
 
 # ruff: noqa: S608 - SQL is put together of the texts in this file and the names of tables, columns and leaves
