@@ -42,7 +42,7 @@ class Command(BaseCommand):
             metavar="DAYS|DATE",
             help="messages made before this, in the trash or not, and sessions begun before it that have no message left; "
             "a number of days, a date (its beginning, UTC) or a time like 2026-01-31T09:30:00Z. What is of exactly that "
-            "time stays. Months of which everything goes are dropped whole, in no time.",
+            "time stays. Months of which everything goes are dropped whole, at once.",
         )
         parser.add_argument(
             "--deleted-longer-than",
