@@ -27,6 +27,7 @@ def test_all_that_the_page_loads_is_ours() -> None:
     assert loaded == [
         "/static/tracesite/icon.svg",
         "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui.css",
+        "/static/tracesite/docs.css",
         "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js",
         "/static/tracesite/docs.js",
     ]
