@@ -31,11 +31,13 @@ _TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completion
 def normalise(session: records.Session, *, now: datetime) -> records.Session:
     """The same session with every message in its normal form; `now` (aware) is the time of what has none."""
     external_id, metadata = _identity(session.id, session.external_id, session.metadata)
+    # A session that does not say when it began began with its first message: an age purge goes by this.
+    began = min((message.created_at for message in session.messages or () if message.created_at), default=now)
     return replace(
         session,
         external_id=external_id,
         metadata=metadata,
-        created_at=_in_range(session.created_at, now),
+        created_at=_in_range(session.created_at or began, now),
         messages=[
             # A microsecond each keeps messages without times in the order in which they were sent.
             _message(message, now + index * _MICROSECOND)

@@ -134,3 +134,10 @@ def test_normalising_twice_changes_nothing_more() -> None:
     session = msgspec.convert({"messages": [{"role": "assistant", **said}]}, records.Session)
     once = normalise(session, now=NOW)
     assert normalise(once, now=NOW) == once
+
+
+def test_a_session_that_says_no_time_began_with_its_first_message() -> None:
+    said = [{"role": "user", "created_at": NOW - timedelta(days=n)} for n in (1, 400, 2)] + [{"role": "user"}]
+    session = normalise(msgspec.convert({"messages": said}, records.Session), now=NOW)
+    assert session.created_at == NOW - timedelta(days=400)
+    assert normalise(records.Session(), now=NOW).created_at == NOW

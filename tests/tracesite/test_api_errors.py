@@ -51,7 +51,7 @@ def test_headers_say_what_can_be_done(client: Client) -> None:
     assert client.get("/api/raise/throttled/").headers["Retry-After"] == "8"
     refused = client.delete("/api/raise/ours/")
     assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
-    assert refused.json() == error("method_not_allowed", 'Method "DELETE" not allowed.')
+    assert refused.json() == error("method_not_allowed", "DELETE is not allowed here; allowed are GET, HEAD, OPTIONS.")
 
 
 def test_a_wish_for_another_format_is_answered_in_json(client: Client) -> None:
