@@ -63,6 +63,7 @@ class PlacedCall(Struct, gc=False):
     session_id: str
     message_id: str
     step_id: str
+    created_at: str
     iteration: int
     position: int
     args: Raw
@@ -169,7 +170,8 @@ _CALLS = f"""
     WHERE call.message_id = ANY(%(ids)s::uuid[]) AND call.id BETWEEN %(first)s AND %(last)s ORDER BY call.position
     """
 _FAILED_CALLS = f"""
-    SELECT call.message_id::text, call.step_id::text, message.session_id::text, step.iteration, call.position, {_CALL}
+    SELECT call.message_id::text, call.step_id::text, message.session_id::text,
+        {_TIME.format("message.created_at")}, step.iteration, call.position, {_CALL}
     FROM (
         SELECT * FROM traces_app_toolcall
         WHERE tool_id = %(tool_id)s AND status = 'error' AND id >= %(first)s AND id < %(last)s
@@ -320,11 +322,11 @@ class Floor:
         rows = self.connection.execute(_FAILED_CALLS, values).fetchall()
         calls = []
         for row in rows:
-            message_id, step_id, session_id, iteration, position, call_id, uuid, name, args, duration, status = row[:11]
-            started, completed, reflection, *result = row[11:]
+            message_id, step_id, session_id, created_at, iteration, position, call_id, uuid, name, args = row[:10]
+            duration, status, started, completed, reflection, *result = row[10:]
             calls.append(
                 PlacedCall(
-                    *(call_id, uuid, name, session_id, message_id, step_id, iteration, position, Raw(args)),
+                    *(call_id, uuid, name, session_id, message_id, step_id, created_at, iteration, position, Raw(args)),
                     *(_result(status, result), duration, status, started, completed, reflection or UNSET),
                 )
             )
