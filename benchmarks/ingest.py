@@ -101,37 +101,39 @@ def empty_month(database: psycopg.Connection) -> None:
 
 def _measure_shape(crew: Crew, server: Server, shape: Shape, runs: int, database: psycopg.Connection) -> Line:
     seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in FLOORS}}
-    used = {"server": 0.0, "PostgreSQL": 0.0, "clients": 0.0}
+    cpu = {way: [0.0, 0.0, 0.0] for way in seconds}
     above = postmaster(database)
     for pid in server.workers:
         processes.forget_peak(pid)
     for run in range(runs + 1):
         for way in seconds:
-            # The first run warms up connections and plans.
             crew.prepare(list(_jobs(shape, way)))
             before = _cpu(crew, server, shape, above)
             took = crew.go(shape.clients)
-            if run == 0:
-                continue
-            seconds[way].append(took)
-            if way == "HTTP":
-                used = {
-                    name: used[name] + value - before[name] for name, value in _cpu(crew, server, shape, above).items()
-                }
-    return Line(
+            after = _cpu(crew, server, shape, above)
+            # The first run warms up connections and plans.
+            if run:
+                seconds[way].append(took)
+                cpu[way] = [sum_ + end - begin for sum_, begin, end in zip(cpu[way], before, after, strict=True)]
+    line = Line(
         name=f"ingest, {shape.clients} x {shape.batch}",
         unit="msg/s",
         better="more",
         runs=[shape.messages / took for took in seconds["HTTP"]],
         floors={way: [shape.messages / took for took in seconds[way]] for way in FLOORS},
         bar=shape.bar,
-        beside={
-            "CPU ms a message: server": used["server"] / runs / shape.messages * 1000,
-            "PostgreSQL": used["PostgreSQL"] / runs / shape.messages * 1000 if above else None,
-            "clients": used["clients"] / runs / shape.messages * 1000,
-            "peak MB a worker": max(processes.peak_bytes(pid) for pid in server.workers) / 1e6,
-        },
     )
+    each = 1000 / runs / shape.messages
+    in_server, in_database, in_clients = (part * each for part in cpu["HTTP"])
+    by_floor = next(sum(cpu[way]) * each for way in FLOORS if way == line.best_floor)
+    beside = {
+        "CPU ms a message: server": in_server,
+        "PostgreSQL": in_database if above else None,
+        "clients": in_clients,
+        "floor in all": by_floor if above else None,
+        "peak MB a worker": max(processes.peak_bytes(pid) for pid in server.workers) / 1e6,
+    }
+    return replace(line, beside=beside)
 
 
 def _jobs(shape: Shape, way: Way) -> Iterator[Job]:
@@ -150,13 +152,10 @@ def workload_of(client: int) -> Workload:
     return Workload(name=f"client-{client}-run-{RUN.decode()}", begin=begin, messages_a_session=20, sessions_at_once=1)
 
 
-def _cpu(crew: Crew, server: Server, shape: Shape, above: int | None) -> dict[str, float]:
+def _cpu(crew: Crew, server: Server, shape: Shape, above: int | None) -> tuple[float, float, float]:
+    """CPU seconds that the server, PostgreSQL (0 where it is out of sight) and the clients have used so far."""
     database = 0.0
     if above is not None:
         own = processes.cpu_seconds([above], with_ended=True)
         database = own + processes.cpu_seconds(pid for pid in processes.family(above) if pid != above)
-    return {
-        "server": server.cpu_seconds(),
-        "PostgreSQL": database,
-        "clients": crew.cpu_seconds(shape.clients),
-    }
+    return server.cpu_seconds(), database, crew.cpu_seconds(shape.clients)
