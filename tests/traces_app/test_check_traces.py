@@ -219,7 +219,7 @@ def test_counts_that_disagree_are_told(project: Project, outcome: SessionOutcome
 @pytest.mark.requirement("000-18")
 def test_ids_that_say_another_time_are_told(outcome: SessionOutcome) -> None:
     Message.objects.filter(role="assistant").update(created_at=NOON + timedelta(microseconds=1))
-    Session.objects.update(created_at=NOON)
+    Session.objects.update(created_at=NOON + timedelta(days=1))
     assert [problem for problem in found() if problem[0] == "time_differs"] == [
         ("time_differs", "the id of the message"),
         ("time_differs", "the id of the session"),
