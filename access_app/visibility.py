@@ -25,6 +25,15 @@ EVERYTHING: Final = Reach(project_ids=None)
 NOTHING: Final = Reach(project_ids=frozenset())
 
 
+def in_sql(reach: Reach, column: str = "project_id") -> tuple[str, list[Any]]:
+    """The condition of `visible_to` for statements of one's own: its SQL, and the parameters in it."""
+    if reach.project_ids is None:
+        return "TRUE", []
+    if len(reach.project_ids) == 1:
+        return f"{column} = %s", [*reach.project_ids]
+    return f"{column} = ANY(%s)", [sorted(reach.project_ids)]
+
+
 def visible_to(rows: QuerySet[M], reach: Reach, field: str = "project_id") -> QuerySet[M]:
     """The rows of open projects; `field` is where the rows carry their project."""
     if reach.project_ids is None:

@@ -18,7 +18,7 @@ from django.contrib.admin import helpers
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
 from django.db import OperationalError, connection, transaction
-from django.db.models import Model, QuerySet
+from django.db.models import Model, QuerySet, UUIDField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -28,7 +28,7 @@ from psycopg.errors import QueryCanceled
 
 from access_app.errors import InvalidInput
 
-from .pagination import Cursor, PageRequest, read_page
+from .pagination import Cursor, IdRange, PageRequest, read_page
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -47,14 +47,32 @@ class RowPage:
     previous: str | None = None
 
 
+@dataclass(frozen=True)
+class QuerySetKeys:
+    """The rows of a QuerySet as pages want them."""
+
+    queryset: QuerySet[Any]
+
+    def within(self, ids: IdRange) -> QuerySetKeys:
+        bounds = ids.of("pk")
+        if not isinstance(self.queryset.model._meta.pk, UUIDField):
+            return QuerySetKeys(self.queryset.filter(**{lookup: bound.int for lookup, bound in bounds.items()}))
+        return QuerySetKeys(self.queryset.filter(**bounds))
+
+    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
+        found = self.queryset.values_list("pk", flat=True).order_by("-pk" if newest_first else "pk")
+        return list(found[offset : offset + limit])
+
+
 def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
     """The page of `queryset` that `request` asks for. Whoever goes back to the first page finds it whole.
 
     The ids are read first: joins, annotations and texts are computed for the rows of the page only.
     """
-    page = read_page(queryset, request)
+    keys = QuerySetKeys(queryset)
+    page = read_page(keys, request)
     if request.cursor is not None and page.previous is None:
-        page = read_page(queryset, replace(request, cursor=None))
+        page = read_page(keys, replace(request, cursor=None))
     found = queryset.in_bulk(page.ids)
     # A row that was deleted between the two reads is left out.
     rows = [found[key] for key in page.ids if key in found]

@@ -17,10 +17,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from django.db.models import QuerySet, UUIDField
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
@@ -173,35 +172,41 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
     )
 
 
-def read_page(rows: QuerySet[Any], request: PageRequest) -> Page:
-    """The page of `rows`, which are filtered but not ordered; their primary key is a UUID or a whole number."""
-    found = rows.values_list("pk", flat=True)
+class Keys(Protocol):
+    """Rows that are filtered but not ordered, and give their primary keys: listing.Rows, or a QuerySet of the admin."""
+
+    def within(self, ids: IdRange) -> Keys: ...
+
+    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]: ...
+
+
+def read_page(rows: Keys, request: PageRequest) -> Page:
+    """The page of `rows`, whose primary key is a UUID or a whole number."""
     if request.number is not None:
-        return _page_by_number(found, request.limit, request.number)
+        return _page_by_number(rows, request.limit, request.number)
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
-    page = list(found.filter(**_bounds(rows, request.ids)).order_by("pk" if newer else "-pk")[: request.limit + 1])
+    page = rows.within(request.ids).keys(newest_first=not newer, limit=request.limit + 1)
     more = len(page) > request.limit
     if request.finish_ties and not newer and more and _same_time(page[-2], page[-1]):
-        return _page_with_tie(found, request, page[:-1])
+        return _page_with_tie(rows, request, page[:-1])
     page = page[: request.limit]
     if newer != (request.order == "asc"):
         page.reverse()
     return Page(ids=page, **_ways_on(request, page, newer=newer, more=more))
 
 
-def read_sifted_page(rows: QuerySet[Any], request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
+def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
     """The page of those `rows` that `keep` lets pass, for what SQL can only tell slowly of each row but fast of many.
 
     At most SIFT_LOOKS times SIFT_CHUNK rows are looked at. So a page can have fewer rows than its limit, even none,
     and still lead on: only `next` says whether there is more.
     """
-    found = rows.values_list("pk", flat=True)
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     remaining = request.ids
     page: list[UUID] = []
     more = True
     for _look in range(SIFT_LOOKS):
-        chunk = list(found.filter(**remaining.of("pk")).order_by("pk" if newer else "-pk")[:SIFT_CHUNK])
+        chunk = rows.within(remaining).keys(newest_first=not newer, limit=SIFT_CHUNK)
         passed = keep(chunk) if chunk else ()
         page += [key for key in chunk if key in passed]
         more = len(chunk) == SIFT_CHUNK
@@ -274,9 +279,8 @@ def _instant(parameters: QueryDict, name: str) -> datetime | None:
 # --- Finding the ids --------------------------------------------------------------------------------------------------
 
 
-def _page_by_number(rows: QuerySet[Any, Any], size: int, number: int) -> Page:
-    first = (number - 1) * size
-    page = list(rows.order_by("pk")[first : first + size + 1])
+def _page_by_number(rows: Keys, size: int, number: int) -> Page:
+    page = rows.keys(newest_first=False, limit=size + 1, offset=(number - 1) * size)
     return Page(
         ids=page[:size],
         next=number + 1 if len(page) > size else None,
@@ -284,11 +288,11 @@ def _page_by_number(rows: QuerySet[Any, Any], size: int, number: int) -> Page:
     )
 
 
-def _page_with_tie(rows: QuerySet[Any, UUID], request: PageRequest, page: list[UUID]) -> Page:
+def _page_with_tie(rows: Keys, request: PageRequest, page: list[UUID]) -> Page:
     """The page whose oldest row, the last of `page`, shares its time with rows that are not in `page`."""
     first = ids.first_id_at(ids.created_at_of(page[-1]))
     tie = Tie(rows=rows, ids=IdRange(lower=first, upper=page[-1]), order=request.order)
-    more = rows.filter(pk__lt=first).exists()
+    more = bool(rows.within(IdRange(upper=first)).keys(newest_first=True, limit=1))
     if request.order == "asc":
         page.reverse()
     ways_on = _ways_on(request, page, newer=False, more=more, reached=first)
@@ -302,7 +306,7 @@ def _page_with_tie(rows: QuerySet[Any, UUID], request: PageRequest, page: list[U
 class Tie:
     """The rows of one time that did not fit into the page they belong to."""
 
-    rows: QuerySet[Any, UUID]
+    rows: Keys
     ids: IdRange
     order: Order
 
@@ -318,7 +322,7 @@ class Tie:
             remaining &= Cursor(position=chunk[-1], newer=self.order == "asc").ids
 
     def _next(self, remaining: IdRange, limit: int) -> list[UUID]:
-        return list(self.rows.filter(**remaining.of("pk")).order_by("pk" if self.order == "asc" else "-pk")[:limit])
+        return self.rows.within(remaining).keys(newest_first=self.order == "desc", limit=limit)
 
 
 def _ways_on(
@@ -345,13 +349,6 @@ def _ways_on(
     return (
         {"next": to_newer, "previous": to_older} if request.towards_newer else {"next": to_older, "previous": to_newer}
     )
-
-
-def _bounds(rows: QuerySet[Any], id_range: IdRange) -> dict[str, UUID | int]:
-    bounds = id_range.of("pk")
-    if isinstance(rows.model._meta.pk, UUIDField):
-        return {**bounds}
-    return {lookup: bound.int for lookup, bound in bounds.items()}
 
 
 def _same_time(one: UUID, other: UUID) -> bool:

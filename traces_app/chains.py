@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
@@ -18,7 +19,7 @@ from msgspec import UNSET
 
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, visible_to
-from messages_app.columns import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
+from messages_app.columns import Column, Source, as_text, as_they_are, fetch, instant, json, look_up, months_of
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 
@@ -27,6 +28,7 @@ from .models import ToolCall
 from .queries import RESULTS, STEPS, call_results
 
 CHAIN_FIELDS = frozenset(resources.ChainSummary.__struct_fields__)
+_DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
 def chain_messages(reach: Reach) -> QuerySet[Message]:
@@ -54,29 +56,26 @@ def find_chain(reach: Reach, name: str) -> Message:
 
 def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[resources.ChainSummary]:
     """The chains of `ids`, in this order, without their calls. Three queries, whatever the number of calls."""
-    rows = {message_id: values for message_id, *values in SUMMARIES.read(ids, fields)}
-    firsts = _first_calls(ids) if ids else {}
+    if not ids:
+        return []
+    rows = SUMMARIES.read(ids, fields)
+    firsts = _first_calls(ids)
     failed = [call.id for calls in firsts.values() for call in calls if call.status == "error"]
-    errors = look_up("error", RESULTS.table, failed)
-    make = SUMMARIES.maker(fields)
-    found = []
-    for message_id in ids:
-        if message_id not in rows:
-            continue
-        error, is_completed, *values = rows[message_id]
+    errors: dict[str, str] = dict(fetch([look_up("error", RESULTS.table, failed)])[0]) if failed else {}
+    derived: dict[str, list[Any]] = {name: [] for name in _DERIVED}
+    for message_id, error, is_completed, *_values in rows:
         calls = firsts.get(message_id, [])
         root = next((call for call in calls if call.is_root), None)
         first_failed = next((call for call in calls if call.status == "error"), None)
         left_open = is_completed and any(call.status == "pending" for call in calls)
-        derived = {
-            "root_tool_id": root.tool if root else None,
-            "root_call_id": root.id if root else None,
-            "success": not (first_failed or error or left_open),
-            "error_message": (errors.get(first_failed.id) if first_failed else "") or error or None,
-            "type": "tool_call_chain",
-        }
-        found.append(make(values, **{name: value for name, value in derived.items() if name in fields}))
-    return found
+        derived["root_tool_id"].append(root.tool if root else None)
+        derived["root_call_id"].append(root.id if root else None)
+        derived["success"].append(not (first_failed or error or left_open))
+        derived["error_message"].append((errors.get(first_failed.id) if first_failed else "") or error or None)
+        derived["type"].append("tool_call_chain")
+    made = SUMMARIES.make(rows, fields, **{name: values for name, values in derived.items() if name in fields})
+    found = dict(zip((row[0] for row in rows), made, strict=True))
+    return [found[message_id] for message_id in ids if message_id in found]
 
 
 def chain(message_id: str) -> resources.Chain | None:
@@ -84,21 +83,23 @@ def chain(message_id: str) -> resources.Chain | None:
     rows = CHAIN.read([message_id])
     if not rows:
         return None
-    _id, error, is_completed, *values = rows[0]
+    _id, error, is_completed, *_values = rows[0]
     calls = _calls(message_id)
     roots = [call for call in calls.values() if call.parent_id is None]
     first_error = next((call.error_message for call in calls.values() if call.error_message), None)
     left_open = is_completed and any(call.status == "pending" for call in calls.values())
-    return CHAIN.maker()(
-        values,
-        root_tool_id=roots[0].tool_id if roots else None,
-        root_call_id=roots[0].call_id if roots else None,
-        success=not (error or left_open or any(call.status == "error" for call in calls.values())),
-        error_message=first_error or error or None,
-        type="tool_call_chain",
-        root_calls=[call.call_id for call in roots],
-        calls=calls,
+    failed = bool(error or left_open or any(call.status == "error" for call in calls.values()))
+    (made,) = CHAIN.make(
+        rows,
+        root_tool_id=[roots[0].tool_id if roots else None],
+        root_call_id=[roots[0].call_id if roots else None],
+        success=[not failed],
+        error_message=[first_error or error or None],
+        type=["tool_call_chain"],
+        root_calls=[[call.call_id for call in roots]],
+        calls=[calls],
     )
+    return made
 
 
 def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
@@ -150,19 +151,18 @@ def _calls(message_id: str) -> dict[str, resources.ChainCall]:
     for row in rows:
         if row[4] is not None:
             children[row[4]].append(row[1])
-    make = CHAIN_CALLS.maker()
-    found = {}
-    for _message_id, call_id, step_id, status, _parent_id, *values in rows:
-        result = results.get(call_id)
-        found[call_id] = make(
-            values,
-            iteration=steps[step_id][1],
-            child_calls=children.get(call_id, []),
-            result=result,
-            success=status == "success",
-            error_message=result.error if result is not None and result.error is not UNSET else None,
-        )
-    return found
+    of_rows = [results.get(row[1]) for row in rows]
+    made = CHAIN_CALLS.make(
+        rows,
+        iteration=[steps[row[2]][1] for row in rows],
+        child_calls=[children.get(row[1], []) for row in rows],
+        result=of_rows,
+        success=[row[3] == "success" for row in rows],
+        error_message=[
+            result.error if result is not None and result.error is not UNSET else None for result in of_rows
+        ],
+    )
+    return dict(zip((row[1] for row in rows), made, strict=True))
 
 
 # --- Where it is read from -------------------------------------------------------------------------------------------

@@ -7,13 +7,7 @@ months of 300,000 calls, where a range computed from each message row took up to
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from decimal import Decimal
-from typing import Any
-
-from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import QueryDict
-
+from access_app.visibility import Reach
 from messages_app.filters import (
     InstantFilter,
     ListFilterSet,
@@ -25,79 +19,67 @@ from messages_app.filters import (
     WordFilter,
     YesNoFilter,
 )
+from messages_app.listing import Rows, alive_messages, deleted_messages
 from messages_app.models import Message
-from messages_app.pagination import IdRange
+from messages_app.queries import FoundSession
 
-from .models import Tool, ToolCall
+from .models import ToolCall
+from .tools import tool_ids
+
+_AT_LEAST = "Milliseconds, inclusive."
 
 
 class TraceFilterSet(ListFilterSet):
     """The base of what has to do with calls."""
 
-    def __init__(
-        self,
-        data: QueryDict,
-        queryset: QuerySet[Any],
-        *,
-        tools: QuerySet[Tool],
-        page_ids: IdRange | None = None,
-        also: Collection[str] = (),
-    ) -> None:
-        """`tools` are those that the client may see."""
-        super().__init__(data, queryset, page_ids=page_ids, also=also)
-        self._tools = tools
-
-    def tool_ids(self, names: list[str]) -> list[int]:
-        return list(self._tools.filter(name__in=names).values_list("pk", flat=True))
-
-    def calls(self, **conditions: Any) -> Exists:
-        """Whether the message of a row has such a call."""
-        below = self.ids.widened_to_months().of("pk")
-        return Exists(ToolCall.with_deleted.filter(message_id=OuterRef("pk"), **below, **conditions))
+    def calls(self) -> Rows:
+        """The calls of the message of a row."""
+        rows = Rows(source="traces_app_toolcall AS call", table="call").where("call.message_id = message.id")
+        return rows.within(self.ids.widened_to_months())
 
 
 class MessageFilterSet(TraceFilterSet):
-    role = WordFilter(Message.Role.values, help_text="Who speaks.")
-    session = TextFilter(method="pass_over", help_text="Of this session, by id or external id; unknown: 404.")
-    request_id = TextFilter(help_text="The request that a message belongs to.")
-    external_id = TextFilter(help_text="The producer's id.")
-    call_id = TextFilter(method="with_call_id", help_text="Has a call to which the model gave this id.")
-    tool = NamesFilter(method="pass_over", help_text="Has a call of this tool; repeated: of any of them.")
+    role = WordFilter("message.role = %s", words=Message.Role.values, help_text="Who speaks.")
+    session = TextFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
+    external_id = TextFilter("message.external_id = %s", help_text="The producer's id.")
+    call_id = TextFilter(help_text="Has a call to which the model gave this id.")
+    tool = NamesFilter(help_text="Has a call of this tool; repeated: of any of them.")
     tool_status = WordFilter(
-        ToolCall.Status.values, method="pass_over", help_text="Has a call of this status (with `tool`: of these tools)."
+        words=ToolCall.Status.values, help_text="Has a call of this status (with `tool`: of these tools)."
     )
-    is_completed = YesNoFilter(help_text="false: the answer is being made.")
-    has_errors = YesNoFilter(method="with_errors", help_text="Has a failed call, or an error of its own.")
-    min_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="gte", help_text="Milliseconds, inclusive.")
-    max_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="lte", help_text="Milliseconds, inclusive.")
-    deleted = YesNoFilter(
-        method="pass_over", help_text="true: the trash, also what was deleted with its session. Needs the delete scope."
-    )
+    is_completed = YesNoFilter("message.is_completed = %s", help_text="false: the answer is being made.")
+    has_errors = YesNoFilter(help_text="Has a failed call, or an error of its own.")
+    min_duration = WholeNumberFilter("message.duration_ms >= %s", help_text=_AT_LEAST)
+    max_duration = WholeNumberFilter("message.duration_ms <= %s", help_text=_AT_LEAST)
+    deleted = YesNoFilter(help_text="true: the trash, also what was deleted with its session. Needs the delete scope.")
 
-    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        said = self.form.cleaned_data
-        if said.get("deleted"):
-            # As a list of ids each half finds its rows by the index of the trash; as an OR they are searched for.
-            by_itself = Message.with_deleted.filter(deleted_at__isnull=False)
-            with_session = Message.with_deleted.filter(session__deleted_at__isnull=False)
-            trash = by_itself.order_by().values("pk").union(with_session.order_by().values("pk"))
-            queryset = queryset.filter(pk__in=trash)
+    @property
+    def in_trash(self) -> bool:
+        return bool(self.said.get("deleted"))
+
+    def found(self, reach: Reach, session: FoundSession | None) -> Rows:
+        """The messages that pass, all of them or those of a session."""
+        if self.in_trash:
+            rows = deleted_messages()
+            if session is not None:
+                rows = rows.where("message.session_id = %s", session.pk)
         else:
-            queryset = queryset.filter(deleted_at__isnull=True, session__deleted_at__isnull=True)
-        queryset = super().filter_queryset(queryset)
-        conditions: dict[str, Any] = {}
-        if said.get("tool"):
-            conditions["tool_id__in"] = self.tool_ids(said.get("tool"))
-        if said.get("tool_status"):
-            conditions["status"] = said.get("tool_status")
-        return queryset.filter(self.calls(**conditions)) if conditions else queryset
-
-    def with_call_id(self, queryset: QuerySet[Message], _name: str, value: str) -> QuerySet[Message]:
-        return queryset.filter(self.calls(call_id=value))
-
-    def with_errors(self, queryset: QuerySet[Message], _name: str, value: bool) -> QuerySet[Message]:
-        has_errors = Q(failure_count__gt=0) | ~Q(error="")
-        return queryset.filter(has_errors if value else ~has_errors)
+            rows = alive_messages(session.pk if session else None)
+        rows = self.passing(rows.visible_to(reach))
+        calls = self.calls()
+        if "tool" in self.said:
+            calls = calls.among("call.tool_id", tool_ids(reach, self.said["tool"]))
+        if "tool_status" in self.said:
+            calls = calls.where("call.status = %s", self.said["tool_status"])
+        if "tool" in self.said or "tool_status" in self.said:
+            rows = rows.with_any(calls)
+        if "call_id" in self.said:
+            rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
+        if "has_errors" in self.said:
+            has_errors = "(message.failure_count > 0 OR message.error <> '')"
+            rows = rows.where(has_errors if self.said["has_errors"] else f"NOT {has_errors}")
+        return rows
 
 
 class SessionMessageFilterSet(MessageFilterSet):
@@ -107,68 +89,79 @@ class SessionMessageFilterSet(MessageFilterSet):
 
 
 class CallFilterSet(TraceFilterSet):
-    tool = NamesFilter(method="of_tools", help_text="Of this tool; repeated: of any of them.")
-    status = WordFilter(ToolCall.Status.values, help_text="What came of it; pending: no result yet.")
-    call_id = TextFilter(help_text="The id that the model gave; several calls may have it.")
-    session = TextFilter(method="pass_over", help_text="Of this session, by id or external id; unknown: 404.")
-    message = UuidFilter(field_name="message_id", help_text="Of this message.")
-    parent = UuidFilter(field_name="parent_id", help_text="Started by the call of this `uuid`.")
-    min_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="gte", help_text="Milliseconds, inclusive.")
-    max_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="lte", help_text="Milliseconds, inclusive.")
+    tool = NamesFilter(help_text="Of this tool; repeated: of any of them.")
+    status = WordFilter(
+        "call.status = %s", words=ToolCall.Status.values, help_text="What came of it; pending: no result yet."
+    )
+    call_id = TextFilter("call.call_id = %s", help_text="The id that the model gave; several calls may have it.")
+    session = TextFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    message = UuidFilter("call.message_id = %s", help_text="Of this message.")
+    parent = UuidFilter("call.parent_id = %s", help_text="Started by the call of this `uuid`.")
+    min_duration = WholeNumberFilter("call.duration_ms >= %s", help_text=_AT_LEAST)
+    max_duration = WholeNumberFilter("call.duration_ms <= %s", help_text=_AT_LEAST)
 
-    def of_tools(self, queryset: QuerySet[ToolCall], _name: str, value: list[str]) -> QuerySet[ToolCall]:
-        return queryset.filter(tool_id__in=self.tool_ids(value))
+    def found(self, reach: Reach, session: FoundSession | None) -> Rows:
+        """The calls that pass, of all messages or of those of a session."""
+        rows = Rows(
+            source="traces_app_toolcall AS call JOIN messages_app_message AS message ON message.id = call.message_id "
+            "JOIN messages_app_session AS session ON session.id = message.session_id",
+            table="call",
+        )
+        rows = rows.where("message.deleted_at IS NULL").where("session.deleted_at IS NULL").visible_to(reach)
+        # What the join of ids says to a person, the planner is told: it need not plan for the messages of other months.
+        rows = self.passing(rows.within(self.ids.widened_to_months(), "message.id"))
+        if session is not None:
+            rows = rows.where("message.session_id = %s", session.pk)
+        if "tool" in self.said:
+            rows = rows.among("call.tool_id", tool_ids(reach, self.said["tool"]))
+        return rows
 
 
 class ChainFilterSet(TraceFilterSet):
-    session = TextFilter(method="pass_over", help_text="Of this session, by id or external id; unknown: 404.")
-    tool = NamesFilter(method="using", help_text="Any of its calls is of this tool; repeated: of any of them.")
-    root_tool = NamesFilter(method="with_root_calls", help_text="Its root call is of this tool; repeated: of any.")
-    call_id = TextFilter(method="with_call_id", help_text="Has a call to which the model gave this id.")
-    external_id = TextFilter(help_text="The producer's id of the chain.")
-    request_id = TextFilter(help_text="The request that a message belongs to.")
-    success = YesNoFilter(method="pass_over", help_text="false: failed chains.")
-    slower_than = SecondsFilter(method="longer", help_text="Seconds, exclusive: `duration > slower_than`.")
-    min_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="gte", help_text="Milliseconds, inclusive.")
-    max_duration = WholeNumberFilter(field_name="duration_ms", lookup_expr="lte", help_text="Milliseconds, inclusive.")
+    session = TextFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    tool = NamesFilter(help_text="Any of its calls is of this tool; repeated: of any of them.")
+    root_tool = NamesFilter(help_text="Its root call is of this tool; repeated: of any.")
+    call_id = TextFilter(help_text="Has a call to which the model gave this id.")
+    external_id = TextFilter("message.external_id = %s", help_text="The producer's id of the chain.")
+    request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
+    success = YesNoFilter(help_text="false: failed chains.")
+    slower_than = SecondsFilter(
+        "message.duration_ms > %s * 1000", help_text="Seconds, exclusive: `duration > slower_than`."
+    )
+    min_duration = WholeNumberFilter("message.duration_ms >= %s", help_text=_AT_LEAST)
+    max_duration = WholeNumberFilter("message.duration_ms <= %s", help_text=_AT_LEAST)
 
-    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        queryset = super().filter_queryset(queryset)
-        success = self.form.cleaned_data.get("success")
-        if success is None:
-            return queryset
-        failed = Q(failure_count__gt=0) | ~Q(error="") | Q(self.left_open(), is_completed=True)
-        return queryset.filter(~failed if success else failed)
-
-    def left_open(self) -> Exists:
-        return self.calls(status=ToolCall.Status.PENDING)
-
-    def using(self, queryset: QuerySet[Message], _name: str, value: list[str]) -> QuerySet[Message]:
-        return queryset.filter(self.calls(tool_id__in=self.tool_ids(value)))
-
-    def with_root_calls(self, queryset: QuerySet[Message], _name: str, value: list[str]) -> QuerySet[Message]:
-        """Those that have such a call among the ones that no other call started. Which of these is the root is for
-        `chains.rooted_in` to say: asked for each row in SQL, it took 6 s over 34 months."""
-        return queryset.filter(self.calls(tool_id__in=self.tool_ids(value), parent=None))
-
-    def with_call_id(self, queryset: QuerySet[Message], _name: str, value: str) -> QuerySet[Message]:
-        return queryset.filter(self.calls(call_id=value))
-
-    def longer(self, queryset: QuerySet[Message], _name: str, value: Decimal) -> QuerySet[Message]:
-        return queryset.filter(duration_ms__gt=int(value * 1000))
+    def found(self, reach: Reach, session: FoundSession | None) -> Rows:
+        """The messages that are chains and pass, of all sessions or of one."""
+        rows = alive_messages(session.pk if session else None).visible_to(reach)
+        rows = self.passing(rows.where("message.role = 'assistant'").where("message.call_count > 0"))
+        if "tool" in self.said:
+            rows = rows.with_any(self.calls().among("call.tool_id", tool_ids(reach, self.said["tool"])))
+        if "root_tool" in self.said:
+            # Those that have such a call among the ones that no other call started. Which of these is the root is for
+            # `chains.rooted_in` to say: asked for each row in SQL, it took 6 s over 34 months.
+            roots = self.calls().where("call.parent_id IS NULL")
+            rows = rows.with_any(roots.among("call.tool_id", tool_ids(reach, self.said["root_tool"])))
+        if "call_id" in self.said:
+            rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
+        if "success" in self.said:
+            left_open, values = self.calls().where("call.status = 'pending'").exist()
+            failed = f"(message.failure_count > 0 OR message.error <> '' OR (message.is_completed AND {left_open}))"
+            rows = rows.where(f"NOT {failed}" if self.said["success"] else failed, *values)
+        return rows
 
 
 class ToolFilterSet(ListFilterSet):
-    created_after = InstantFilter(method="pass_over", help_text="Count only calls of messages from this time on.")
-    created_before = InstantFilter(method="pass_over", help_text="Count only calls of messages before this time.")
-    tool = NamesFilter(method="named", help_text="The tool of this name; repeated: any of them.")
-    category = TextFilter(help_text="The category of a tool.")
+    created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
+    created_before = InstantFilter(help_text="Count only calls of messages before this time.")
+    tool = NamesFilter(help_text="The tool of this name; repeated: any of them.")
+    category = TextFilter("tool.category = %s", help_text="The category of a tool.")
 
-    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        # The times are about calls: tools have whole numbers for ids, and no time.
-        for name, value in self.form.cleaned_data.items():
-            queryset = self.filters[name].filter(queryset, value)
-        return queryset
-
-    def named(self, queryset: QuerySet[Tool], _name: str, value: list[str]) -> QuerySet[Tool]:
-        return queryset.filter(name__in=value)
+    def found(self, reach: Reach) -> Rows:
+        """The tools that pass. The times are about calls: tools have whole numbers for ids, and no time."""
+        rows = Rows(source="traces_app_tool AS tool", table="tool", has_whole_numbers=True).visible_to(reach)
+        if "tool" in self.said:
+            rows = rows.among("tool.name", self.said["tool"])
+        if "category" in self.said:
+            rows = rows.where("tool.category = %s", self.said["category"])
+        return rows

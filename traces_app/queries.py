@@ -6,17 +6,21 @@ Steps are read in the order of their iterations, calls in the order of their ste
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from msgspec import UNSET
 
 from messages_app.columns import (
     Column,
+    Row,
     Source,
+    Through,
     as_text,
     as_they_are,
+    fetch,
     if_known,
     instant,
     json,
@@ -64,85 +68,104 @@ EVERYTHING = Selection()
 
 
 def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[resources.Message]:
-    """The messages of `ids`, in this order, with all below that is selected. At most five queries.
+    """The messages of `ids`, in this order, with all below that is selected. One exchange of at most five queries.
 
     `ids` that are gone meanwhile are passed over.
     """
-    rows = {message_id: values for message_id, *values in MESSAGES.read(ids, selection.fields)}
-    references = _references(ids) if selection.references else {}
-    steps = _steps(ids, selection) if selection.steps else {}
-    make = MESSAGES.maker(selection.fields)
-    return [
-        make(
-            rows[message_id],
-            knowledge_references=references.get(message_id, []) if selection.references else UNSET,
-            agent_steps=steps.get(message_id, []) if selection.steps else UNSET,
-        )
-        for message_id in ids
-        if message_id in rows
-    ]
+    if not ids:
+        return []
+    queries = {"messages": MESSAGES.query(ids, selection.fields)}
+    if selection.references:
+        queries["references"] = REFERENCES.query(ids)
+    if selection.steps:
+        queries["steps"] = STEPS.query(ids)
+    if selection.calls:
+        queries["calls"] = TOOL_CALLS.query(ids)
+    if selection.results:
+        queries["results"] = RESULTS_OF_MESSAGES.query(ids)
+    below = dict(zip(queries, fetch(list(queries.values())), strict=True))
+    rows = below["messages"]
+    references = _references(below["references"]) if selection.references else {}
+    steps = _steps(below, selection) if selection.steps else {}
+    made = MESSAGES.make(
+        rows,
+        selection.fields,
+        knowledge_references=[references.get(row[0], []) for row in rows] if selection.references else UNSET,
+        agent_steps=[steps.get(row[0], []) for row in rows] if selection.steps else UNSET,
+    )
+    found = dict(zip((row[0] for row in rows), made, strict=True))
+    return [found[message_id] for message_id in ids if message_id in found]
 
 
 def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[resources.Call]:
-    """The calls of `ids`, in this order, with their results and what they belong to. At most four queries."""
-    rows = {call_id: values for call_id, *values in CALLS.read(ids, fields)}
-    results = call_results({call_id: values[0] for call_id, values in rows.items()}) if "result" in fields else {}
-    # Not joined: over many months the plan of the join takes ten times as long as these two reads.
-    sessions = look_up("session_id::text", MESSAGES.table, {values[1] for values in rows.values()})
-    iterations = look_up("iteration", STEPS.table, {values[2] for values in rows.values()})
-    make = CALLS.maker(fields)
-    found = []
-    for call_id in ids:
-        # A call whose message or step was purged since the page was found is passed over like a call that was.
-        if call_id in rows and rows[call_id][1] in sessions and rows[call_id][2] in iterations:
-            _status, message_id, step_id, *values = rows[call_id]
-            beside = {
-                "session_id": sessions[message_id],
-                "created_at": instant_text(created_at_of(UUID(call_id))),
-                "iteration": iterations[step_id],
-                "result": results.get(call_id),
-            }
-            found.append(make(values, **{name: value for name, value in beside.items() if name in fields}))
-    return found
+    """The calls of `ids`, in this order, with their results and what they belong to. One exchange of four queries."""
+    if not ids:
+        return []
+    found, sessions_of, iterations_of, result_rows = fetch(
+        [
+            CALLS.query(ids, fields),
+            look_up("session_id::text", MESSAGES.table, ids, _MESSAGES_OF_CALLS),
+            look_up("iteration", STEPS.table, ids, _STEPS_OF_CALLS),
+            RESULTS.query(ids),
+        ]
+    )
+    sessions: dict[str, str] = dict(sessions_of)
+    iterations: dict[str, int] = dict(iterations_of)
+    # A call whose message or step was purged since the page was found is passed over like a call that was.
+    rows = [row for row in found if row[2] in sessions and row[3] in iterations]
+    results = _results(result_rows, {row[0]: row[1] for row in rows})
+    beside: dict[str, list[Any]] = {
+        "session_id": [sessions[row[2]] for row in rows],
+        "created_at": [instant_text(created_at_of(UUID(row[0]))) for row in rows],
+        "iteration": [iterations[row[3]] for row in rows],
+        "result": [results.get(row[0]) for row in rows],
+    }
+    made = CALLS.make(rows, fields, **{name: values for name, values in beside.items() if name in fields})
+    by_id = dict(zip((row[0] for row in rows), made, strict=True))
+    return [by_id[call_id] for call_id in ids if call_id in by_id]
 
 
 def call_results(statuses: Mapping[str, str]) -> dict[str, resources.ToolResult]:
     """The results of calls, by call; given are the statuses of the calls. At most one query."""
-    make = RESULTS.maker()
-    return {
-        call_id: make(values, status=statuses[call_id], success=statuses[call_id] == "success")
-        for call_id, *values in RESULTS.read(statuses)
-    }
+    return _results(RESULTS.read(statuses), statuses)
 
 
 # --- What lies below a page --------------------------------------------------------------------------------------
 
 
-def _references(page: Collection[str]) -> dict[str, list[resources.Reference]]:
-    make = REFERENCES.maker()
+def _references(rows: Sequence[Row]) -> dict[str, list[resources.Reference]]:
     found: defaultdict[str, list[resources.Reference]] = defaultdict(list)
-    for message_id, *values in REFERENCES.read(page):
-        found[message_id].append(make(values))
+    for row, reference in zip(rows, REFERENCES.make(rows), strict=True):
+        found[row[0]].append(reference)
     return found
 
 
-def _steps(page: Collection[str], selection: Selection) -> dict[str, list[resources.AgentStep]]:
-    calls_of = _calls(page, selection) if selection.calls else {}
-    make = STEPS.maker()
+def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[resources.AgentStep]]:
+    rows = below["steps"]
+    calls_of = _calls(below, selection) if selection.calls else {}
+    made = STEPS.make(rows, tool_calls=[calls_of.get(row[1], []) for row in rows] if selection.calls else UNSET)
     found: defaultdict[str, list[resources.AgentStep]] = defaultdict(list)
-    for message_id, step_id, *values in STEPS.read(page):
-        found[message_id].append(make(values, tool_calls=calls_of.get(step_id, []) if selection.calls else UNSET))
+    for row, step in zip(rows, made, strict=True):
+        found[row[0]].append(step)
     return found
 
 
-def _calls(page: Collection[str], selection: Selection) -> dict[str, list[resources.ToolCall]]:
-    rows = TOOL_CALLS.read(page)
-    results = call_results({row[2]: row[3] for row in rows}) if selection.results else {}
-    make = TOOL_CALLS.maker()
+def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[resources.ToolCall]]:
+    rows = below["calls"]
+    results = _results(below["results"], {row[2]: row[3] for row in rows}) if selection.results else {}
+    made = TOOL_CALLS.make(rows, result=[results.get(row[2]) for row in rows] if selection.results else UNSET)
     found: defaultdict[str, list[resources.ToolCall]] = defaultdict(list)
-    for _message_id, step_id, call_id, _status, *values in rows:
-        found[step_id].append(make(values, result=results.get(call_id) if selection.results else UNSET))
+    for row, call in zip(rows, made, strict=True):
+        found[row[1]].append(call)
     return found
+
+
+def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, resources.ToolResult]:
+    # A result that came after its call was read is not answered: the call says that it is open.
+    rows = [row for row in rows if row[0] in statuses]
+    said = [statuses[row[0]] for row in rows]
+    made = RESULTS.make(rows, status=said, success=[status == "success" for status in said])
+    return dict(zip((row[0] for row in rows), made, strict=True))
 
 
 # --- Where it is read from -------------------------------------------------------------------------------------------
@@ -228,16 +251,20 @@ CALLS = Source(
     beside=("status", "message_id::text", "step_id::text"),
     columns={**_OF_A_CALL, **as_text("message_id", "step_id"), **as_they_are("position")},
 )
-RESULTS = Source(
+_OF_A_RESULT = {
+    "output": Column(sql="output"),
+    "data": json_if_known("data"),
+    "error": text_if_any("error"),
+    "metadata": json_if_any("metadata"),
+    "attachments": json_if_any("attachments"),
+    "raw": if_known("raw"),
+}
+RESULTS = Source(resource=resources.ToolResult, table="traces_app_toolresult", columns=_OF_A_RESULT)
+RESULTS_OF_MESSAGES = Source(
     resource=resources.ToolResult,
     table="traces_app_toolresult",
-    key="id",
-    columns={
-        "output": Column(sql="output"),
-        "data": json_if_known("data"),
-        "error": text_if_any("error"),
-        "metadata": json_if_any("metadata"),
-        "attachments": json_if_any("attachments"),
-        "raw": if_known("raw"),
-    },
+    columns=_OF_A_RESULT,
+    through=Through(table="traces_app_toolcall", key="message_id", gives="id"),
 )
+_MESSAGES_OF_CALLS = Through(table="traces_app_toolcall", key="id", gives="message_id")
+_STEPS_OF_CALLS = Through(table="traces_app_toolcall", key="id", gives="step_id")

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Avg, Count, Exists, Max, OuterRef, Q, TextField
 from django.db.models.functions import Cast
 
-from messages_app import ids
+from access_app.visibility import Reach, in_sql
+from messages_app.ids import created_at_of
 from messages_app.instants import instant_text
 from messages_app.models import Message
 from messages_app.pagination import IdRange
@@ -18,14 +20,22 @@ from . import resources
 from .models import Tool, ToolCall
 
 
-def tools(tool_ids: Sequence[int], id_range: IdRange) -> list[resources.Tool]:
-    """The tools of `tool_ids`, in this order, with statistics of their calls in the range. Two queries."""
-    rows = Tool.objects.select_related("project").in_bulk(tool_ids)
-    counts = {row["tool_id"]: row for row in _statistics(tool_ids, id_range)}
+def tool_ids(reach: Reach, names: Sequence[str]) -> list[int]:
+    """The ids of the tools of these names, in all projects that are open to the reader."""
+    visible, values = in_sql(reach)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id FROM traces_app_tool WHERE {visible} AND name = ANY(%s)", [*values, list(names)])  # noqa: S608 - constants
+        return [row[0] for row in cursor.fetchall()]
+
+
+def tools(ids: Sequence[int], id_range: IdRange) -> list[resources.Tool]:
+    """The tools of `ids`, in this order, with statistics of their calls in the range. Two queries."""
+    rows = Tool.objects.select_related("project").in_bulk(ids)
+    counts = {row["tool_id"]: row for row in _statistics(ids, id_range)}
     nothing = dict.fromkeys(("calls", "success", "error", "pending"), 0)
     return [
         _tool(rows[tool_id], counts.get(tool_id, {**nothing, "average": None, "longest": None, "last": None}))
-        for tool_id in tool_ids
+        for tool_id in ids
         if tool_id in rows
     ]
 
@@ -71,5 +81,5 @@ def _tool(tool: Tool, counts: dict[str, Any]) -> resources.Tool:
         pending_count=counts["pending"],
         average_duration=counts["average"],
         longest_duration=counts["longest"],
-        last_called_at=None if counts["last"] is None else instant_text(ids.created_at_of(UUID(counts["last"]))),
+        last_called_at=None if counts["last"] is None else instant_text(created_at_of(UUID(counts["last"]))),
     )

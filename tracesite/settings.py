@@ -59,7 +59,7 @@ SECRET_KEY = secret_key()
 
 # --- Database -----------------------------------------------------------------------------------------------
 
-DATABASES = {"default": env.database("DATABASE_URL")}
+DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "tracesite.postgresql"}}
 # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
 DATABASES["default"]["CONN_MAX_AGE"] = None
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True

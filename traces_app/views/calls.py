@@ -14,13 +14,13 @@ from messages_app import documentation
 from messages_app.answers import list_answer, words
 from messages_app.filters import check_parameters
 from messages_app.pagination import page_request, read_page
-from messages_app.queries import as_uuid, find_session
+from messages_app.queries import as_uuid
 from traces_app import resources
 from traces_app.filters import CallFilterSet
 from traces_app.models import ToolCall
 from traces_app.queries import CALL_FIELDS, calls
 
-from .parameters import PAGING, reach_in, tools_in
+from .parameters import PAGING, reach_in, session_in
 from .viewset import TraceViewSet
 
 
@@ -42,10 +42,8 @@ class CallViewSet(TraceViewSet):
         reach = reach_in(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
-        rows = visible_to(ToolCall.objects.all(), reach)
-        if parameters.get("session"):
-            rows = rows.filter(message__session_id=find_session(reach, parameters["session"], field="session").pk)
-        rows = CallFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING).checked()
+        filters = CallFilterSet(parameters, page_ids=page.ids, also=PAGING)
+        rows = filters.found(reach, session_in(request, reach))
         return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
 
     @extend_schema(

@@ -13,12 +13,11 @@ from messages_app import documentation
 from messages_app.answers import list_answer, words
 from messages_app.filters import check_parameters
 from messages_app.pagination import page_request, read_page, read_sifted_page
-from messages_app.queries import find_session
 from traces_app import resources
-from traces_app.chains import CHAIN_FIELDS, chain, chain_messages, find_chain, rooted_in, summaries
+from traces_app.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.filters import ChainFilterSet
 
-from .parameters import PAGING, reach_in, tools_in
+from .parameters import PAGING, reach_in, session_in
 from .viewset import TraceViewSet
 
 
@@ -43,12 +42,9 @@ class ChainViewSet(TraceViewSet):
         reach = reach_in(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
-        rows = chain_messages(reach)
-        if parameters.get("session"):
-            rows = rows.filter(session_id=find_session(reach, parameters["session"], field="session").pk)
-        filters = ChainFilterSet(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=PAGING)
-        rows = filters.checked()
-        roots = filters.form.cleaned_data.get("root_tool")
+        filters = ChainFilterSet(parameters, page_ids=page.ids, also=PAGING)
+        rows = filters.found(reach, session_in(request, reach))
+        roots = filters.said.get("root_tool")
         found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
         return list_answer(found, lambda ids: summaries(ids, fields))
 

@@ -19,14 +19,12 @@ from rest_framework.reverse import reverse
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.models import Scope
 from access_app.permissions import require_scope
-from access_app.visibility import Reach, visible_to
 from messages_app import documentation
 from messages_app.answers import list_answer
 from messages_app.bodies import read_body
 from messages_app.filters import check_parameters
-from messages_app.models import Message, Session
 from messages_app.pagination import page_request, read_page
-from messages_app.queries import as_uuid, find_session
+from messages_app.queries import FoundMessage, FoundSession, find_message, find_session
 from messages_app.writes import delete_message, restore_message
 from traces_app import records, resources
 from traces_app.decode import decode_message_patch, decode_messages
@@ -38,7 +36,7 @@ from traces_app.writes import change_message
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import BY_TIME, reach_in, selection_in, sender_of, tools_in
+from .parameters import BY_TIME, reach_in, selection_in, sender_of, session_in
 from .viewset import TraceViewSet
 
 _ONE = [documentation.fields(MESSAGE_FIELDS), documentation.expand(EXPANDABLE), documentation.PROJECT]
@@ -85,18 +83,15 @@ class MessageViewSet(TraceViewSet):
         reach = reach_in(request)
         selection = selection_in(parameters)
         page = page_request(parameters, by_time=True, newest_page_first=session_id is not None)
-        in_trash = parameters.get("deleted") == "true"
-        rows = visible_to(Message.with_deleted.all(), reach)
-        session_named = session_id or parameters.get("session")
-        if session_named:
-            among = Session.with_deleted.all() if in_trash and not session_id else None
-            rows = rows.filter(
-                session_id=find_session(reach, session_named, among=among, field=None if session_id else "session").pk
-            )
         filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
-        rows = filter_set(parameters, rows, tools=tools_in(reach), page_ids=page.ids, also=BY_TIME).checked()
-        if in_trash:
+        filters = filter_set(parameters, page_ids=page.ids, also=BY_TIME)
+        if session_id:
+            session: FoundSession | None = find_session(reach, session_id)
+        else:
+            session = session_in(request, reach, among="any" if filters.in_trash else "alive")
+        if filters.in_trash:
             require_scope(request, Scope.DELETE)
+        rows = filters.found(reach, session)
         return list_answer(read_page(rows, page), lambda ids: messages(ids, selection))
 
     @extend_schema(
@@ -137,7 +132,7 @@ class MessageViewSet(TraceViewSet):
         """One message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
         selection = selection_in(request.query_params)
-        message = _find(reach_in(request), message_id, session_id)
+        message = _find(request, message_id, session_id)
         return _answer(message.pk, selection)
 
     @extend_schema(
@@ -152,7 +147,7 @@ class MessageViewSet(TraceViewSet):
         The version that was read must come along: as `If-Match`, or as `version` in the body.
         """
         check_parameters(request.query_params, ("project",))
-        message = _find(reach_in(request), message_id, session_id)
+        message = _find(request, message_id, session_id)
         if_match = _version(request.headers.get("If-Match"))
         patch = decode_message_patch(read_body(request)[1])
         if if_match is None and patch.version is UNSET:
@@ -167,7 +162,7 @@ class MessageViewSet(TraceViewSet):
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Takes a message with its trace out of sight; see restore."""
         check_parameters(request.query_params, ("project",))
-        message = _find(reach_in(request), message_id, session_id)
+        message = _find(request, message_id, session_id)
         delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -179,26 +174,16 @@ class MessageViewSet(TraceViewSet):
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Brings a deleted message back whole. One that was deleted with its session comes back with that."""
         check_parameters(request.query_params, ("project",))
-        message = _find(reach_in(request), message_id, session_id, deleted=True)
+        message = _find(request, message_id, session_id, deleted=True)
         restore_message(message.pk, session_id=message.session_id)
         return _answer(message.pk)
 
 
-def _find(reach: Reach, message_id: str, session_id: str | None, *, deleted: bool = False) -> Message:
-    """The message, without what lies in its wide columns. Raises NotFound, also when it is of another session."""
-    rows = visible_to(
-        Message.with_deleted.filter(session__deleted_at=None, deleted_at__isnull=not deleted), reach
-    ).only("project_id", "session_id")
-    if session_id is not None:
-        rows = rows.filter(session_id=find_session(reach, session_id).pk)
-    key = as_uuid(message_id)
-    message = None if key is None else rows.filter(pk=key).first()
-    if message is None:
-        raise NotFound(
-            _("There is no deleted message of this id.") if deleted else _("There is no message of this id."),
-            code="message_not_found",
-        )
-    return message
+def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
+    """Raises NotFound, also when the message is of another session than the URL says."""
+    reach = reach_in(request)
+    session = None if session_id is None else find_session(reach, session_id)
+    return find_message(reach, message_id, session, deleted=deleted)
 
 
 def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> Response:

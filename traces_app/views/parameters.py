@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
@@ -10,9 +9,9 @@ from rest_framework.request import Request
 from access_app.errors import InvalidInput, NotFound
 from access_app.models import ApiKey
 from access_app.permissions import projects_visible_to, reach_of
-from access_app.visibility import Reach, visible_to
+from access_app.visibility import Reach
 from messages_app.answers import words
-from traces_app.models import Tool
+from messages_app.queries import Among, FoundSession, find_session
 from traces_app.queries import EXPANDABLE, MESSAGE_FIELDS, Selection
 
 PAGING = ("limit", "cursor", "order", "fields", "project")
@@ -34,8 +33,10 @@ def reach_in(request: Request) -> Reach:
     return Reach(frozenset(project_id))
 
 
-def tools_in(reach: Reach) -> QuerySet[Tool]:
-    return visible_to(Tool.objects.all(), reach)
+def session_in(request: Request, reach: Reach, *, among: Among = "alive") -> FoundSession | None:
+    """The session that the parameter `session` names; None where it is not given. Raises NotFound and Conflict."""
+    name = request.query_params.get("session")
+    return find_session(reach, name, among=among, field="session") if name else None
 
 
 def sender_of(request: Request) -> str:

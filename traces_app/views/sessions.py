@@ -15,14 +15,13 @@ from rest_framework.reverse import reverse
 from access_app.errors import Conflict
 from access_app.models import Scope
 from access_app.permissions import project_for_write, require_scope
-from access_app.visibility import visible_to
 from messages_app import documentation
 from messages_app.answers import list_answer, stream_answer, words
 from messages_app.bodies import read_body
 from messages_app.filters import SessionFilterSet, check_parameters
-from messages_app.models import Message, Session
+from messages_app.models import Message
 from messages_app.pagination import Cursor, IdRange, page_request, read_page
-from messages_app.queries import SESSION_FIELDS, find_session, sessions
+from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, sessions
 from messages_app.resources import Session as SessionResource
 from messages_app.resources import SessionPage
 from messages_app.writes import delete_session, restore_session
@@ -58,12 +57,10 @@ class SessionViewSet(TraceViewSet):
         """Sessions, newest first."""
         parameters = request.query_params
         page = page_request(parameters)
-        filters = SessionFilterSet(
-            parameters, visible_to(Session.with_deleted.all(), reach_in(request)), page_ids=page.ids, also=PAGING
-        )
-        rows = filters.checked()
-        if filters.form.cleaned_data.get("deleted"):
+        filters = SessionFilterSet(parameters, page_ids=page.ids, also=PAGING)
+        if filters.said.get("deleted"):
             require_scope(request, Scope.DELETE)
+        rows = filters.found(reach_in(request))
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
         return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
 
@@ -138,7 +135,7 @@ class SessionViewSet(TraceViewSet):
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(reach_in(request), session_id, among=Session.with_deleted.deleted())
+        session = find_session(reach_in(request), session_id, among="deleted")
         restore_session(session.pk)
         return Response(sessions([str(session.pk)])[0])
 
@@ -156,7 +153,7 @@ class SessionViewSet(TraceViewSet):
         return answer
 
 
-def _all_messages(session: Session) -> Iterator[resources.Message]:
+def _all_messages(session: FoundSession) -> Iterator[resources.Message]:
     remaining = IdRange()
     rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
     while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):

@@ -13,7 +13,7 @@ from traces_app import resources
 from traces_app.filters import ToolFilterSet
 from traces_app.tools import tools
 
-from .parameters import reach_in, tools_in
+from .parameters import reach_in
 from .viewset import TraceViewSet
 
 
@@ -27,7 +27,6 @@ class ToolViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Tools with the statistics of their calls, latest tool first. The times limit the calls that are counted."""
         page = page_request(request.query_params)
-        also = ("limit", "cursor", "order", "project")
-        filters = ToolFilterSet(request.query_params, tools_in(reach_in(request)), also=also)
-        rows = filters.checked()
+        filters = ToolFilterSet(request.query_params, also=("limit", "cursor", "order", "project"))
+        rows = filters.found(reach_in(request))
         return list_answer(read_page(rows, page), lambda ids: tools([int(key) for key in ids], filters.ids))
