@@ -23,7 +23,7 @@ from granian.constants import Interfaces
 from granian.log import LogLevels
 from granian.server import Server
 
-from tracesite import demo, embedded
+from tracesite import demo, embedded, metrics
 
 # Two first runs at the same moment: the second waits for the first to have prepared the database.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
@@ -137,6 +137,7 @@ def serve(address: str, port: int, workers: int, threads: int) -> None:
     """Serves until SIGINT or SIGTERM, then finishes the requests at hand."""
     os.register_at_fork(after_in_child=_leave_ctrl_c_to_the_parent)
     _let_no_worker_outlive_us()
+    metrics.share_between_workers(settings.DATA_DIR / "metrics")
     Server(
         "tracesite.wsgi:application",
         address=address,
