@@ -362,6 +362,21 @@ def test_the_workers_add_up_whoever_answers_and_a_dead_ones_counts_stay(site: Si
     assert not [file for file in files_of(site) if file.stem.endswith(f"_{killed}")]
 
 
+def test_a_restart_that_no_client_sees_counts_on(site: Site) -> None:
+    calls = stored_calls(scrape_site(site))
+    send(site, "before-the-restart")
+    old = site.server.worker_pids()
+    assert site.server.process is not None
+    os.kill(site.server.process.pid, signal.SIGHUP)
+    deadline = time.monotonic() + 40
+    while set(old) & set(site.server.worker_pids()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    send(site, "after-the-restart")
+    assert stored_calls(scrape_site(site)) == calls + 2
+    assert len({file.parent for file in files_of(site)}) == 1
+
+
 def test_a_new_server_begins_at_zero_and_removes_what_the_old_one_left(site: Site) -> None:
     send(site, "before")
     before = {file.parent for file in files_of(site)}
