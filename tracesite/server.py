@@ -297,32 +297,35 @@ def _stop_accepting(listener: int) -> None:
 
     granian has no such state between serving and closing. Elsewhere than on Linux the worker just goes on accepting.
     """
-    for descriptor in _descriptors():
-        with suppress(OSError):  # closed since, or not the one that waits for the listener
-            if os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:[eventpoll]":
-                with closing(select.epoll.fromfd(os.dup(descriptor))) as poll:
-                    poll.unregister(listener)
+    for descriptor in _descriptors("anon_inode:[eventpoll]"):
+        # Closed since, or one that waits for something else.
+        with suppress(OSError), closing(select.epoll.fromfd(os.dup(descriptor))) as poll:
+            poll.unregister(listener)
 
 
 def _has_clients(listener: int) -> bool:
     """Whether a connection of a client is open in this process; True where that cannot be known."""
-    descriptors = _descriptors()
     port = _port(listener)
-    return not descriptors or any(descriptor != listener and _port(descriptor) == port for descriptor in descriptors)
+    sockets = _descriptors("socket:")
+    return not sockets or any(_port(descriptor) == port for descriptor in sockets if descriptor != listener)
 
 
 def _port(descriptor: int) -> int | None:
-    """Our port of a TCP socket."""
-    try:
-        with socket.socket(fileno=os.dup(descriptor)) as one:
-            return int(one.getsockname()[1]) if one.family in (socket.AF_INET, socket.AF_INET6) else None
-    except OSError:
-        return None
+    """Our port of a TCP socket; None of another one, and of one that was closed meanwhile."""
+    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as one:
+        return int(one.getsockname()[1]) if one.family in (socket.AF_INET, socket.AF_INET6) else None
+    return None
 
 
-def _descriptors() -> list[int]:
+def _descriptors(kind: str) -> list[int]:
+    """Of this process; none where /proc does not tell."""
+    found = []
     directory = Path("/proc/self/fd")
-    return [int(entry.name) for entry in directory.iterdir()] if directory.exists() else []
+    for path in directory.iterdir() if directory.exists() else ():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if os.readlink(path).startswith(kind):
+                found.append(int(path.name))
+    return found
 
 
 def _leave_ctrl_c_to_the_parent() -> None:

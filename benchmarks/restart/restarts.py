@@ -22,7 +22,12 @@ KINDS: tuple[Kind, ...] = ("reload", "restart")
 RESTART_SECONDS = 60
 
 # What systemd does: the socket is number 3, and the variables name the process that is to use it.
-_AS_SYSTEMD = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@" 3<&{}'
+_AS_SYSTEMD = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
 
 
 @dataclass
@@ -45,10 +50,10 @@ class Supervised:
 
     def start(self) -> None:
         """Returns at once: whoever connects waits until it serves."""
-        command = [sys.executable, "manage.py", "serve", "--workers", str(self.workers), *self.options]
+        command = ["manage.py", "serve", "--workers", str(self.workers), *self.options]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["/bin/sh", "-c", _AS_SYSTEMD.format(self.listener.fileno()), *command],
+                [sys.executable, "-c", _AS_SYSTEMD, str(self.listener.fileno()), *command],
                 cwd=ROOT,
                 env=self.site.environment,
                 pass_fds=[self.listener.fileno()],
@@ -59,15 +64,16 @@ class Supervised:
             )
 
     def restart(self, kind: Kind) -> float:
-        """Replaces every process that serves and returns the seconds until the last old one had ended."""
+        """Replaces every process that serves and returns the seconds that this took."""
         begin = time.monotonic()
         old = self._serving()
         if kind == "restart":
             self.stop()
             self.start()
+            self.wait_for_workers()
         else:
             self._process.send_signal(signal.SIGHUP)
-            while not self._serving() or set(self._serving()) & set(old):
+            while not set(old).isdisjoint(self._serving()) or len(self._serving()) < self.workers:
                 self._wait(begin, "The old processes did not end")
         return time.monotonic() - begin
 
@@ -94,10 +100,9 @@ class Supervised:
         return self.process
 
     def _serving(self) -> list[int]:
-        """The workers. A check that runs before a reload is none: it is executed, and they are forks."""
-        name = Path(f"/proc/{self._process.pid}/cmdline").read_bytes()
-        children = [pid for pid in processes.family(self._process.pid) if pid != self._process.pid]
-        return [pid for pid in children if _command_line(pid) == name]
+        """The workers, old ones too. Not a check before a reload, which is executed: they are forks."""
+        program = _command_line(self._process.pid)
+        return [pid for pid in processes.family(self._process.pid)[1:] if _command_line(pid) == program]
 
     def _wait(self, begin: float, complaint: str) -> None:
         if self._process.poll() is not None or time.monotonic() - begin > RESTART_SECONDS:
