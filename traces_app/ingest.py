@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
 from django.utils import timezone
 
-from . import records
+from . import metrics, records
 from .batch import SessionOutcome, Source
 from .normalise import normalise
 from .redaction import redact
@@ -16,10 +17,13 @@ from .writes import store
 
 def ingest(project_id: int, sessions: Sequence[records.Session], *, source: Source = "live") -> list[SessionOutcome]:
     """Stores sessions with their messages in one transaction; see `writes.store` for what `source` means."""
+    started = time.perf_counter()
     now = timezone.now()
     batch = []
     for session in sessions:
         batch.append(redact(normalise(session, now=now)))
         # No two messages without times share one: pages by time do not stop between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    return store(project_id, batch, source=source)
+    outcomes = store(project_id, batch, source=source)
+    metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
+    return outcomes

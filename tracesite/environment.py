@@ -15,6 +15,14 @@ def text(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 
 
+def token(name: str, *, at_least: int) -> str:
+    """A secret that goes into a header as it stands; "" where there is none. The value is not repeated in the error."""
+    value = os.environ.get(name, "")
+    if value and (len(value) < at_least or not value.isascii() or not value.isprintable() or " " in value):
+        raise ImproperlyConfigured(f"{name} is no token: write at least {at_least} letters, digits or signs of ASCII.")
+    return value
+
+
 def boolean(name: str, *, default: bool) -> bool:
     value = os.environ.get(name)
     if value is None:

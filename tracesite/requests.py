@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from .metrics import count_request
+
 logger = logging.getLogger(__name__)
 
 # What a caller's X-Request-ID may look like. Anything else is replaced: the id is logged and echoed as it stands.
@@ -52,7 +54,9 @@ class RequestIdMiddleware:
         try:
             response = self.get_response(request)
             response.headers["X-Request-ID"] = request_id
-            _log(request, response.status_code, round((time.perf_counter() - started) * 1000))
+            seconds = time.perf_counter() - started
+            _log(request, response.status_code, round(seconds * 1000))
+            count_request(request, response.status_code, seconds)
             return response
         finally:
             _current.reset(token)

@@ -28,6 +28,8 @@ LOG_LEVEL = env.choice("TRACESITE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING
 HTTPS = env.boolean("TRACESITE_HTTPS", default=False)
 # Of the login that `serve --demo` makes; without it one is generated and shown once.
 ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
+# Of whoever scrapes /metrics; without it there is nothing at that address.
+METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
 
 
 def secret_key() -> str:
@@ -63,6 +65,8 @@ DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "tracesite.po
 # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
 DATABASES["default"]["CONN_MAX_AGE"] = None
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
+DATABASES["default"].setdefault("OPTIONS", {}).setdefault("application_name", "tracesite")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Applications -------------------------------------------------------------------------------------------

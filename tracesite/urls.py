@@ -8,6 +8,7 @@ from django.views.generic import RedirectView
 
 from .api import IndexView, SchemaView, docs
 from .health import HealthView, ReadyView
+from .scrape import metrics
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),
@@ -19,6 +20,7 @@ urlpatterns = [
     path("api/v1/docs/", docs, name="docs"),
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
+    path("metrics", metrics, name="metrics"),
 ]
 
 # Outside of views errors have the shape of the API, too: JSON under /api/, a page elsewhere.

@@ -1,0 +1,1 @@
+"""Restarts a Tracesite again and again under load, and looks whether any client saw it or anything was lost."""

@@ -1,0 +1,137 @@
+"""Clients that take every failure for a failure: nothing is sent twice, and what was acknowledged is kept in a ledger."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.faults import traces
+from benchmarks.faults.ledger import Entry, Ledger
+from benchmarks.faults.senders import in_a_session
+
+
+@dataclass
+class Client:
+    """Sends batches, and reads what it has sent, one request after the other."""
+
+    name: str
+    port: int
+    key: str
+    ledger: Ledger
+    dice: random.Random
+    keeps_connections: bool = True
+    pause: float = 0
+    """Seconds between two requests, at most. Connections are kept meanwhile."""
+    slow_seconds: float = 0
+    """What sending a body takes."""
+    slowest: float = 0
+    """Seconds that an answer took, sending included."""
+    sent: int = 0
+    _connection: http.client.HTTPConnection | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            begin = time.monotonic()
+            try:
+                self.send_a_batch()
+                self.read_one_back()
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self.ledger.fault(f"{self.name}: {type(error).__name__}: {error}")
+                self.close()
+            self.slowest = max(self.slowest, time.monotonic() - begin)
+            stop.wait(self.dice.random() * self.pause)
+        self.close()
+
+    def send_a_batch(self) -> None:
+        messages = [traces.message(self.dice, self._next_name()) for _ in range(self.dice.randint(1, 8))]
+        answer = self._request("POST", "/api/v1/ingest/", in_a_session(self.name, messages))
+        results = answer["sessions"][0]["messages"]
+        if answer["refused"] or [result["state"] for result in results] != ["created"] * len(messages):
+            raise ValueError(f"not stored: {answer}")
+        for message, result in zip(messages, results, strict=True):
+            self.ledger.acknowledge(Entry(session=self.name, sent=message, id=result["id"]))
+            self._last = result["id"]
+
+    def read_one_back(self) -> None:
+        self._request("GET", f"/api/v1/messages/{self._last}/")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = self._connection
+        content = b"" if body is None else json.dumps(body).encode()
+        connection.putrequest(method, path)
+        connection.putheader("Authorization", f"Bearer {self.key}")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", str(len(content)))
+        connection.endheaders()
+        pieces = 10 if self.slow_seconds and content else 1
+        size = -(-len(content) // pieces)
+        for place in range(pieces):
+            time.sleep(self.slow_seconds / pieces if content else 0)
+            connection.send(content[place * size : (place + 1) * size])
+        answer = connection.getresponse()
+        text = answer.read()
+        self.ledger.count(str(answer.status))
+        if answer.will_close or not self.keeps_connections:
+            self.close()
+        if answer.status not in (200, 201):
+            raise ValueError(f"{method} {path}: {answer.status} {text[:300].decode(errors='replace')}")
+        return json.loads(text)
+
+    def _next_name(self) -> str:
+        self.sent += 1
+        return f"{self.name}-{self.sent}"
+
+
+@dataclass
+class Load:
+    """All clients of a run."""
+
+    port: int
+    key: str
+    prefix: str
+    seed: int = 1
+    ledger: Ledger = field(default_factory=Ledger)
+    clients: list[Client] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._add("kept", 3)
+        self._add("fresh", 2, keeps_connections=False)
+        # Less than a retiring worker waits for: what comes after its end meets a closed connection.
+        self._add("pausing", 2, pause=1.5)
+        self._add("slow", 1, slow_seconds=2)
+
+    def start(self) -> None:
+        self._threads = [threading.Thread(target=client.run, args=[self._stop]) for client in self.clients]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Every request is seen through."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def slowest(self) -> float:
+        """Seconds that a batch and reading it back took somebody who was in a hurry."""
+        return max(client.slowest for client in self.clients if not client.slow_seconds)
+
+    def _add(self, kind: str, count: int, **options: Any) -> None:
+        for number in range(count):
+            name = f"{self.prefix}{kind}-{number}"
+            dice = random.Random(f"{self.seed}/{name}")
+            self.clients.append(Client(name, self.port, self.key, self.ledger, dice, **options))

@@ -1,0 +1,130 @@
+"""A server on a socket that stays open, as systemd keeps it, and the two ways to restart it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from benchmarks import processes
+from benchmarks.faults.site import ROOT, Site, SiteError, free_port, running
+
+Kind = Literal["reload", "restart"]
+KINDS: tuple[Kind, ...] = ("reload", "restart")
+RESTART_SECONDS = 60
+
+# What systemd does: the socket is number 3, and the variables name the process that is to use it.
+_AS_SYSTEMD = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
+"""
+
+
+@dataclass
+class Supervised:
+    """`manage.py serve` behind a socket that is not its own."""
+
+    site: Site
+    listener: socket.socket
+    workers: int = 2
+    options: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self.listener.getsockname()[1])
+
+    @property
+    def log(self) -> Path:
+        return self.site.server.log
+
+    def start(self) -> None:
+        """Returns at once: whoever connects waits until it serves."""
+        command = ["manage.py", "serve", "--workers", str(self.workers), *self.options]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _AS_SYSTEMD, str(self.listener.fileno()), *command],
+                cwd=ROOT,
+                env=self.site.environment,
+                pass_fds=[self.listener.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def restart(self, kind: Kind) -> float:
+        """Replaces every process that serves and returns the seconds that this took."""
+        begin = time.monotonic()
+        old = self._serving()
+        if kind == "restart":
+            self.stop()
+            self.start()
+            self.wait_for_workers()
+        else:
+            self._process.send_signal(signal.SIGHUP)
+            while not set(old).isdisjoint(self._serving()) or len(self._serving()) < self.workers:
+                self._wait(begin, "The old processes did not end")
+        return time.monotonic() - begin
+
+    def stop(self) -> None:
+        """As systemd does it. Raises SiteError if it does not end as it should."""
+        self._process.terminate()
+        if self._process.wait(timeout=RESTART_SECONDS) != 0:
+            raise SiteError(f"Exit status {self._process.returncode}:\n{self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def wait_for_workers(self) -> list[int]:
+        begin = time.monotonic()
+        while len(self._serving()) < self.workers:
+            self._wait(begin, "The server did not start")
+        return self._serving()
+
+    @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None, "it was started"
+        return self.process
+
+    def _serving(self) -> list[int]:
+        """The workers, old ones too. Not a check before a reload, which is executed: they are forks."""
+        program = _command_line(self._process.pid)
+        return [pid for pid in processes.family(self._process.pid)[1:] if _command_line(pid) == program]
+
+    def _wait(self, begin: float, complaint: str) -> None:
+        if self._process.poll() is not None or time.monotonic() - begin > RESTART_SECONDS:
+            raise SiteError(f"{complaint}:\n{self.log.read_text()[-3000:]}")
+        time.sleep(0.02)
+
+
+@contextmanager
+def supervised(*, workers: int = 2, options: tuple[str, ...] = ()) -> Iterator[Supervised]:
+    with running(serve=False) as site, socket.create_server(("127.0.0.1", free_port()), backlog=1024) as listener:
+        site = replace(site, server=replace(site.server, port=listener.getsockname()[1]))
+        server = Supervised(site, listener, workers, options)
+        try:
+            server.start()
+            server.wait_for_workers()
+            yield server
+        finally:
+            server.kill()
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,206 @@
+"""A restart that no client sees. Many of them: python -m benchmarks.restart --help"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults import findings
+from benchmarks.faults.site import ROOT
+from benchmarks.restart import wrk
+from benchmarks.restart.load import Load
+from benchmarks.restart.restarts import KINDS, Kind, Supervised, supervised
+
+PATIENCE_SECONDS = 30
+BATCH = json.dumps({"sessions": [{"external_id": "long", "messages": [{"external_id": "m", "role": "user"}]}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Supervised]:
+    """Serves on a socket that stays open; whoever stops it starts it again."""
+    with supervised(options=("--grace", "5")) as server:
+        yield server
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def begun_request(server: Supervised) -> http.client.HTTPConnection:
+    """A request of which a worker has half."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
+    connection.putrequest("POST", "/api/v1/ingest/")
+    headers = {"X-API-Key": server.site.key, "Content-Type": "application/json", "Content-Length": str(len(BATCH))}
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    connection.send(BATCH[:20])
+    time.sleep(0.2)
+    return connection
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restart_under_load_fails_no_request_and_loses_nothing(server: Supervised, kind: Kind) -> None:
+    load = Load(server.port, server.site.key, f"{kind}/")
+    load.start()
+    try:
+        time.sleep(1)
+        server.restart(kind)
+        time.sleep(1)
+    finally:
+        load.stop()
+    assert load.ledger.faults == []
+    assert set(load.ledger.answers) == {"200"}
+    with server.site.connect() as connection:
+        assert findings.problems(connection, load.ledger, f"{kind}/") == []
+    assert len(load.ledger.entries) > 50
+
+
+@pytest.mark.skipif(not wrk.is_installed(), reason="wrk is not installed (Debian: apt install wrk)")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restart_under_wrk_fails_no_request_and_loses_nothing(server: Supervised, kind: Kind) -> None:
+    process = wrk.start(server, seconds=4)
+    time.sleep(1)
+    server.restart(kind)
+    _answers, acknowledged, problems = wrk.finish(process, server)
+    assert problems == []
+    assert acknowledged > 50
+
+
+def test_a_reload_keeps_the_process_that_the_supervisor_knows_and_replaces_the_rest(server: Supervised) -> None:
+    assert server.process is not None
+    before = server.wait_for_workers()
+    server.restart("reload")
+    assert server.process.poll() is None
+    assert set(before).isdisjoint(server.wait_for_workers())
+
+
+def test_what_would_not_start_does_not_replace_what_serves(server: Supervised) -> None:
+    assert server.process is not None
+    workers = server.wait_for_workers()
+    with server.site.connect() as connection:
+        connection.execute("DELETE FROM django_migrations WHERE app = 'access_app' AND name LIKE '0001%'")
+        try:
+            server.process.send_signal(signal.SIGHUP)
+            wait_for(lambda: "Not restarted" in server.log.read_text())
+            (said,) = (line for line in server.log.read_text().splitlines() if "Not restarted" in line)
+            assert (json.loads(said)["level"], "Run: manage.py migrate" in said) == ("ERROR", True)
+            assert server.wait_for_workers() == workers
+        finally:
+            connection.execute(
+                "INSERT INTO django_migrations (app, name, applied) SELECT 'access_app', '0001_initial', now()"
+            )
+
+
+def test_a_stopped_server_answers_what_it_has_begun_and_says_that_it_closes(server: Supervised) -> None:
+    assert server.process is not None
+    idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
+    idle.request("GET", "/healthz")
+    assert idle.getresponse().read()
+    connection = begun_request(server)
+    server.process.terminate()
+    time.sleep(3)  # longer than anybody lingers without something to do
+    connection.send(BATCH[20:])
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Connection"]) == (200, "close")
+    assert json.loads(answer.read())["refused"] == []
+    assert server.process.wait(timeout=PATIENCE_SECONDS) == 0
+    # In order: the end of the stream, no reset.
+    assert idle.sock is not None
+    assert idle.sock.recv(1) == b""
+    idle.close()
+    connection.close()
+    server.start()
+    server.wait_for_workers()
+
+
+def test_a_request_that_takes_longer_than_the_grace_is_cut_off_and_the_log_says_so(server: Supervised) -> None:
+    assert server.process is not None
+    connection = begun_request(server)
+    begin = time.monotonic()
+    server.stop()
+    assert 4 < time.monotonic() - begin < 15
+    assert "not done in the 5.0 s of --grace" in server.log.read_text()
+    with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+        connection.getresponse()
+    connection.close()
+    server.start()
+    server.wait_for_workers()
+
+
+def test_connections_wait_while_nobody_serves(server: Supervised) -> None:
+    server.stop()
+    answers: list[int] = []
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
+        connection.request("GET", "/healthz")
+        answers.append(connection.getresponse().status)
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    assert answers == []
+    server.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 20
+
+
+@pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="systemd is not installed")
+def test_systemd_starts_it_at_the_first_connection_and_hears_when_it_serves(server: Supervised, tmp_path: Path) -> None:
+    with socket.socket() as probe, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        notify.bind(str(tmp_path / "notify"))
+        notify.settimeout(PATIENCE_SECONDS)
+        command = ["systemd-socket-activate", "-l", f"127.0.0.1:{port}", "-E", "NOTIFY_SOCKET"]
+        for name in server.site.environment:
+            command += ["-E", name]
+        process = subprocess.Popen(
+            [*command, sys.executable, "manage.py", "serve"],
+            cwd=ROOT,
+            env=server.site.environment | {"NOTIFY_SOCKET": str(tmp_path / "notify")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: _answers(port))
+            assert notify.recv(100) == b"READY=1"
+            process.terminate()
+            assert process.wait(timeout=PATIENCE_SECONDS) == 0
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except ConnectionRefusedError:
+        return False
+    finally:
+        connection.close()

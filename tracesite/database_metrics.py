@@ -1,0 +1,147 @@
+"""What the database says of itself when it is asked for `/metrics`: connections, months, rows, age of the newest message.
+
+Asked over a connection of its own with short timeouts, so that a scrape neither waits for a database that hangs nor
+leaves its settings on a connection that serves requests. Every question is cheap whatever the tables hold: catalogues,
+estimates, one entry of an index; never a count of rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import Error, connection
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from messages_app import ids
+from messages_app.partitions import Month
+from traces_app.metrics import MESSAGES
+from traces_app.partitions import TABLES
+
+logger = logging.getLogger(__name__)
+
+# libpq takes no less than 2. With a database that hangs a scrape takes 2 s, 6 if it begins to in the middle of it;
+# Prometheus waits for 10.
+CONNECT_SECONDS = 2
+STATEMENT_MS = 2000
+# A month that is being dropped is locked for a moment. Waiting for longer would hold up whoever waits behind us.
+LOCK_MS = 200
+
+Row = tuple[Any, ...]
+
+_LEAVES = """
+    SELECT parent.relname AS parent, leaf.relname AS leaf, leaf.reltuples, leaf.oid
+    FROM pg_class parent JOIN pg_inherits ON inhparent = parent.oid JOIN pg_class leaf ON leaf.oid = inhrelid
+    WHERE parent.oid = ANY(%s::regclass[]) AND NOT inhdetachpending
+"""
+
+
+def database_metrics() -> list[Metric]:
+    """Never raises for a database that is away: then `tracesite_database_up` is 0 and the others are missing.
+
+    So are those whose question was not answered in time.
+    """
+    is_up = _gauge("tracesite_database_up", "Whether the database answered.")
+    found: list[Metric] = [is_up]
+    own = connection.copy()
+    own.settings_dict["OPTIONS"] = {
+        **own.settings_dict["OPTIONS"],
+        "connect_timeout": CONNECT_SECONDS,
+        "tcp_user_timeout": STATEMENT_MS,
+        "application_name": "tracesite metrics",
+    }
+    with closing(own):
+        try:
+            with own.cursor() as cursor:
+                cursor.execute(f"SET statement_timeout = {STATEMENT_MS}; SET lock_timeout = {LOCK_MS}")
+        except Error as error:
+            logger.warning("the database does not answer to /metrics: %s", type(error.__cause__ or error).__name__)
+            is_up.add_metric([], 0)
+            return found
+        is_up.add_metric([], 1)
+        patience = time.monotonic() + STATEMENT_MS / 1000
+        for statement, parameters, metrics_of in _questions():
+            if time.monotonic() > patience:
+                break
+            try:
+                with own.cursor() as cursor:
+                    cursor.execute(statement, parameters)
+                    rows = cursor.fetchall()
+            except Error as error:
+                logger.warning("metrics are missing: %s", type(error.__cause__ or error).__name__)
+            else:
+                found += metrics_of(rows)
+    return found
+
+
+def _questions() -> Iterator[tuple[str, list[Any], Callable[[list[Row]], Iterable[Metric]]]]:
+    tables = [table.name for table in TABLES]
+    application = connection.settings_dict["OPTIONS"].get("application_name", "")
+    yield (
+        """
+        SELECT CASE WHEN datname = current_database() AND application_name = %s THEN 'tracesite' ELSE 'other' END,
+            replace(split_part(coalesce(state, 'unknown'), ' (', 1), ' ', '_'), count(*),
+            extract(epoch FROM max(now() - xact_start))::float8
+        FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() GROUP BY 1, 2
+        """,
+        [application],
+        _connections,
+    )
+    yield (
+        "SELECT current_setting('max_connections')::int, pg_database_size(current_database())",
+        [],
+        _limits,
+    )
+    yield (
+        f"SELECT parent, count(*), max(right(leaf, 7)), sum(greatest(reltuples, 0)) FROM ({_LEAVES}) leaves GROUP BY 1",  # noqa: S608 - a constant
+        [tables],
+        _partitions,
+    )
+    yield f"SELECT id FROM {MESSAGES} ORDER BY id DESC LIMIT 1", [], _newest  # noqa: S608 - a constant
+
+
+def _connections(rows: list[Row]) -> Iterable[Metric]:
+    connections = _gauge("tracesite_database_connections", "Open connections.", "client", "state")
+    for client, state, count, _seconds in rows:
+        connections.add_metric([client, state], count)
+    oldest = _gauge("tracesite_database_oldest_transaction_seconds", "Age of the oldest open transaction.")
+    oldest.add_metric([], max((seconds for *_, seconds in rows if seconds is not None), default=0))
+    return connections, oldest
+
+
+def _limits(rows: list[Row]) -> Iterable[Metric]:
+    ((most, size),) = rows
+    max_connections = _gauge("tracesite_database_max_connections", "The server's max_connections.")
+    max_connections.add_metric([], most)
+    size_bytes = _gauge("tracesite_database_size_bytes", "Size of the database on disk.")
+    size_bytes.add_metric([], size)
+    return max_connections, size_bytes
+
+
+def _partitions(rows: list[Row]) -> Iterable[Metric]:
+    months = _gauge("tracesite_partitions", "Months that a table has partitions for.", "table")
+    end = _gauge("tracesite_partitions_end_seconds", "Time until the last of these months ends.", "table")
+    estimate = _gauge("tracesite_table_rows", "Rows as the planner estimates them.", "table")
+    now = datetime.now(UTC)
+    for table, count, last, tuples in rows:
+        after_last = Month(int(last[:4]), int(last[5:])).next
+        months.add_metric([table], count)
+        end.add_metric([table], (datetime(*after_last, 1, tzinfo=UTC) - now).total_seconds())
+        estimate.add_metric([table], tuples)
+    return months, end, estimate
+
+
+def _newest(rows: list[Row]) -> Iterable[Metric]:
+    age = _gauge("tracesite_newest_message_age_seconds", "Time since created_at of the newest message.")
+    for (message_id,) in rows:
+        age.add_metric([], (datetime.now(UTC) - ids.created_at_of(UUID(str(message_id)))).total_seconds())
+    return (age,)
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, labels=labels)
