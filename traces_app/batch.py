@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -51,6 +51,8 @@ class Context:
     project_id: int
     source: Source
     tool_ids: Mapping[str, int]
+    sessions: Sequence[tuple[UUID, str, bool, int]]
+    """Those that were there before, see `statements.Known`."""
     now: datetime
 
 

@@ -6,23 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from django.db import connection
 from django.utils.translation import gettext as _
 
 from access_app.errors import Conflict
 from messages_app import ids
-from messages_app.models import Session, SessionTombstone, session_key
+from messages_app.models import SessionTombstone, session_key
 
 from . import records, rows
 from .batch import BatchSession, Context, SessionGone
 from .normalise import as_uuid
 from .redaction import Redacted
-from .statements import add_to_sessions
+from .statements import lock_sessions, look_up
+
+_JSON = frozenset(["workflow", "metadata", "redactions"])
+_SAID = {
+    name: f"{name}::text" if name in _JSON else name
+    for name in (
+        *("title", "description", "end_user", "current_phase", "status", "workflow", "tags", "metadata", "redactions"),
+    )
+}
+"""The columns that a batch can change, and how they are read."""
 
 
 def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSession]:
     """The session of each item, made where it is missing. Two items that name one session share its state."""
-    found = _lookup_sessions(context, batch)
+    found = _by_name(context, context.sessions)
     fresh: dict[str, tuple[UUID, Redacted]] = {}
     states: dict[str, BatchSession] = {}
     result = []
@@ -52,16 +62,21 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
-    # NO KEY UPDATE in the order of ids: senders to the same sessions queue up here, for the rest of one transaction.
-    stored = {
-        row.pk: row for row in Session.objects.select_for_update(no_key=True).filter(pk__in=list(states)).order_by("pk")
-    }
+    columns = _columns_said(sessions)
+    stored = lock_sessions(
+        [_SAID[name] for name in columns], {session_id: state.counts for session_id, state in states.items()}
+    )
     if len(stored) < len(states):
         raise SessionGone
     for session_id, state in states.items():
-        assert session_id is not None, "filtered above"
-        _apply_to_session(context, state, stored[session_id])
-    add_to_sessions({session_id: state.counts for session_id, state in states.items() if session_id is not None})
+        if columns:
+            _apply_to_session(context, session_id, state, dict(zip(columns, stored[session_id], strict=True)))
+
+
+def names_of(batch: Sequence[Redacted]) -> tuple[list[UUID], list[str]]:
+    """What the batch calls its sessions: ids that may be ours, and names."""
+    uuids = [uuid for item in batch if (uuid := as_uuid(item.session.id)) is not None]
+    return uuids, [name for item in batch if (name := session_name(item.session))]
 
 
 def session_name(said: records.Session) -> str:
@@ -69,26 +84,20 @@ def session_name(said: records.Session) -> str:
     return rows.text(said.external_id or said.id)
 
 
-def _lookup_sessions(context: Context, batch: Sequence[Redacted]) -> dict[str, tuple[UUID, str, bool] | None]:
+def _by_name(
+    context: Context, rows_: Sequence[tuple[UUID, str, bool, int]]
+) -> dict[str, tuple[UUID, str, bool] | None]:
     """(id, external id, whether deleted) of the sessions that are there, by id and by external id.
 
     An id that another project has stands for None: it can neither be found here nor given to a new session.
     """
-    uuids = [uuid for item in batch if (uuid := as_uuid(item.session.id)) is not None]
-    names = [name for item in batch if (name := session_name(item.session))]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, external_id, deleted_at IS NOT NULL, project_id FROM messages_app_session "
-            "WHERE id = ANY(%s) OR (project_id = %s AND external_id = ANY(%s) AND external_id <> '')",
-            [uuids, context.project_id, names],
-        )
-        found: dict[str, tuple[UUID, str, bool] | None] = {}
-        for session_id, external_id, is_deleted, project_id in cursor.fetchall():
-            row = (session_id, external_id, is_deleted) if project_id == context.project_id else None
-            found[str(session_id)] = row
-            if external_id and row:
-                found[external_id] = row
-        return found
+    found: dict[str, tuple[UUID, str, bool] | None] = {}
+    for session_id, external_id, is_deleted, project_id in rows_:
+        row = (session_id, external_id, is_deleted) if project_id == context.project_id else None
+        found[str(session_id)] = row
+        if external_id and row:
+            found[external_id] = row
+    return found
 
 
 def _new_session_id(context: Context, said: records.Session, *, is_taken: bool) -> UUID:
@@ -155,7 +164,8 @@ def _insert_sessions(
     met = [name for name, (session_id, _item) in fresh.items() if session_id not in made]
     if met:
         # Another sender made them between our look and our insert; ours waited until it had committed.
-        found = _lookup_sessions(context, [fresh[name][1] for name in met])
+        uuids, names = names_of([fresh[name][1] for name in met])
+        found = _by_name(context, look_up(context.project_id, (), uuids, names).sessions)
         for name in met:
             row = found.get(states[name].external_id)
             if row is None:
@@ -166,22 +176,35 @@ def _insert_sessions(
             states[name].refused = "session_deleted" if row[2] else None
 
 
-def _apply_to_session(context: Context, state: BatchSession, row: Session) -> None:
+def _columns_said(sessions: Sequence[BatchSession]) -> list[str]:
+    """The columns of sessions of which the batch says something."""
+    said = [item for session in sessions for item in session.said]
+    columns = [name for name in _SAID if name != "redactions" and any(getattr(item.session, name) for item in said)]
+    return [*columns, "redactions"] if any(item.receipts for item in said) else columns
+
+
+def _apply_to_session(context: Context, session_id: UUID, state: BatchSession, row: dict[str, Any]) -> None:
     """Writes what the records say of the session itself, in their order; empty values overwrite nothing."""
+    for name in _JSON.intersection(row):
+        row[name] = None if row[name] is None else msgspec.json.decode(row[name])
     changed: dict[str, Any] = {}
     for item in state.said:
         said = item.session
-        for name in ("title", "description", "end_user", "current_phase", "status", "workflow", "tags"):
-            value = getattr(said, name)
-            if value and value != getattr(row, name):
-                changed[name] = rows.holdable(value)
-                setattr(row, name, changed[name])
-        metadata = {**row.metadata, **rows.holdable(said.metadata or {})}
-        if metadata != row.metadata:
-            changed["metadata"] = row.metadata = metadata
-        receipts = [receipt for receipt in rows.receipt_list(item.receipts) if receipt not in row.redactions]
-        if receipts:
-            changed["redactions"] = row.redactions = row.redactions + receipts
+        for name in row:
+            value = rows.holdable(
+                item.receipts and rows.receipt_list(item.receipts) if name == "redactions" else getattr(said, name)
+            )
+            if name == "metadata":
+                value = {**row[name], **(value or {})}
+            elif name == "redactions":
+                value = row[name] + [receipt for receipt in value if receipt not in row[name]]
+            if value and value != row[name]:
+                changed[name] = row[name] = value
     if changed:
-        row.updated_at = context.now
-        row.save(update_fields=[*changed, "updated_at"])
+        columns = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)
+        values = [rows.json(value) if name in _JSON else value for name, value in changed.items()]
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE messages_app_session SET {columns}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _SAID
+                [*values, context.now, session_id],
+            )

@@ -1,5 +1,8 @@
 """From a record to the rows of its message: columns, child ids, parents and the rolled-up counts.
 
+Every value of a row is the text that PostgreSQL reads, or None: for COPY that is half the work of giving it UUIDs, times
+and numbers, and a statement that is prepared takes the same types every time. Ids are 32 hexadecimal digits.
+
 Pure functions; `writes` decides what becomes of the rows. The identity of what lies below a message:
 
 * a step is its producer's id, else its iteration and which one of that iteration it is;
@@ -12,11 +15,10 @@ uses twice, in one step or in two, stays two calls.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -27,7 +29,8 @@ from messages_app import ids
 from . import records
 from .normalise import as_uuid, tokens
 
-Row = tuple[Any, ...]
+Row = tuple[str | None, ...]
+T = TypeVar("T", bound=Hashable)
 
 # How a column of a row that is there takes a later value, by kind: {new} and {old} are the two values.
 _MERGES = {
@@ -170,11 +173,11 @@ RESULTS = Table(
 class Stored:
     """What is there already below a message; empty for a new one."""
 
-    step_ids: set[UUID] = field(default_factory=set)
+    step_ids: set[str] = field(default_factory=set)
     next_iteration: int = 0
-    call_ids: dict[UUID, str] = field(default_factory=dict)
+    call_ids: dict[str, str] = field(default_factory=dict)
     """The ids of the calls, with the model's call ids."""
-    open_calls: set[UUID] = field(default_factory=set)
+    open_calls: set[str] = field(default_factory=set)
 
 
 @dataclass(kw_only=True)
@@ -201,8 +204,8 @@ class Rollup(NamedTuple):
 
 def rollup(
     message_usage: dict[str, Any] | None,
-    steps: Iterable[tuple[UUID, int | None, dict[str, Any] | None]],
-    calls: Iterable[tuple[UUID, UUID | None, str, int | None]],
+    steps: Iterable[tuple[T, float | None, dict[str, Any] | None]],
+    calls: Iterable[tuple[T, T | None, str, float | None]],
 ) -> Rollup:
     """Adds up (id, duration, usage) of steps and (step id, parent id, status, duration) of calls.
 
@@ -210,16 +213,14 @@ def rollup(
     of its calls that no other call started; None where no duration is known. The one place that says so.
     """
     steps, calls = list(steps), list(calls)
-    inside: Counter[UUID] = Counter()
-    timed = set()
+    inside: dict[T, float] = {}
     for step_id, parent_id, _status, duration in calls:
         if parent_id is None and duration is not None:
-            inside[step_id] += duration
-            timed.add(step_id)
+            inside[step_id] = inside.get(step_id, 0) + duration
     durations = [
         duration if duration is not None else inside[step_id]
         for step_id, duration, _usage in steps
-        if duration is not None or step_id in timed
+        if duration is not None or step_id in inside
     ]
     input_tokens, output_tokens = tokens(message_usage)
     if not (input_tokens or output_tokens):
@@ -231,7 +232,7 @@ def rollup(
         failure_count=sum(status == "error" for _step, _parent, status, _duration in calls),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        duration_ms=sum(durations) if durations else None,
+        duration_ms=round(sum(durations)) if durations else None,
     )
 
 
@@ -259,39 +260,43 @@ def message_row(
     now: datetime,
 ) -> tuple[Row, Rollup]:
     """The row of a new message in the order of MESSAGE_COLUMNS, and the counts that it carries."""
+    steps = message.agent_steps or ()
     counts = rollup(
         message.usage,
-        ((row[0], row[10], step.usage) for row, step in zip(below.steps, message.agent_steps or (), strict=True)),
-        ((row[3], row[5], row[10], row[13]) for row in below.calls),
+        ((row[0], step.duration, step.usage) for row, step in zip(below.steps, steps, strict=True)),
+        (
+            (row[3], row[5], call.status or "", call.duration)
+            for row, call in zip(below.calls, (call for step in steps for call in step.tool_calls or ()), strict=True)
+        ),
     )
     assert message.created_at is not None, "normalise gives every message its time"
     completed_at = completion(message, message.created_at)
     counts = counts._replace(duration_ms=duration_between(message.created_at, completed_at, counts.duration_ms))
     row = (
-        message_id,
-        project_id,
-        session_id,
+        message_id.hex,
+        str(project_id),
+        session_id.hex,
         message.role,
         text(message.external_id),
         text(message.request_id),
         text(message.content if isinstance(message.content, str) else ""),
         json_or_null(message.content_parts),
-        bool(message.is_completed),
+        "t" if message.is_completed else "f",
         json_or_null(message.usage),
         text(message.error),
-        sorted({*map(text, message.health or ()), *below.flags}),
-        json(receipt_list(receipts)),
-        json(message.metadata or {}),
-        counts.step_count,
-        counts.call_count,
-        counts.failure_count,
-        counts.input_tokens,
-        counts.output_tokens,
-        counts.duration_ms,
-        1,
-        message.created_at,
-        now,
-        completed_at,
+        text_array(sorted({*map(text, message.health or ()), *below.flags})),
+        json(receipt_list(receipts)) if receipts else "[]",
+        json_or_empty(message.metadata),
+        str(counts.step_count),
+        str(counts.call_count),
+        str(counts.failure_count),
+        str(counts.input_tokens),
+        str(counts.output_tokens),
+        number(counts.duration_ms),
+        "1",
+        message.created_at.isoformat(),
+        now.isoformat(),
+        instant(completed_at),
         "",
     )
     return row, counts
@@ -308,30 +313,36 @@ def rows_below(
     first_iteration: int = 0,
 ) -> Rows:
     """The rows of what lies below a message. Steps without an iteration count on from `first_iteration`."""
-    rows = Rows(references=[_reference_row(message_id, i, reference) for i, reference in enumerate(references)])
-    seen: Counter[tuple[object, ...]] = Counter()
+    message = message_id.int
+    own = message_id.hex, str(project_id)
+    rows = Rows(references=[_reference_row(message, own[0], i, reference) for i, reference in enumerate(references)])
+    seen: dict[tuple[object, ...], int] = {}
     parents: list[tuple[int, str]] = []
-    by_name: dict[str, list[UUID]] = {}
-    for call_uuid, call_id in stored.call_ids.items():
-        _names(by_name, call_uuid, str(call_uuid), call_id)
+    by_name: dict[str, list[str]] = {}
+    for row_id, call_id in stored.call_ids.items():
+        _names(by_name, row_id, str(UUID(row_id)), call_id)
     iteration = first_iteration
     for ordinal, step in enumerate(steps):
         if step.iteration is not None:
             iteration = step.iteration
         step_id = _row_id(
-            message_id, seen, ("step", "id", step.id) if step.id else ("step", iteration), step.id, stored.step_ids
+            message, seen, ("step", "id", step.id) if step.id else ("step", iteration), step.id, stored.step_ids
         )
-        rows.steps.append(_step_row(step_id, message_id, iteration, len(stored.step_ids) + ordinal, step))
+        rows.steps.append(_step_row(step_id, own[0], iteration, len(stored.step_ids) + ordinal, step))
         iteration += 1
-        for position, call in enumerate(step.tool_calls or ()):
-            row_id = _row_id(message_id, seen, _call_key(step_id, position, call), call.uuid, stored.call_ids)
+        if not step.tool_calls:
+            continue
+        step_number = int(step_id, 16)
+        for position, call in enumerate(step.tool_calls):
+            row_id = _row_id(message, seen, _call_key(step_number, position, call), call.uuid, stored.call_ids)
             _names(by_name, row_id, call.uuid, call.id)
             if call.parent:
                 parents.append((len(rows.calls), call.parent))
-            rows.calls.append(_call_row(row_id, project_id, message_id, step_id, tool_ids, position, call))
+            rows.calls.append(_call_row(row_id, own, step_id, tool_ids, position, call))
             if isinstance(call.result, records.ToolResult):
                 rows.results.append(_result_row(row_id, call.result))
-    _set_parents(rows, parents, by_name)
+    if parents:
+        _set_parents(rows, parents, by_name)
     return rows
 
 
@@ -339,52 +350,55 @@ def rows_below(
 
 
 def _row_id(
-    message_id: UUID,
-    seen: Counter[tuple[object, ...]],
+    message: int,
+    seen: dict[tuple[object, ...], int],
     key: tuple[object, ...],
     said: str | None,
-    known: Iterable[UUID],
-) -> UUID:
+    known: Container[str],
+) -> str:
     """The id of a row: `said` when it is the id of a row that is there, else derived from the key and its repetition."""
-    own = as_uuid(said)
-    if own is not None and own in known and not seen[own,]:
-        seen[own,] += 1
-        return own
-    repetition = seen[key]
-    seen[key] += 1
-    return ids.child_id(message_id, *key, repetition)
+    own = as_uuid(said) if said else None
+    if own is not None and own.hex in known and (own,) not in seen:
+        seen[own,] = 1
+        return own.hex
+    repetition = seen.get(key, 0)
+    seen[key] = repetition + 1
+    return ids.child_hex(message, *key, repetition)
 
 
-def _call_key(step_id: UUID, position: int, call: records.ToolCall) -> tuple[object, ...]:
+def _call_key(step: int, position: int, call: records.ToolCall) -> tuple[object, ...]:
     if call.uuid:
         return ("call", "uuid", call.uuid)
-    return ("call", step_id.int, "id", call.id) if call.id else ("call", step_id.int, "at", position)
+    return ("call", step, "id", call.id) if call.id else ("call", step, "at", position)
 
 
-def _names(by_name: dict[str, list[UUID]], row_id: UUID, *names: str | None) -> None:
+def _names(by_name: dict[str, list[str]], row_id: str, *names: str | None) -> None:
     for name in names:
-        if name and row_id not in by_name.setdefault(name, []):
-            by_name[name].append(row_id)
+        if name:
+            named = by_name.setdefault(name, [])
+            if row_id not in named:
+                named.append(row_id)
 
 
-def _set_parents(rows: Rows, parents: list[tuple[int, str]], by_name: dict[str, list[UUID]]) -> None:
+def _set_parents(rows: Rows, parents: list[tuple[int, str]], by_name: dict[str, list[str]]) -> None:
     """Replaces the names of parents by row ids. A name that fits no call or several, or closes a circle, is flagged and
     kept in the call's metadata instead."""
-    parent_of: dict[UUID, UUID] = {}
+    parent_of: dict[str, str] = {}
     for index, name in parents:
         row = rows.calls[index]
+        row_id, metadata = row[0], row[14]
+        assert row_id is not None and metadata is not None, "_call_row gives both"
         found = by_name.get(name, [])
-        if len(found) != 1 or _is_ancestor(row[0], found[0], parent_of):
+        if len(found) != 1 or _is_ancestor(row_id, found[0], parent_of):
             rows.flags.add("parent_unknown")
-            metadata = msgspec.json.decode(row[14])
-            rows.calls[index] = (*row[:14], json({**metadata, "parent": name}))
+            rows.calls[index] = (*row[:14], json({**msgspec.json.decode(metadata), "parent": name}))
         else:
-            parent_of[row[0]] = found[0]
+            parent_of[row_id] = found[0]
             rows.calls[index] = (*row[:5], found[0], *row[6:])
 
 
-def _is_ancestor(call: UUID, candidate: UUID, parent_of: Mapping[UUID, UUID]) -> bool:
-    above: UUID | None = candidate
+def _is_ancestor(call: str, candidate: str, parent_of: Mapping[str, str]) -> bool:
+    above: str | None = candidate
     while above is not None:
         if above == call:
             return True
@@ -395,23 +409,23 @@ def _is_ancestor(call: UUID, candidate: UUID, parent_of: Mapping[UUID, UUID]) ->
 # --- One function a table ---------------------------------------------------------------------------------------------
 
 
-def _reference_row(message_id: UUID, position: int, reference: records.Reference) -> Row:
+def _reference_row(message: int, message_id: str, position: int, reference: records.Reference) -> Row:
     return (
-        ids.child_id(message_id, "reference", position),
+        ids.child_hex(message, "reference", position),
         message_id,
-        position,
+        str(position),
         text(reference.id),
         text(reference.content),
         text(reference.knowledge_id),
-        reference.chunk_index or 0,
+        str(reference.chunk_index or 0),
         text(reference.knowledge_title),
-        reference.start_at or 0,
-        reference.end_at or 0,
-        reference.seq or 0,
-        reference.score or 0.0,
-        reference.match_type or 0,
+        str(reference.start_at or 0),
+        str(reference.end_at or 0),
+        str(reference.seq or 0),
+        str(reference.score or 0.0),
+        str(reference.match_type or 0),
         json_or_null(reference.sub_chunk_id),
-        json(reference.metadata or {}),
+        json_or_empty(reference.metadata),
         text(reference.chunk_type),
         text(reference.parent_chunk_id),
         text(reference.image_info),
@@ -420,64 +434,68 @@ def _reference_row(message_id: UUID, position: int, reference: records.Reference
     )
 
 
-def _step_row(step_id: UUID, message_id: UUID, iteration: int, ordinal: int, step: records.AgentStep) -> Row:
+def _step_row(step_id: str, message_id: str, iteration: int, ordinal: int, step: records.AgentStep) -> Row:
     return (
         step_id,
         message_id,
-        iteration,
-        ordinal,
+        str(iteration),
+        str(ordinal),
         text(step.thought),
         text(step.reasoning_content),
         text(step.agent_name),
         text(step.model),
         json_or_null(step.usage),
-        step.timestamp,
-        step.duration,
-        json(step.metadata or {}),
+        instant(step.timestamp),
+        number(step.duration),
+        json_or_empty(step.metadata),
     )
 
 
 def _call_row(
-    row_id: UUID,
-    project_id: int,
-    message_id: UUID,
-    step_id: UUID,
+    row_id: str,
+    owner: tuple[str, str],
+    step_id: str,
     tool_ids: Mapping[str, int],
     position: int,
     call: records.ToolCall,
 ) -> Row:
+    """`owner` is the message and the project."""
+    message_id, project_id = owner
     return (
         row_id,
         project_id,
         message_id,
         step_id,
-        tool_ids[text(call.name)],
+        str(tool_ids[text(call.name)]),
         None,
         text(call.id),
-        position,
+        str(position),
         json(call.args),
         text(call.reflection),
         call.status,
-        call.started_at,
-        call.completed_at,
-        call.duration,
-        json(call.metadata or {}),
+        instant(call.started_at),
+        instant(call.completed_at),
+        number(call.duration),
+        json_or_empty(call.metadata),
     )
 
 
-def _result_row(row_id: UUID, result: records.ToolResult) -> Row:
+def _result_row(row_id: str, result: records.ToolResult) -> Row:
     return (
         row_id,
         text(result.output),
         json_or_null(result.data),
         text(result.error),
-        json(result.metadata or {}),
-        json(result.attachments or []),
+        json_or_empty(result.metadata),
+        json(result.attachments) if result.attachments else "[]",
         None if result.raw is None else text(result.raw),
     )
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def text(value: str | None) -> str:
@@ -494,7 +512,7 @@ def text(value: str | None) -> str:
 def json(value: Any) -> str:
     """`value` as JSON text that jsonb can hold."""
     try:
-        encoded = msgspec.json.encode(value)
+        encoded = _encode(value)
     except UnicodeEncodeError:
         return msgspec.json.encode(holdable(value)).decode()
     if b"\\u0000" in encoded:
@@ -504,6 +522,24 @@ def json(value: Any) -> str:
 
 def json_or_null(value: Any) -> str | None:
     return None if value is None else json(value)
+
+
+def json_or_empty(value: dict[str, Any] | None) -> str:
+    return json(value) if value else "{}"
+
+
+def number(value: float | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def instant(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()
+
+
+def text_array(values: Iterable[str]) -> str:
+    """A text[] of values that PostgreSQL can hold."""
+    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
 
 
 def receipt_list(receipts: Iterable[Receipt]) -> list[dict[str, str]]:

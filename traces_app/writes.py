@@ -40,12 +40,22 @@ from messages_app.writes import Counts, update_session
 
 from . import records, rows
 from .batch import Context, Incoming, SessionGone, SessionOutcome, Source
-from .batch_sessions import find_sessions, finish_sessions
+from .batch_sessions import find_sessions, finish_sessions, names_of
 from .normalise import as_uuid, normalise_steps, text_of
 from .partitions import ensure_months, forget
 from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
 from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
-from .statements import add_to_sessions, claim_keys, copy_rows, ensure_tools, lock_messages, stored_below, upsert_rows
+from .statements import (
+    add_to_sessions,
+    claim_keys,
+    ensure_tools,
+    insert_rows,
+    lock_messages,
+    look_up,
+    stored_below,
+    tool_names,
+    upsert_rows,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +74,16 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
     messages = [message for item in batch for message in item.session.messages or ()]
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
-    tool_ids = ensure_tools(project_id, (step for message in messages for step in message.agent_steps or ()))
+    tools = tool_names(step for message in messages for step in message.agent_steps or ())
     for _attempt in range(5):
-        context = Context(project_id=project_id, source=source, tool_ids=tool_ids, now=timezone.now())
+        known = look_up(project_id, tools, *names_of(batch))
+        context = Context(
+            project_id=project_id,
+            source=source,
+            tool_ids=ensure_tools(project_id, tools, known.tool_ids),
+            sessions=known.sessions,
+            now=timezone.now(),
+        )
         try:
             with transaction.atomic():
                 outcomes = _store(context, batch)
@@ -106,9 +123,12 @@ def change_message(
     Conflict when the patch's own version is not, or when a completed message is given new steps or calls.
     """
     patch = change.patch
-    project_id = Message.objects.filter(pk=message_id, project_id__in=project_ids).values_list("project_id", flat=True)
     steps = normalise_steps(patch.agent_steps)
-    tool_ids = ensure_tools(next(iter(project_id), None), steps)
+    tool_ids: dict[str, int] = {}
+    if names := tool_names(steps):
+        owners = Message.objects.filter(pk=message_id, project_id__in=project_ids).values_list("project_id", flat=True)
+        for owner in owners:
+            tool_ids = ensure_tools(owner, names, look_up(owner, names, (), ()).tool_ids)
     with transaction.atomic():
         message = _lock(message_id, project_ids)
         if if_match is not None and if_match != message.version:
@@ -121,7 +141,9 @@ def change_message(
                 field="version",
                 code="version_conflict",
             )
-        context = Context(project_id=message.project_id, source="live", tool_ids=tool_ids, now=timezone.now())
+        context = Context(
+            project_id=message.project_id, source="live", tool_ids=tool_ids, sessions=(), now=timezone.now()
+        )
         _patch(context, message, patch, steps, change.receipts)
     logger.info(
         "changed a message",
@@ -249,11 +271,20 @@ def _insert(context: Context, messages: Sequence[Incoming]) -> None:
         below.steps += own.steps
         below.calls += own.calls
         below.results += own.results
-    copy_rows("messages_app_message", rows.MESSAGE_COLUMNS, lines)
-    copy_rows(REFERENCES.name, REFERENCES.names(), below.references)
-    copy_rows(STEPS.name, STEPS.names(), below.steps)
-    copy_rows(CALLS.name, CALLS.names(), below.calls)
-    copy_rows(RESULTS.name, RESULTS.names(), below.results)
+    insert_rows(
+        [
+            ("messages_app_message", rows.MESSAGE_COLUMNS, lines),
+            *(
+                (table.name, table.names(), of_table)
+                for table, of_table in (
+                    (REFERENCES, below.references),
+                    (STEPS, below.steps),
+                    (CALLS, below.calls),
+                    (RESULTS, below.results),
+                )
+            ),
+        ]
+    )
 
 
 def _merge(context: Context, messages: Sequence[Incoming]) -> None:
