@@ -24,10 +24,10 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from psycopg.errors import QueryCanceled
 
 from access_app.errors import InvalidInput
 
+from .exchange import was_stopped
 from .pagination import Cursor, IdRange, PageRequest, read_page
 
 if TYPE_CHECKING:
@@ -87,10 +87,6 @@ def time_limit(milliseconds: int) -> Iterator[None]:
         yield
         # Where this block is part of a longer transaction, the limit would outlive it.
         cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
-
-
-def was_stopped(error: OperationalError) -> bool:
-    return isinstance(error.__cause__, QueryCanceled)
 
 
 class KeysetChangeList(ChangeList):

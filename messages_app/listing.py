@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from access_app.visibility import Reach, in_sql
 
+from .exchange import LIST_MS, Query, fetch
 from .pagination import IdRange
 
 
@@ -68,16 +67,20 @@ class Rows:
         return self.where(condition, *values)
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
-        """The ids of the first rows in one of the two orders."""
+        """The ids of the first rows in one of the two orders. Raises InvalidInput where that takes longer than LIST_MS."""
         where = " AND ".join(self.conditions) or "TRUE"
         order = "DESC" if newest_first else "ASC"
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT {self.table}.id FROM {self.source} WHERE {where} "  # noqa: S608 - see `Rows`
-                f"ORDER BY {self.table}.id {order} LIMIT %s OFFSET %s",
-                [*self.values, limit, offset],
-            )
-            return [row[0] for row in cursor.fetchall()]
+        (found,) = fetch(
+            [
+                Query(
+                    sql=f"SELECT {self.table}.id FROM {self.source} WHERE {where} "  # noqa: S608 - see `Rows`
+                    f"ORDER BY {self.table}.id {order} LIMIT %s OFFSET %s",
+                    parameters=[*self.values, limit, offset],
+                )
+            ],
+            at_most_ms=LIST_MS,
+        )
+        return [row[0] for row in found]
 
     def _id(self, bound: UUID) -> UUID | int:
         return bound.int if self.has_whole_numbers else bound

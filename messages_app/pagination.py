@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
 from hashlib import blake2b
+from time import monotonic
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
@@ -34,6 +35,7 @@ MAX_LIMIT = 200
 MAX_PAGE = 10**9
 SIFT_CHUNK = 200
 SIFT_LOOKS = 10
+SIFT_SECONDS = 10
 
 Order = Literal["asc", "desc"]
 
@@ -198,19 +200,20 @@ def read_page(rows: Keys, request: PageRequest) -> Page:
 def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
     """The page of those `rows` that `keep` lets pass, for what SQL can only tell slowly of each row but fast of many.
 
-    At most SIFT_LOOKS times SIFT_CHUNK rows are looked at. So a page can have fewer rows than its limit, even none,
-    and still lead on: only `next` says whether there is more.
+    At most SIFT_LOOKS times SIFT_CHUNK rows are looked at, and no look begins after SIFT_SECONDS. So a page can have
+    fewer rows than its limit, even none, and still lead on: only `next` says whether there is more.
     """
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     remaining = request.ids
     page: list[UUID] = []
     more = True
+    until = monotonic() + SIFT_SECONDS
     for _look in range(SIFT_LOOKS):
         chunk = rows.within(remaining).keys(newest_first=not newer, limit=SIFT_CHUNK)
         passed = keep(chunk) if chunk else ()
         page += [key for key in chunk if key in passed]
         more = len(chunk) == SIFT_CHUNK
-        if len(page) > request.limit or not more:
+        if len(page) > request.limit or not more or monotonic() >= until:
             break
         remaining &= Cursor(position=chunk[-1], newer=newer).ids
     reached: UUID | None = chunk[-1] if more and len(page) <= request.limit else None

@@ -19,7 +19,8 @@ from msgspec import UNSET
 
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, visible_to
-from messages_app.columns import Column, Source, as_text, as_they_are, fetch, instant, json, look_up, months_of
+from messages_app.columns import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
+from messages_app.exchange import fetch
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 

@@ -15,12 +15,10 @@ from msgspec import UNSET
 
 from messages_app.columns import (
     Column,
-    Row,
     Source,
     Through,
     as_text,
     as_they_are,
-    fetch,
     if_known,
     instant,
     json,
@@ -29,6 +27,7 @@ from messages_app.columns import (
     look_up,
     text_if_any,
 )
+from messages_app.exchange import Row, fetch
 from messages_app.ids import created_at_of
 from messages_app.instants import instant_text
 

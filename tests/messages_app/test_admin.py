@@ -18,7 +18,8 @@ from access_app.models import Project
 from messages_app import admin as messages_admin
 from messages_app import writes
 from messages_app.conversation import PAGE_SIZE
-from messages_app.keyset_admin import time_limit, was_stopped
+from messages_app.exchange import was_stopped
+from messages_app.keyset_admin import time_limit
 from messages_app.models import Message, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
 from traces_app import records

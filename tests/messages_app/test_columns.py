@@ -13,9 +13,11 @@ from msgspec import UNSET, Raw, UnsetType
 
 from access_app.models import Project
 from messages_app import columns, ids
-from messages_app.columns import Column, Source
-from messages_app.models import Session
+from messages_app.columns import Column, Source, Through, look_up
+from messages_app.exchange import fetch
+from messages_app.models import Message, Session
 from messages_app.resources import Resource
+from tests.traces_app.conftest import question, store
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)
 
@@ -29,6 +31,10 @@ class Row(Resource, frozen=True):
     extra: str | UnsetType
     metadata: Raw | UnsetType = UNSET
     title: str | UnsetType = UNSET
+
+
+class Content(Resource, frozen=True):
+    content: str
 
 
 ROWS = Source(
@@ -64,10 +70,9 @@ def keys(db: None) -> list[str]:
 
 
 def test_values_become_json_and_empty_ones_are_left_out(keys: list[str]) -> None:
-    make = ROWS.maker()
-    rows = {values.pop(0): (values.pop(0), values) for values in map(list, ROWS.read(keys))}
-    assert [rows[key][0] for key in keys] == ["running", "running"]
-    assert [msgspec.json.encode(make(rows[key][1], extra="e")).decode() for key in keys] == [
+    rows = sorted(ROWS.read(keys), key=lambda row: keys.index(row[0]))
+    assert [row[:2] for row in rows] == [(key, "running") for key in keys]
+    assert [msgspec.json.encode(one).decode() for one in ROWS.make(rows, extra=["e", "e"])] == [
         '{"name":"FULL","at":"2026-03-01T12:00:00.000005Z","gone":null,"workflow":0,"tags":["x"],"extra":"e",'
         '"metadata":{"a": "上海"},"title":"t"}',
         '{"name":"BARE","at":"2026-03-01T12:00:00.000005Z","gone":null,"workflow":null,"tags":[],"extra":"e"}',
@@ -76,16 +81,44 @@ def test_values_become_json_and_empty_ones_are_left_out(keys: list[str]) -> None
 
 def test_only_the_fields_that_are_wanted_are_read(keys: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        rows = [values for _key, _status, *values in ROWS.read(keys[:1], {"name", "extra"})]
+        rows = ROWS.read(keys[:1], frozenset({"name", "extra"}))
     assert "metadata" not in queries[0]["sql"]
-    assert msgspec.json.encode(ROWS.maker({"name", "extra"})(rows[0])) == b'{"name":"FULL"}'
+    assert msgspec.json.encode(ROWS.make(rows, frozenset({"name", "extra"}))) == b'[{"name":"FULL"}]'
 
 
 def test_no_keys_are_no_query(db: None) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert ROWS.read([]) == []
-        assert columns.look_up("error", "messages_app_message", []) == {}
+        assert ROWS.make([]) == []
     assert not queries.captured_queries
+
+
+def test_resources_are_in_the_order_of_their_rows_with_what_is_said_beside_them(keys: list[str]) -> None:
+    rows = sorted(ROWS.read(keys, frozenset({"name"})), key=lambda row: keys.index(row[0]), reverse=True)
+    fields = frozenset({"name", "extra"})
+    assert msgspec.json.encode(ROWS.make(rows, fields, extra=["1", "2"])) == (
+        b'[{"name":"BARE","extra":"1"},{"name":"FULL","extra":"2"}]'
+    )
+    assert msgspec.json.encode(ROWS.make(rows, fields, extra=UNSET)) == b'[{"name":"BARE"},{"name":"FULL"}]'
+
+
+def test_rows_are_found_through_the_table_that_leads_to_them(db: None) -> None:
+    project = Project.objects.create(slug="owner")
+    names = ["of 0", "of 1"]
+    sessions = [str(store(project, question(content=name), external_id=name).id) for name in names]
+    contents = Source(
+        resource=Content,
+        table="messages_app_message",
+        columns={"content": Column(sql="content")},
+        through=Through(table="messages_app_message", key="id", gives="id"),
+    )
+    made = [str(Message.objects.get(session_id=of).pk) for of in sessions]
+    with CaptureQueriesContext(connection) as queries:
+        assert [(row[0], row[1]) for row in contents.read(made[1:])] == [(made[1], "of 1")]
+    assert len(queries) == 1
+    pairs, rows = fetch([look_up("session_id::text", "messages_app_message", made), contents.query(made[:1])])
+    assert dict(pairs) == dict(zip(made, sessions, strict=True))
+    assert [one.content for one in contents.make(rows)] == ["of 0"]
 
 
 def test_months_are_those_of_the_ids() -> None:

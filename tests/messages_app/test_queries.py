@@ -1,4 +1,4 @@
-"""Finding a session by its name."""
+"""Finding a session or a message by its name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from access_app.errors import Conflict, NotFound
 from access_app.models import Project
 from access_app.visibility import EVERYTHING, NOTHING, Reach
 from messages_app import ids
-from messages_app.models import Session
-from messages_app.queries import as_uuid, find_session, sessions
+from messages_app.models import Message, Session
+from messages_app.queries import Among, FoundMessage, FoundSession, as_uuid, find_message, find_session, sessions
+from tests.traces_app.conftest import question, store
 
 
 def session(project: Project, external_id: str = "", **fields: object) -> Session:
@@ -33,10 +34,9 @@ def stranger(db: None) -> Project:
 def test_a_session_is_found_by_id_and_by_external_id_within_reach(project: Project, stranger: Project) -> None:
     ours, theirs = session(project, "task"), session(stranger, "task")
     own = Reach(frozenset({project.pk}))
-    assert (
-        find_session(own, str(ours.pk)) == find_session(own, ours.pk.hex.upper()) == find_session(own, "task") == ours
-    )
-    assert find_session(EVERYTHING, str(theirs.pk)) == theirs
+    found = FoundSession(ours.pk, project.pk)
+    assert [found] * 3 == [find_session(own, name) for name in (str(ours.pk), ours.pk.hex.upper(), "task")]
+    assert find_session(EVERYTHING, str(theirs.pk)) == FoundSession(theirs.pk, stranger.pk)
     for reach, name in ((own, str(theirs.pk)), (NOTHING, "task"), (own, ""), (own, "tas"), (own, "\x00")):
         with pytest.raises(NotFound) as caught:
             find_session(reach, name)
@@ -51,10 +51,66 @@ def test_an_external_id_of_two_projects_is_ambiguous_to_who_sees_both(project: P
 
 
 def test_deleted_sessions_are_found_where_they_are_looked_for(project: Project) -> None:
-    gone = session(project, "gone", deleted_at=timezone.now())
+    found = {
+        each.external_id: FoundSession(each.pk, project.pk)
+        for each in (session(project, "gone", deleted_at=timezone.now()), session(project, "here"))
+    }
+    seen: tuple[tuple[Among, set[str]], ...] = (("alive", {"here"}), ("deleted", {"gone"}), ("any", {"gone", "here"}))
+    for among, names in seen:
+        for name, wanted in found.items():
+            for text in (name, str(wanted.pk)):
+                if name in names:
+                    assert find_session(EVERYTHING, text, among=among) == wanted
+                    continue
+                with pytest.raises(NotFound):
+                    find_session(EVERYTHING, text, among=among)
+
+
+def test_an_id_comes_before_an_external_id_that_reads_like_it(project: Project) -> None:
+    one = session(project, "one")
+    session(project, str(one.pk))
+    assert find_session(EVERYTHING, str(one.pk)).pk == one.pk
+
+
+@pytest.mark.parametrize("name", ["' OR '1'='1", "%s", "100%", "a; DROP TABLE messages_app_session", "\\", "x' --"])
+def test_whatever_a_name_holds_is_compared_as_it_stands(project: Project, name: str) -> None:
+    named = session(project, name)
+    session(project, "other")
+    assert find_session(EVERYTHING, name).pk == named.pk
+    named.delete()
     with pytest.raises(NotFound):
-        find_session(EVERYTHING, "gone")
-    assert find_session(EVERYTHING, "gone", among=Session.with_deleted.deleted()) == gone
+        find_session(EVERYTHING, name)
+
+
+def test_a_message_is_found_where_it_is_looked_for(project: Project, stranger: Project) -> None:
+    def found(reach: Reach, one: Message, within: Session | None = None, *, deleted: bool = False) -> bool:
+        session = FoundSession(within.pk, within.project_id) if within else None
+        try:
+            answer = find_message(reach, str(one.pk), session, deleted=deleted)
+        except NotFound as error:
+            assert error.code == "message_not_found"
+            return False
+        assert answer == FoundMessage(one.pk, one.project_id, one.session_id)
+        return True
+
+    for name in ("here", "gone"):
+        store(project, question(external_id="alive"), question(external_id="deleted"), external_id=name)
+    there = session(project, "there")
+    here, gone = (Session.objects.get(external_id=name) for name in ("here", "gone"))
+    Message.with_deleted.filter(external_id="deleted").update(deleted_at=timezone.now())
+    Session.objects.filter(pk=gone.pk).update(deleted_at=timezone.now())
+    alive, deleted, below, below_deleted = (
+        Message.with_deleted.get(session=of, external_id=name) for of in (here, gone) for name in ("alive", "deleted")
+    )
+    own, foreign = Reach(frozenset({project.pk})), Reach(frozenset({stranger.pk}))
+    assert [found(reach, alive) for reach in (EVERYTHING, own, foreign, NOTHING)] == [True, True, False, False]
+    assert [found(own, alive, within) for within in (here, there)] == [True, False]
+    assert [found(own, one) for one in (alive, deleted, below, below_deleted)] == [True, False, False, False]
+    restorable = [found(own, one, deleted=True) for one in (alive, deleted, below, below_deleted)]
+    assert restorable == [False, True, False, False]
+    for name in ("", "x", "\x00", str(here.pk)):
+        with pytest.raises(NotFound):
+            find_message(own, name, None)
 
 
 def test_sessions_come_in_the_order_of_their_ids_and_without_those_that_are_gone(project: Project) -> None:

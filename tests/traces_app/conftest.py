@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +37,11 @@ def store(project: Project, *messages: dict[str, Any], **fields: Any) -> Session
     source = fields.pop("source", "live")
     (outcome,) = ingest(project.pk, [session_of(*messages, **fields)], source=source)
     return outcome
+
+
+def statements_in(queries: Iterable[dict[str, str]]) -> list[str]:
+    """The statements of captured queries: several of them are sent in one exchange."""
+    return [statement for query in queries for statement in query["sql"].split("; ")]
 
 
 def question(**fields: Any) -> dict[str, Any]:
