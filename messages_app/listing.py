@@ -59,27 +59,28 @@ class Rows:
 
     def exist(self) -> tuple[str, tuple[Any, ...]]:
         """The condition that there are such rows, and its values. Conditions here may name tables of the rows outside."""
-        return f"EXISTS (SELECT 1 FROM {self.source} WHERE {' AND '.join(self.conditions)})", self.values  # noqa: S608 - see `Rows`
+        below = self.query("1")
+        return f"EXISTS ({below.sql})", tuple(below.parameters)
 
     def with_any(self, below: Rows) -> Rows:
         """Those that have one of the rows `below`, whose conditions say what belongs to a row of these."""
         condition, values = below.exist()
         return self.where(condition, *values)
 
+    def query(self, selected: str, end: str = "", *values: Any) -> Query:
+        """The statement that reads columns of the rows; `end` is what stands behind WHERE, with its values."""
+        where = " AND ".join(self.conditions) or "TRUE"
+        return Query(
+            sql=f"SELECT {selected} FROM {self.source} WHERE {where} {end}",  # noqa: S608 - see `Rows`
+            parameters=[*self.values, *values],
+        )
+
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
         """The ids of the first rows in one of the two orders. Raises InvalidInput where that takes longer than LIST_MS."""
-        where = " AND ".join(self.conditions) or "TRUE"
+        key = f"{self.table}.id"
         order = "DESC" if newest_first else "ASC"
-        (found,) = fetch(
-            [
-                Query(
-                    sql=f"SELECT {self.table}.id FROM {self.source} WHERE {where} "  # noqa: S608 - see `Rows`
-                    f"ORDER BY {self.table}.id {order} LIMIT %s OFFSET %s",
-                    parameters=[*self.values, limit, offset],
-                )
-            ],
-            at_most_ms=LIST_MS,
-        )
+        query = self.query(key, f"ORDER BY {key} {order} LIMIT %s OFFSET %s", limit, offset)
+        (found,) = fetch([query], at_most_ms=LIST_MS)
         return [row[0] for row in found]
 
     def _id(self, bound: UUID) -> UUID | int:

@@ -155,7 +155,7 @@ class ToolFilterSet(ListFilterSet):
     created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
     created_before = InstantFilter(help_text="Count only calls of messages before this time.")
     tool = NamesFilter(help_text="The tool of this name; repeated: any of them.")
-    category = TextFilter("tool.category = %s", help_text="The category of a tool.")
+    category = TextFilter(help_text="The category of a tool.")
 
     def found(self, reach: Reach) -> Rows:
         """The tools that pass. The times are about calls: tools have whole numbers for ids, and no time."""

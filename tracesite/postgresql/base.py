@@ -14,10 +14,10 @@ from django.db.backends.postgresql import base
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def is_usable(self) -> bool:
-        if self.connection is None:
+        # What failed in the last request is closed by now, and has no socket to look at.
+        if self.connection is None or self.connection.closed:
             return False
-        pgconn = self.connection.pgconn
-        if pgconn.socket < 0 or _has_something_to_read(pgconn.socket):
+        if _has_something_to_read(self.connection.pgconn.socket):
             # The end of the connection, or a notice: PostgreSQL is asked which.
             return bool(super().is_usable())
         return True
