@@ -12,6 +12,7 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from .database import prepared_cursor
 from .errors import InvalidInput
 from .models import ApiKey, Project, Scope
 
@@ -20,7 +21,7 @@ LAST_USED_PRECISION = dt.timedelta(minutes=1)
 
 _KEY_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
 _PROJECT_COLUMNS = [field.attname for field in Project._meta.concrete_fields]
-# Every request asks this. Django takes 1.0 ms to put the same query together each time, and this is 0.1 ms in all.
+# Every request asks this. Django takes 1.0 ms to put the same query together each time.
 _FIND = f"""
     SELECT {", ".join(f"key.{name}" for name in _KEY_COLUMNS)}, {", ".join(f"project.{name}" for name in _PROJECT_COLUMNS)}
     FROM access_app_apikey AS key JOIN access_app_project AS project ON project.id = key.project_id
@@ -61,7 +62,7 @@ def create_key(
 def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
     """The active key with this token and its project, None when there is none. Notes the use, exact to a minute."""
     now = now or timezone.now()
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(_FIND, [digest_of(token), now])
         row = cursor.fetchone()
     if row is None:

@@ -98,7 +98,7 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> boo
             elif isinstance(node, str):
                 texts.append(node)
         if not below:
-            return _is_suspicious("\n".join([lower(text) for text in texts if len(text) > 4]), rules)
+            return _is_suspicious(lower("\n".join([text for text in texts if len(text) > 4])), rules)
         level = below
     return True
 

@@ -12,7 +12,7 @@ from .pagination import DEFAULT_LIMIT, MAX_LIMIT, MAX_PAGE
 from .resources import ErrorAnswer
 
 MEANINGS = {
-    400: "The request is not valid; `field` names what is wrong with it.",
+    400: "The request is not valid; `field` names what is wrong with it. `too_slow`: its search was stopped, narrow it.",
     404: "There is no such thing, or it is deleted, or it belongs to a project that is not yours.",
     409: "The request does not fit the present state.",
     412: "`If-Match` is not the version that the message has now.",

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from django.db import connection
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
+from access_app.database import prepared_cursor
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, in_sql
 
@@ -76,7 +76,7 @@ def find_message(reach: Reach, name: str, session: FoundSession | None, *, delet
             "JOIN messages_app_session AS session ON session.id = message.session_id "
             f"WHERE message.id = %s AND {visible} AND session.deleted_at IS NULL AND message.deleted_at IS "
         )
-        with connection.cursor() as cursor:
+        with prepared_cursor() as cursor:
             cursor.execute(statement + ("NOT NULL" if deleted else "NULL"), [message_id, *parameters])
             row = cursor.fetchone()
     if row is None or (session is not None and row[2] != session.pk):
@@ -92,7 +92,7 @@ def _find_sessions(condition: str, value: UUID | str, among: Among, reach: Reach
     statement = (
         f"SELECT id, project_id FROM messages_app_session WHERE {condition} AND {visible} AND {_AMONG[among]} LIMIT 2"  # noqa: S608 - constants
     )
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(statement, [value, *parameters])
         return [FoundSession(*row) for row in cursor.fetchall()]
 

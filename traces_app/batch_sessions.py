@@ -10,15 +10,16 @@ import msgspec
 from django.db import connection
 from django.utils.translation import gettext as _
 
+from access_app.database import prepared_cursor
 from access_app.errors import Conflict
 from messages_app import ids
-from messages_app.models import SessionTombstone, session_key
+from messages_app.models import session_key
 
 from . import records, rows
 from .batch import BatchSession, Context, SessionGone
 from .normalise import as_uuid
 from .redaction import Redacted
-from .statements import lock_sessions, look_up
+from .statements import add_to_sessions, lock_sessions, look_up, purged_keys
 
 _JSON = frozenset(["workflow", "metadata", "redactions"])
 _SAID = {
@@ -28,6 +29,20 @@ _SAID = {
     )
 }
 """The columns that a batch can change, and how they are read."""
+_INSERT = """
+    INSERT INTO messages_app_session (id, project_id, external_id, status, created_at, updated_at, title, description,
+        end_user, current_phase, workflow, tags, metadata, redactions, message_count, call_count, failure_count,
+        input_tokens, output_tokens, duration_ms, deleted_by)
+    SELECT id, own.project_id, external_id, status, created_at, own.now, title, description, end_user, current_phase,
+        workflow::jsonb, ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)), metadata::jsonb, redactions::jsonb,
+        0, 0, 0, 0, 0, 0, ''
+    FROM (SELECT %s::timestamptz, %s::bigint) AS own (now, project_id),
+        unnest(%s::uuid[], %s::text[], %s::text[], %s::timestamptz[], %s::text[], %s::text[], %s::text[], %s::text[],
+            %s::text[], %s::text[], %s::text[], %s::text[])
+        AS new (id, external_id, status, created_at, title, description, end_user, current_phase, workflow, tags,
+            metadata, redactions)
+    ON CONFLICT DO NOTHING RETURNING id
+    """
 
 
 def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSession]:
@@ -62,15 +77,18 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
+    counts = {session_id: state.counts for session_id, state in states.items()}
     columns = _columns_said(sessions)
-    stored = lock_sessions(
-        [_SAID[name] for name in columns], {session_id: state.counts for session_id, state in states.items()}
-    )
-    if len(stored) < len(states):
+    # One row is locked by counting. Several are locked in the order of ids, which an UPDATE does not keep.
+    if columns or len(states) > 1 or not any(counts.values()):
+        stored = lock_sessions(states, [_SAID[name] for name in columns])
+        if len(stored) < len(states):
+            raise SessionGone
+        for session_id, state in states.items():
+            if columns:
+                _apply_to_session(context, session_id, state, dict(zip(columns, stored[session_id], strict=True)))
+    if add_to_sessions(counts):
         raise SessionGone
-    for session_id, state in states.items():
-        if columns:
-            _apply_to_session(context, session_id, state, dict(zip(columns, stored[session_id], strict=True)))
 
 
 def names_of(batch: Sequence[Redacted]) -> tuple[list[UUID], list[str]]:
@@ -121,8 +139,7 @@ def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: 
         given = as_uuid(states[name].said[0].session.id)
         if given is not None:
             keys[session_key(context.project_id, str(given))] = name
-    purged = SessionTombstone.objects.filter(key__in=list(keys)).values_list("key", flat=True) if keys else ()
-    for key in purged:
+    for key in purged_keys(keys) if keys else ():
         states[keys[key]].refused = "session_purged"
         fresh.pop(keys[key], None)
 
@@ -139,28 +156,28 @@ def _insert_sessions(
         said = item.session
         lines.append(
             (
-                session_id,
-                context.project_id,
+                session_id.hex,
                 states[name].external_id,
                 said.status or default_status,
-                said.created_at or context.now,
-                context.now,
+                (said.created_at or context.now).isoformat(),
+                rows.text(said.title),
+                rows.text(said.description),
+                rows.text(said.end_user),
+                rows.text(said.current_phase),
+                rows.json_or_null(said.workflow),
+                rows.json(said.tags or []),
+                rows.json_or_empty(said.metadata),
+                rows.json(rows.receipt_list(item.receipts)),
             )
         )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO messages_app_session (id, project_id, external_id, status, created_at, updated_at, title, "
-            "description, end_user, current_phase, tags, metadata, redactions, message_count, call_count, failure_count, "
-            "input_tokens, output_tokens, duration_ms, deleted_by) "
-            "SELECT new.*, '', '', '', '', '{}', '{}', '[]', 0, 0, 0, 0, 0, 0, '' "
-            "FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[]) AS new "
-            "ON CONFLICT DO NOTHING RETURNING id",
-            [list(column) for column in zip(*lines, strict=True)],
-        )
+    with prepared_cursor() as cursor:
+        cursor.execute(_INSERT, [context.now, context.project_id, *map(list, zip(*lines, strict=True))])
         made = {row[0] for row in cursor.fetchall()}
-    for name, (session_id, _item) in fresh.items():
+    for name, (session_id, item) in fresh.items():
         if session_id in made:
             states[name].id, states[name].created = session_id, True
+            # What the first item says of it is written.
+            states[name].said.remove(item)
     met = [name for name, (session_id, _item) in fresh.items() if session_id not in made]
     if met:
         # Another sender made them between our look and our insert; ours waited until it had committed.

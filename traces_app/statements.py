@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import psycopg
 from django.db import connection
 
+from access_app.database import prepared_cursor
 from messages_app.models import Message
 from messages_app.writes import COUNTERS, Counts
 
@@ -31,17 +31,34 @@ class Known:
 
 
 def look_up(project_id: int, tool_names: Sequence[str], uuids: Sequence[UUID], session_names: Sequence[str]) -> Known:
-    """The tools and sessions of these names, the sessions also by id, whoever has that. One exchange."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT name, id FROM traces_app_tool WHERE project_id = %s AND name = ANY(%s); "
-            "SELECT id, external_id, deleted_at IS NOT NULL, project_id FROM messages_app_session "
-            "WHERE id = ANY(%s) OR (project_id = %s AND external_id = ANY(%s) AND external_id <> '')",
-            [project_id, [*tool_names], [*uuids], project_id, [*session_names]],
-        )
-        tool_ids: dict[str, int] = dict(cursor.fetchall())
-        cursor.nextset()
-        return Known(tool_ids=tool_ids, sessions=cursor.fetchall())
+    """The tools and sessions of these names, the sessions also by id, whoever has that."""
+    tool_ids: dict[str, int] = {}
+    sessions: list[tuple[UUID, str, bool, int]] = []
+    with prepared_cursor() as cursor:
+        if tool_names:
+            cursor.execute(
+                "SELECT name, id FROM traces_app_tool WHERE project_id = %s AND name = ANY(%s)",
+                [project_id, list(tool_names)],
+            )
+            tool_ids.update(cursor.fetchall())
+        found = "SELECT id, external_id, deleted_at IS NOT NULL, project_id FROM messages_app_session WHERE "
+        if session_names:
+            cursor.execute(
+                f"{found} project_id = %s AND external_id = ANY(%s) AND external_id <> ''",
+                [project_id, list(session_names)],
+            )
+            sessions += cursor.fetchall()
+        if uuids:
+            cursor.execute(f"{found} id = ANY(%s)", [list(uuids)])
+            sessions += cursor.fetchall()
+    return Known(tool_ids=tool_ids, sessions=sessions)
+
+
+def purged_keys(keys: Collection[UUID]) -> set[UUID]:
+    """Those of the keys that a purged session left."""
+    with prepared_cursor() as cursor:
+        cursor.execute("SELECT key FROM messages_app_sessiontombstone WHERE key = ANY(%s)", [list(keys)])
+        return {row[0] for row in cursor.fetchall()}
 
 
 def ensure_tools(project_id: int, names: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
@@ -73,7 +90,7 @@ def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
     if not claims:
         return {}
     keys = sorted(claims)
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(
             "INSERT INTO messages_app_messagekey (key, message_id) SELECT * FROM unnest(%s::uuid[], %s::uuid[]) "
             "ON CONFLICT DO NOTHING RETURNING key",
@@ -131,10 +148,7 @@ def insert_rows(tables: Sequence[tuple[str, str, list[rows.Row]]]) -> None:
 
 
 def _insert(tables: Sequence[tuple[str, str, list[rows.Row]]]) -> None:
-    connection.ensure_connection()
-    database = connection.connection
-    # Not Django's cursor: that writes values into the text of a statement, which then is another one every time.
-    with database.pipeline(), psycopg.Cursor(database) as cursor:
+    with prepared_cursor() as cursor, connection.connection.pipeline():
         for table, columns, lines in tables:
             marks = ", ".join(["%s"] * len(lines[0]))
             cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", lines)  # noqa: S608 - constants
@@ -149,41 +163,39 @@ def upsert_rows(table: Table, lines: list[rows.Row]) -> bool:
         return bool(cursor.fetchall())
 
 
-def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
-    """Adds to the counters of sessions whose rows are locked, or are locked here one after the other."""
-    statement, values = adding(counts)
-    if statement:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, values)
+def add_to_sessions(counts: Mapping[UUID, Counts]) -> list[UUID]:
+    """Adds to the counters of sessions; returns those of them that are deleted.
 
-
-def lock_sessions(columns: Sequence[str], counts: Mapping[UUID, Counts]) -> dict[UUID, tuple[Any, ...]]:
-    """Locks the sessions that are alive, in the order of ids, adds to their counters, and returns some of their columns.
-
-    One exchange: senders to the same sessions queue up here, for the rest of one transaction.
+    Several must be locked before, in the order of ids.
     """
-    statement, values = adding(counts)
-    with connection.cursor() as cursor:
+    added = {session_id: count for session_id, count in counts.items() if count}
+    if not added:
+        return []
+    with prepared_cursor() as cursor:
+        cursor.execute(
+            f"UPDATE messages_app_session AS session SET updated_at = now(), "  # noqa: S608 - built of COUNTERS
+            f"{', '.join(f'{name} = session.{name} + added.{name}' for name in COUNTERS)} "
+            f"FROM unnest(%s::uuid[], {', '.join('%s::bigint[]' for _name in COUNTERS)}) "
+            f"AS added (id, {', '.join(COUNTERS)}) WHERE session.id = added.id "
+            f"RETURNING session.id, session.deleted_at IS NOT NULL",
+            # As texts: numbers have another type when they grow, and with it the statement.
+            [list(added), *([str(getattr(count, name)) for count in added.values()] for name in COUNTERS)],
+        )
+        return [session_id for session_id, is_deleted in cursor.fetchall() if is_deleted]
+
+
+def lock_sessions(ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
+    """Locks those of the sessions that are alive, in the order of ids, and returns some of their columns.
+
+    NO KEY UPDATE: senders to the same sessions queue up here, for the rest of one transaction.
+    """
+    with prepared_cursor() as cursor:
         cursor.execute(
             f"SELECT {', '.join(['id', *columns])} FROM messages_app_session "  # noqa: S608 - constants
-            f"WHERE id = ANY(%s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE; {statement}",
-            [list(counts), *values],
+            f"WHERE id = ANY(%s) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE",
+            [list(ids)],
         )
         return {row[0]: row[1:] for row in cursor.fetchall()}
-
-
-def adding(counts: Mapping[UUID, Counts]) -> tuple[str, list[Any]]:
-    """The statement that adds to the counters of sessions, and its values; empty where there is nothing to add."""
-    added = {session_id: count for session_id, count in sorted(counts.items()) if count}
-    if not added:
-        return "", []
-    statement = (
-        f"UPDATE messages_app_session AS session SET updated_at = now(), "  # noqa: S608 - built of COUNTERS
-        f"{', '.join(f'{name} = session.{name} + added.{name}' for name in COUNTERS)} "
-        f"FROM unnest(%s::uuid[], {', '.join('%s::bigint[]' for _name in COUNTERS)}) "
-        f"AS added (id, {', '.join(COUNTERS)}) WHERE session.id = added.id"
-    )
-    return statement, [list(added), *([getattr(count, name) for count in added.values()] for name in COUNTERS)]
 
 
 def _id(line: rows.Row) -> str:

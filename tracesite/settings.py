@@ -65,8 +65,10 @@ DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "tracesite.po
 # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
 DATABASES["default"]["CONN_MAX_AGE"] = None
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+# Of statements that ask for it: Django's own cursors write values into the text, and never prepare.
+DATABASES["default"].setdefault("OPTIONS", {}).setdefault("prepare_threshold", 5)
 # By this /metrics and whoever looks into pg_stat_activity tell our connections from those of others.
-DATABASES["default"].setdefault("OPTIONS", {}).setdefault("application_name", "tracesite")
+DATABASES["default"]["OPTIONS"].setdefault("application_name", "tracesite")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Applications -------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Django's backend for PostgreSQL, with a health check that costs nothing."""
+"""Django's backend for PostgreSQL, made quicker."""

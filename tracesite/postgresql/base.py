@@ -1,4 +1,4 @@
-"""The database backend of the settings: Django's own for PostgreSQL, but for how a kept connection is looked after.
+"""The database backend of the settings: Django's own for PostgreSQL, with prepared statements and a quick health check.
 
 Django asks PostgreSQL `SELECT 1` on a connection before it is used for the next request. Where the process behind it
 sleeps, that takes 0.2 ms: a tenth of a small answer. A connection whose server has gone says so by itself, for then its
@@ -8,11 +8,30 @@ socket has something to read. The rest, a machine that vanished without a word, 
 from __future__ import annotations
 
 import select
+from typing import Any
 
-from django.db.backends.postgresql import base
+import psycopg
+from django.db.backends.postgresql import base, operations
+from django.db.backends.utils import CursorWrapper
+
+
+class _PreparedCursor(psycopg.Cursor[Any]):
+    def execute(self, query: Any, params: Any = None, **kwargs: Any) -> _PreparedCursor:
+        super().execute(query, params, **{"prepare": True, **kwargs})
+        return self
+
+
+class DatabaseOperations(operations.DatabaseOperations):
+    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str | None:
+        """What tests and Django's log of queries show: a prepared statement as it would be written out."""
+        if isinstance(cursor, _PreparedCursor):
+            return str(self.compose_sql(sql, params))
+        return super().last_executed_query(cursor, sql, params)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
+    ops_class = DatabaseOperations
+
     def is_usable(self) -> bool:
         # What failed in the last request is closed by now, and has no socket to look at.
         if self.connection is None or self.connection.closed:
@@ -21,6 +40,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
             # The end of the connection, or a notice: PostgreSQL is asked which.
             return bool(super().is_usable())
         return True
+
+    def prepared_cursor(self) -> CursorWrapper:
+        """See access_app.database. Django's own cursors write the values into the text of a statement, which then is
+        another one every time."""
+        self.close_if_health_check_failed()
+        self.ensure_connection()
+        with self.wrap_database_errors:
+            cursor: CursorWrapper = self._prepare_cursor(_PreparedCursor(self.connection))  # type: ignore[attr-defined]
+            return cursor
 
 
 def _has_something_to_read(socket: int) -> bool:
