@@ -91,6 +91,7 @@ def test_the_first_failure_is_said_at_the_top_and_leads_to_its_call(staff: Clien
     assert len(re.findall(r'<details class="call [^>]*open>', html_of(staff.get(page_of(run) + "?open=all")))) == 4
 
 
+@pytest.mark.requirement("000-53")
 def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Client, project: Project) -> None:
     many = steps(60, 3)
     many[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
@@ -162,6 +163,7 @@ def test_hostile_traces_are_shown_as_text_everywhere(staff: Client, project: Pro
         assert html.count("<main ") == html.count("</main>") == 1, url
 
 
+@pytest.mark.requirement("000-53")
 def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, project: Project) -> None:
     long = {"output": "0123456789\n" * 500_000, "data": {"rows": ["数据"] * 20_000}}
     message = store(project, answer(agent_steps=steps(1, 1, result=long))).messages[0].id
@@ -174,6 +176,31 @@ def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, pr
     assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
 
 
+@pytest.mark.requirement("000-53")
+def test_a_run_of_2000_steps_and_values_of_5_megabytes_is_read_page_by_page(staff: Client, project: Project) -> None:
+    many = steps(2_000, 1)
+    for place in (0, 1, 1_999):
+        many[place]["thought"] = f"thought {place} " + "t" * 5_000_000
+        many[place]["tool_calls"][0]["result"] = {"output": f"output {place} " + "x" * 5_000_000}
+    message = store(project, answer(agent_steps=many)).messages[0].id
+    assert message is not None
+    first = staff.get(page_of(message))
+    last = staff.get(page_of(message) + "?page=40")
+    for response, number, shown in ((first, 1, range(50)), (last, 40, range(1_950, 2_000))):
+        html, text = html_of(response), text_of(response)
+        assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == list(shown)
+        assert f"Page {number} of 40" in text
+        assert len(html) < 500_000
+        # Of each long value there is the beginning, and a link to the rest.
+        cut = sum(place in shown for place in (0, 1, 1_999))
+        assert html.count("of 4.8\xa0MB.") == html.count(">All of it</a>") == 2 * cut
+    assert links_of(first)["Later steps →"] == "?page=2#run"
+    assert links_of(last)["← Earlier steps"] == "?page=39#run"
+    whole = staff.get(links_of(last)["All of it"]).json()
+    assert len(whole["agent_steps"][1_999]["thought"]) == len("thought 1999 ") + 5_000_000
+
+
+@pytest.mark.requirement("000-53")
 def test_whole_traces_are_one_click_away_as_json(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps(1, 1, result={"output": "x" * 100_000})))
     session, message = f"{SESSIONS}{outcome.id}/change/", page_of(UUID(str(outcome.messages[1].id)))

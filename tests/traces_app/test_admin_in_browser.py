@@ -140,6 +140,41 @@ def test_the_failed_call_is_three_clicks_away(pages: list[str], session_key: str
         assert complaints == []
 
 
+@pytest.fixture
+def long_run(transactional_db: None) -> str:
+    """The path of a run of 2,000 steps, the first two of which have an output of 5 MB."""
+    call = {"id": "c", "name": "read_file", "args": {"path": "log.txt"}, "result": {"output": "ok"}}
+    steps = [{"iteration": step, "thought": f"thought {step}", "tool_calls": [call]} for step in range(2_000)]
+    for step in steps[:2]:
+        step["tool_calls"] = [{**call, "result": {"output": "line of a log\n" * 360_000}}]
+    outcome = store(Project.objects.create(slug="long"), answer(agent_steps=steps))
+    return f"/admin/messages_app/message/{outcome.messages[0].id}/change/?open=all"
+
+
+@pytest.mark.requirement("000-53")
+def test_a_long_run_is_shown_a_page_at_a_time(long_run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(long_run)
+        assert page.locator("details.call").count() == 50
+        assert page.get_by_text("thought 49", exact=True).is_visible()
+        # What a browser has to hold: 50 steps, and of 10 MB of output the beginnings.
+        assert page.evaluate("document.querySelectorAll('*').length") < 5_000
+        assert page.evaluate("document.documentElement.outerHTML.length") < 500_000
+        assert page.get_by_role("link", name="All of it").count() == 2
+        output = page.locator("details.call").first.locator("details.fold")
+        output.locator("summary").click()
+        assert output.locator(".text").is_visible()
+        page.get_by_role("link", name="Later steps").click()
+        page.wait_for_url("**page=2**")
+        assert page.get_by_text("thought 50", exact=True).is_visible()
+        assert page.get_by_text("thought 49", exact=True).count() == 0
+        page.get_by_role("link", name="Earlier steps").click()
+        page.wait_for_url("**page=1**")
+        assert page.get_by_text("thought 0", exact=True).is_visible()
+        assert complaints == []
+
+
 def test_a_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)

@@ -200,6 +200,16 @@ def many_steps(count: int, calls: int = 3, **result: Any) -> list[dict[str, Any]
     ]
 
 
+@pytest.mark.requirement("000-53")
+def test_every_step_of_a_very_long_run_is_on_one_of_its_pages(project: Project) -> None:
+    message_id = run_of(project, agent_steps=many_steps(2_000, 1))
+    pages = [read_run(message_id, page=number) for number in range(1, 41)]
+    assert {page.pages for page in pages} == {40}
+    assert [step.iteration for page in pages for step in page.steps] == list(range(2_000))
+    assert not any(page.is_cut for page in pages)
+
+
+@pytest.mark.requirement("000-53")
 def test_a_long_run_has_pages_and_a_link_leads_to_the_right_one(project: Project) -> None:
     steps = many_steps(60)
     steps[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
@@ -238,6 +248,7 @@ def test_one_step_with_very_many_calls_is_cut_and_says_so(project: Project) -> N
     assert all(node.texts is not None for node in step.below)
 
 
+@pytest.mark.requirement("000-53")
 def test_long_values_share_the_room_of_a_page(project: Project) -> None:
     long = "0123456789" * 100_000
     run = read_run(run_of(project, agent_steps=many_steps(1, 2, output=long)))

@@ -245,5 +245,17 @@ def test_pages_by_root_tool_lead_over_what_does_not_pass(
     assert len(forward) == 6
 
 
+def test_where_looking_takes_long_a_page_ends_early_and_leads_on(
+    viewer: Caller, runs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messages_app.pagination.SIFT_CHUNK", 1)
+    monkeypatch.setattr("messages_app.pagination.SIFT_SECONDS", 0)
+    pages = [viewer.get("chains/", root_tool="plan")]
+    while pages[-1].json["next"]:
+        pages.append(viewer.get("chains/", root_tool="plan", cursor=pages[-1].json["next"]))
+    # One look a page. "failed" has a root call of the tool, but another is its root; the last look finds nothing.
+    assert [_names(page) for page in pages] == [["nested"], ["running"], [], ["fine"], []]
+
+
 def _names(answer: Answer) -> list[str]:
     return [chain["external_id"] for chain in answer.results]
