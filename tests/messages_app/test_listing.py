@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, product
 from uuid import UUID
 
 import pytest
@@ -15,9 +15,10 @@ from access_app.errors import InvalidInput
 from access_app.models import Project
 from access_app.visibility import EVERYTHING, NOTHING, Reach, visible_to
 from messages_app import ids, listing
+from messages_app.keyset_admin import QuerySetKeys
 from messages_app.listing import Rows, alive_messages, all_messages, deleted_messages, sessions_that_are
 from messages_app.models import Message, Session
-from messages_app.pagination import IdRange
+from messages_app.pagination import IdRange, Keys
 from tests.traces_app.conftest import NOON, store
 from traces_app.models import Tool
 
@@ -124,6 +125,23 @@ def test_whole_numbers_are_bounded_by_what_cursors_hold(projects: dict[str, int]
     # A cursor of another list holds a number that no column could.
     assert tools.within(IdRange(lower=ids.first_id_at(NOON))).keys(newest_first=True, limit=9) == []
     assert keys == tools.within(IdRange(upper=UUID(int=2**128 - 1))).keys(newest_first=False, limit=9)
+
+
+def test_a_query_set_of_the_admin_gives_the_same_keys(projects: dict[str, int], sessions: dict[str, UUID]) -> None:
+    tools = Rows(source="traces_app_tool AS tool", table="tool", has_whole_numbers=True)
+    numbers = [UUID(int=Tool.objects.create(project_id=projects["owner"], name=name).pk) for name in "abc"]
+    foreign = [ids.first_id_at(NOON), UUID(int=0), UUID(int=2**128 - 1)]
+    pairs: list[tuple[Keys, Keys, list[UUID]]] = [
+        (SESSIONS, QuerySetKeys(Session.objects.all()), list(sessions.values())),
+        (tools, QuerySetKeys(Tool.objects.all()), numbers),
+    ]
+    for rows, query_set, own in pairs:
+        for lower, upper in product([None, *own, *foreign], repeat=2):
+            bounds = IdRange(lower=lower, upper=upper)
+            for newest_first, limit, offset in ((True, 2, 0), (False, 9, 1)):
+                expected = query_set.within(bounds).keys(newest_first=newest_first, limit=limit, offset=offset)
+                found = rows.within(bounds).keys(newest_first=newest_first, limit=limit, offset=offset)
+                assert found == expected, (bounds, newest_first)
 
 
 def test_a_reader_sees_the_same_rows_as_in_a_query_set(projects: dict[str, int], sessions: dict[str, UUID]) -> None:
