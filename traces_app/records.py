@@ -31,8 +31,8 @@ Name = Annotated[str, Meta(max_length=512)]
 Tag = Annotated[str, Meta(max_length=200)]
 
 
-class Record(Struct, frozen=True, kw_only=True):
-    """The base of all records: immutable, keyword fields."""
+class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all records: immutable, keyword fields, and no others: see `decode.keep_unknown`."""
 
 
 class ToolResult(Record, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ class _PreparedCursor(psycopg.Cursor[Any]):
 
 
 class DatabaseOperations(operations.DatabaseOperations):
-    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str | None:
+    def last_executed_query(self, cursor: Any, sql: Any, params: Any) -> str:
         """What tests and Django's log of queries show: a prepared statement as it would be written out."""
         if isinstance(cursor, _PreparedCursor):
             return str(self.compose_sql(sql, params))
