@@ -42,7 +42,6 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
         # taken back.
         limit = "SET LOCAL statement_timeout"
         statements = [f"{limit} TO {at_most_ms}", *statements, f"{limit} TO DEFAULT"]
-    found: list[list[Row]] = []
     with connection.cursor() as cursor:
         try:
             cursor.execute("; ".join(statements), [value for query in queries for value in query.parameters])
@@ -50,12 +49,12 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
             if at_most_ms is None or not was_stopped(error):
                 raise
             raise _too_slow(at_most_ms) from error
-        # Statements that set something have no rows.
-        if cursor.description is not None:
+        if at_most_ms is not None:
+            cursor.nextset()
+        found: list[list[Row]] = []
+        for _query in queries:
             found.append(cursor.fetchall())
-        while cursor.nextset():
-            if cursor.description is not None:
-                found.append(cursor.fetchall())
+            cursor.nextset()
     return found
 
 
