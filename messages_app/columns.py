@@ -159,13 +159,18 @@ def _query(
     # All parts of the statement are constants of this project.
     condition, parameters = _among(through.key if through else key, keys, partitioned=partitioned)
     if through:
-        months = months_of(keys)
+        lower, upper = _range_below(keys)
         # An array, not a join: it is found first, and then each row by its id.
         ids = f"SELECT {through.gives} FROM {through.table} WHERE {condition}"  # noqa: S608
         condition = f"{key} = ANY(ARRAY({ids})) AND id >= %s AND id < %s"
-        parameters += [str(months.lower), str(months.upper)]
+        parameters += [lower, upper]
     order = f" ORDER BY {order_by}" if order_by else ""
-    return Query(sql=f"SELECT {selected} FROM {table} WHERE {condition}{order}", parameters=parameters)  # noqa: S608
+    return Query(
+        sql=f"SELECT {selected} FROM {table} WHERE {condition}{order}",  # noqa: S608
+        parameters=parameters,
+        # What lies below several messages is found by an index on them, but one plan for any range would read the range.
+        prepared=(through.key if through else key) == "id" or len(keys) == 1,
+    )
 
 
 def _among(key: str, keys: Collection[str], *, partitioned: bool) -> tuple[str, list[str]]:
@@ -175,8 +180,17 @@ def _among(key: str, keys: Collection[str], *, partitioned: bool) -> tuple[str, 
         return condition, parameters
     if key == "id":
         return f"{condition} AND id BETWEEN %s AND %s", [*parameters, min(keys), max(keys)]
+    return f"{condition} AND id >= %s AND id < %s", [*parameters, *_range_below(keys)]
+
+
+def _range_below(keys: Collection[str]) -> tuple[str, str]:
+    """The ids of all that lies below messages: of one exactly, of several their months."""
+    if len(keys) == 1:
+        (key,) = keys
+        time = key[:19]
+        return f"{time}8000-000000000000", f"{time}c000-000000000000"
     months = months_of(keys)
-    return f"{condition} AND id >= %s AND id < %s", [*parameters, str(months.lower), str(months.upper)]
+    return str(months.lower), str(months.upper)
 
 
 # --- Words for columns -----------------------------------------------------------------------------------------------

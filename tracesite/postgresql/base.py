@@ -41,6 +41,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return bool(super().is_usable())
         return True
 
+    def init_connection_state(self) -> None:
+        super().init_connection_state()
+        # PostgreSQL would plan most statements on partitioned tables anew each time, and keep the plan of few.
+        with self.connection.cursor() as cursor:
+            cursor.execute("SET plan_cache_mode = force_generic_plan")
+
     def prepared_cursor(self) -> CursorWrapper:
         """See access_app.database. Django's own cursors write the values into the text of a statement, which then is
         another one every time."""
