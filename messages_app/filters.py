@@ -110,6 +110,13 @@ class TextFilter(Filter):
         super().__init__(condition, strip=False, **kwargs)
 
 
+class NameFilter(Filter):
+    """The name of what the view looks for; that there is nothing of this name is for the view to say, of any text."""
+
+    field_class = forms.Field
+    schema = {"type": "string"}
+
+
 class WordFilter(Filter):
     field_class = WordField
 

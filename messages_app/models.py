@@ -102,10 +102,6 @@ class MessageQuerySet(models.QuerySet["Message"]):
     def alive(self) -> MessageQuerySet:
         return self.filter(deleted_at__isnull=True, session__deleted_at__isnull=True)
 
-    def deleted(self) -> MessageQuerySet:
-        """Deleted by themselves or with their session."""
-        return self.filter(Q(deleted_at__isnull=False) | Q(session__deleted_at__isnull=False))
-
 
 class LiveMessageManager(models.Manager["Message"]):
     def get_queryset(self) -> MessageQuerySet:

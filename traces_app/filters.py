@@ -11,6 +11,7 @@ from access_app.visibility import Reach
 from messages_app.filters import (
     InstantFilter,
     ListFilterSet,
+    NameFilter,
     NamesFilter,
     SecondsFilter,
     TextFilter,
@@ -40,7 +41,7 @@ class TraceFilterSet(ListFilterSet):
 
 class MessageFilterSet(TraceFilterSet):
     role = WordFilter("message.role = %s", words=Message.Role.values, help_text="Who speaks.")
-    session = TextFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
     request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
     external_id = TextFilter("message.external_id = %s", help_text="The producer's id.")
     call_id = TextFilter(help_text="Has a call to which the model gave this id.")
@@ -94,7 +95,7 @@ class CallFilterSet(TraceFilterSet):
         "call.status = %s", words=ToolCall.Status.values, help_text="What came of it; pending: no result yet."
     )
     call_id = TextFilter("call.call_id = %s", help_text="The id that the model gave; several calls may have it.")
-    session = TextFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
     message = UuidFilter("call.message_id = %s", help_text="Of this message.")
     parent = UuidFilter("call.parent_id = %s", help_text="Started by the call of this `uuid`.")
     min_duration = WholeNumberFilter("call.duration_ms >= %s", help_text=_AT_LEAST)
@@ -118,7 +119,7 @@ class CallFilterSet(TraceFilterSet):
 
 
 class ChainFilterSet(TraceFilterSet):
-    session = TextFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
     tool = NamesFilter(help_text="Any of its calls is of this tool; repeated: of any of them.")
     root_tool = NamesFilter(help_text="Its root call is of this tool; repeated: of any.")
     call_id = TextFilter(help_text="Has a call to which the model gave this id.")

@@ -92,7 +92,8 @@ def nul(api: Sender) -> None:
     assert api.said(external_id="e\x00")["id"] == kept["id"]
     session = {"external_id": "s\x00", "title": "\x00", "end_user": "\x00", "tags": ["\x00"], "metadata": {"\x00": 1}}
     assert api.send("sessions/", {**session, "current_phase": "\x00", "workflow": "\x00"})["tags"] == ["\\u0000"]
-    for query in ("messages/?session=%00", "messages/?project=%00", "sessions/%00/"):
+    lists = ("messages/", "tool-calls/", "chains/")
+    for query in (*(f"{path}?session=%00" for path in lists), "messages/?project=%00", "sessions/%00/"):
         assert api.get(query).startswith("404 "), query
     for query in (
         "messages/?request_id=%00", "messages/?tool=%00", "messages/?cursor=%00", "sessions/?tag=%00", "messages/?role=%00",
