@@ -98,14 +98,14 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "tracesite.compression.CompressionMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "tracesite.pages.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
+    "tracesite.pages.Csrf",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "tracesite.pages.Messages",
+    "tracesite.pages.XFrameOptions",
 ]
 
 ROOT_URLCONF = "tracesite.urls"
@@ -134,6 +134,7 @@ REST_FRAMEWORK = {
         "access_app.authentication.StaffSessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tracesite.rendering.Negotiation",
     "DEFAULT_RENDERER_CLASSES": ["tracesite.rendering.JsonRenderer"],
     # For small objects. Bodies with traces are read by the views themselves: see messages_app.bodies.
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],

@@ -6,12 +6,11 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from access_app.errors import NotFound
 from access_app.visibility import visible_to
 from messages_app import documentation
-from messages_app.answers import list_answer, words
+from messages_app.answers import answer, list_answer, words
 from messages_app.filters import check_parameters
 from messages_app.pagination import page_request, read_page
 from messages_app.queries import as_uuid
@@ -59,4 +58,4 @@ class CallViewSet(TraceViewSet):
         found = calls([str(key)], fields) if key and rows.filter(pk=key).exists() else []
         if not found:
             raise NotFound(_("There is no call of this uuid; search with ?call_id= for the model's id."))
-        return Response(found[0])
+        return answer(found[0])

@@ -6,11 +6,10 @@ from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from access_app.errors import NotFound
 from messages_app import documentation
-from messages_app.answers import list_answer, words
+from messages_app.answers import answer, list_answer, words
 from messages_app.filters import check_parameters
 from messages_app.pagination import page_request, read_page, read_sifted_page
 from traces_app import resources
@@ -57,4 +56,4 @@ class ChainViewSet(TraceViewSet):
         found = chain(str(find_chain(reach_in(request), chain_id).pk))
         if found is None:
             raise NotFound(_("There is no chain of this id."), code="chain_not_found")
-        return Response(found)
+        return answer(found)

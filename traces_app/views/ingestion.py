@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.http import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from access_app.permissions import project_for_write
 from messages_app import documentation
+from messages_app.answers import answer
 from messages_app.bodies import JSON, NDJSON, read_body
 from messages_app.filters import check_parameters
 from traces_app import resources
@@ -54,4 +54,4 @@ class IngestViewSet(TraceViewSet):
         media_type, body = read_body(request, (JSON, NDJSON))
         batch = decode_ingest(body, ndjson=media_type == NDJSON)
         project = project_for_write(request, request.query_params.get("project"))
-        return Response(sent_sessions(ingest(project.pk, batch)))
+        return answer(sent_sessions(ingest(project.pk, batch)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
-from django.http import HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -13,14 +13,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from rest_framework import status
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.models import Scope
 from access_app.permissions import require_scope
 from messages_app import documentation
-from messages_app.answers import list_answer
+from messages_app.answers import answer, list_answer, no_content
 from messages_app.bodies import read_body
 from messages_app.filters import check_parameters
 from messages_app.pagination import page_request, read_page
@@ -117,15 +116,15 @@ class MessageViewSet(TraceViewSet):
         if outcome.refused:
             raise NotFound(refusal_text(outcome.refused), code=outcome.refused)
         if body.lstrip()[:1] == b"[":
-            return Response(sent_messages(outcome.messages, ""))
+            return answer(sent_messages(outcome.messages, ""))
         one = outcome.messages[0]
         if one.refused:
             raise Conflict(refusal_text(one.refused), code=one.refused)
         assert one.id is not None, "only what was refused has no id"
         created = one.state == "created"
-        answer = _answer(one.id, code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
-        answer.headers["Location"] = reverse("message", [one.id], request=request)
-        return answer
+        stored = _answer(one.id, code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
+        stored.headers["Location"] = reverse("message", [one.id], request=request)
+        return stored
 
     @extend_schema(parameters=[*_ONE, _ETAG], responses={200: resources.Message, **documentation.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
@@ -164,7 +163,7 @@ class MessageViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         message = _find(request, message_id, session_id)
         delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
-        return Response(status=status.HTTP_204_NO_CONTENT)
+        return no_content()
 
     @extend_schema(
         parameters=[documentation.PROJECT],
@@ -186,12 +185,12 @@ def _find(request: Request, message_id: str, session_id: str | None, *, deleted:
     return find_message(reach, message_id, session, deleted=deleted)
 
 
-def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> Response:
+def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> HttpResponse:
     found = messages([str(message_id)], Selection(fields=selection.fields | {"version"}, expand=selection.expand))
     if not found:
         raise NotFound(_("There is no message of this id."), code="message_not_found")
     message = found[0] if "version" in selection.fields else replace(found[0], version=UNSET)
-    return Response(message, code, headers={"ETag": f'"{found[0].version}"'})
+    return answer(message, status=code, headers={"ETag": f'"{found[0].version}"'})
 
 
 def _version(if_match: str | None) -> int | None:

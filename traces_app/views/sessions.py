@@ -9,14 +9,13 @@ from django.http import HttpResponseBase
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict
 from access_app.models import Scope
 from access_app.permissions import project_for_write, require_scope
 from messages_app import documentation
-from messages_app.answers import list_answer, stream_answer, words
+from messages_app.answers import answer, list_answer, no_content, stream_answer, words
 from messages_app.bodies import read_body
 from messages_app.filters import SessionFilterSet, check_parameters
 from messages_app.models import Message
@@ -88,9 +87,9 @@ class SessionViewSet(TraceViewSet):
             **{name: getattr(session, name) for name in session.__struct_fields__},
             sent=sent_messages(outcome.messages, "messages"),
         )
-        return Response(
+        return answer(
             body,
-            status.HTTP_201_CREATED if outcome.created else status.HTTP_200_OK,
+            status=status.HTTP_201_CREATED if outcome.created else status.HTTP_200_OK,
             headers={"Location": reverse("session", [outcome.id], request=request)},
         )
 
@@ -103,7 +102,7 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", SESSION_FIELDS) or SESSION_FIELDS
         session = find_session(reach_in(request), session_id)
-        return Response(sessions([str(session.pk)], fields)[0])
+        return answer(sessions([str(session.pk)], fields)[0])
 
     @extend_schema(
         parameters=[documentation.PROJECT],
@@ -117,7 +116,7 @@ class SessionViewSet(TraceViewSet):
         session = find_session(reach_in(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
         change_session(session.pk, redact_session_patch(patch))
-        return Response(sessions([str(session.pk)])[0])
+        return answer(sessions([str(session.pk)])[0])
 
     @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -125,7 +124,7 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         session = find_session(reach_in(request), session_id)
         delete_session(session.pk, by=sender_of(request))
-        return Response(status=status.HTTP_204_NO_CONTENT)
+        return no_content()
 
     @extend_schema(
         parameters=[documentation.PROJECT],
@@ -137,7 +136,7 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         session = find_session(reach_in(request), session_id, among="deleted")
         restore_session(session.pk)
-        return Response(sessions([str(session.pk)])[0])
+        return answer(sessions([str(session.pk)])[0])
 
     @extend_schema(
         parameters=[documentation.PROJECT],
@@ -148,9 +147,9 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         session = find_session(reach_in(request), session_id)
         head = msgspec.json.encode(sessions([str(session.pk)])[0])
-        answer = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
-        answer.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
-        return answer
+        document = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
+        document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
+        return document
 
 
 def _all_messages(session: FoundSession) -> Iterator[resources.Message]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponseBase
-from django.utils.cache import patch_cache_control
 from rest_framework.request import Request
 from rest_framework.viewsets import ViewSet
 
@@ -20,5 +19,5 @@ class TraceViewSet(ViewSet):
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> HttpResponseBase:
         answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
-        patch_cache_control(answer, private=True, no_store=True)
+        answer.headers["Cache-Control"] = "private, no-store"
         return answer
