@@ -126,5 +126,5 @@ def supervised(*, workers: int = 2, options: tuple[str, ...] = ()) -> Iterator[S
 def _command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        return b""
+    except (FileNotFoundError, ProcessLookupError):
+        return b""  # ended while we looked
