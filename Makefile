@@ -5,6 +5,7 @@
 #   make fuzz    many requests of every kind to every operation of the API: EXAMPLES= says how many
 #   make lint    style, types, migrations
 #   make bench   measurements
+#   make load    restarts under load; needs wrk for a part of it: ARGS='--restarts 20'
 #   make setup   what all of them begin with: .venv as requirements.lock says
 #   make reset   delete the embedded database of this directory
 
@@ -17,7 +18,7 @@ EXAMPLES ?= 50
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test fuzz lint bench setup reset
+.PHONY: run test fuzz lint bench load setup reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -38,6 +39,9 @@ lint: setup
 
 bench: setup
 	@$(PYTHON) -m benchmarks $(ARGS)
+
+load: setup
+	@$(PYTHON) -m benchmarks.restart $(ARGS)
 
 reset: setup
 	@printf 'This deletes all data of the embedded database for good. Type yes to go on: '; \

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.json import Decoder
 
 Role = Literal["user", "assistant", "system"]
 CallStatus = Literal["pending", "success", "error"]
@@ -264,3 +265,9 @@ class SessionPatch(Record, frozen=True, kw_only=True):
     """Words to find it by; they take the place of those that were there."""
     metadata: dict[str, Any] | None | UnsetType = UNSET
     """Takes the place of what was there."""
+
+
+# msgspec (0.22) finds out at its first use of a type what it needs to know of it, and crashes the process if two threads
+# do that at a time: here there is one.
+for _type in (Session, MessagePatch, SessionPatch):
+    Decoder(_type)

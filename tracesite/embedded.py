@@ -58,6 +58,8 @@ SETTINGS = {
     "shared_buffers": "256MB",
     # A statement over all months locks every partition and its indexes; the default of 64 is soon used up.
     "max_locks_per_transaction": "256",
+    # Queries over partitions would be compiled for longer than they then run.
+    "jit": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
     # Errors quote statements and values, that is trace content; their senders get them, the log must not.

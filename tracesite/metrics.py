@@ -88,11 +88,12 @@ def share_between_workers(home: Path) -> None:
     What servers that are gone left there is removed. A server that executes itself anew goes on in its own directory,
     which it finds in its environment. Where the disk does not let us, each worker counts for itself, and a warning is logged.
     """
-    ingest_metrics.forget()
-    for metric in (REQUESTS, REQUEST_SECONDS, BODY_BYTES):
-        metric.clear()
-    for children in (_requests, _request_seconds, _body_bytes):
-        children.cache_clear()
+    if SHARED not in os.environ:  # else we were executed anew and have counted nothing yet
+        ingest_metrics.forget()
+        for metric in (REQUESTS, REQUEST_SECONDS, BODY_BYTES):
+            metric.clear()
+        for children in (_requests, _request_seconds, _body_bytes):
+            children.cache_clear()
     try:
         directory = _directory(home)
     except OSError as error:

@@ -157,11 +157,12 @@ class _Server(MPServer):
             processes = {worker.inner.pid: worker for worker in self.wrks}
             for worker in self.wrks:
                 worker.interrupt_by_parent = True  # their end is no accident
-            retire(
-                [*processes, *self.elders],
-                self.grace,
-                lambda pid: processes[pid].is_alive() if pid in processes else _is_a_living_child(pid),
-            )
+
+            def is_waited_for(pid: int) -> bool:
+                is_alive = processes[pid].is_alive() if pid in processes else _is_a_living_child(pid)
+                return is_alive and not self.hurry  # Ctrl-C may come later
+
+            retire([*processes, *self.elders], self.grace, is_waited_for)
         super()._stop_workers()
 
     def _reload(self, *arguments: Any) -> None:
@@ -176,14 +177,14 @@ class _Server(MPServer):
             _execute_anew(Handover(listener=self.listener.fileno(), alive=self.alive, workers=workers + self.elders))
 
 
-def retire(pids: Iterable[int], grace: float, is_alive: Callable[[int], bool]) -> None:
-    """Sends workers into retirement, and kills those that are not done in `grace` seconds."""
+def retire(pids: Iterable[int], grace: float, is_waited_for: Callable[[int], bool]) -> None:
+    """Sends workers into retirement, and kills those that are waited for and not done in `grace` seconds."""
     left = list(pids)
     _signal_all(left, RETIRE)
     deadline = time.monotonic() + grace
     while left and time.monotonic() < deadline:
         time.sleep(0.02)
-        left = [pid for pid in left if is_alive(pid)]
+        left = [pid for pid in left if is_waited_for(pid)]
     if left:
         logger.error("Requests were cut off: they were not done in the %s s of --grace.", grace)
         _signal_all(left, signal.SIGKILL)
@@ -283,31 +284,34 @@ def _closing(start_response: Callable[..., Any]) -> Callable[..., Any]:
 
 def _retire(listener: int) -> None:
     """Ends this worker without a client noticing: granian alone closes connections on which a request is arriving."""
+    port = _port(listener)
     _stop_accepting(listener)
     deadline = time.monotonic() + LINGER_SECONDS
-    # At least once around: what was accepted a moment ago has its request read.
-    time.sleep(0.05)
-    while _has_clients(listener) and time.monotonic() < deadline:
+    time.sleep(0.05)  # for what was being accepted at that moment
+    while _has_clients(port) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGTERM)  # granian finishes the requests at hand
 
 
 def _stop_accepting(listener: int) -> None:
-    """Takes the listening socket out of what granian's runtime waits for, and leaves its connections to the others.
+    """Puts a socket to which nobody connects in the place of the listening one, whose connections are for the others.
 
-    granian has no such state between serving and closing. Elsewhere than on Linux the worker just goes on accepting.
+    granian has no such state between serving and closing. On a busy machine its runtime may get round to accepting only
+    long after it heard of a connection: from here on it finds none.
     """
     for descriptor in _descriptors("anon_inode:[eventpoll]"):
-        # Closed since, or one that waits for something else.
+        # Closed since, or one that waits for something else. The runtime must not hear of a socket that it forgets.
         with suppress(OSError), closing(select.epoll.fromfd(os.dup(descriptor))) as poll:
             poll.unregister(listener)
+    with socket.create_server(("127.0.0.1", 0)) as nobodys:
+        nobodys.setblocking(False)
+        os.dup2(nobodys.fileno(), listener, inheritable=False)
 
 
-def _has_clients(listener: int) -> bool:
+def _has_clients(port: int | None) -> bool:
     """Whether a connection of a client is open in this process; True where that cannot be known."""
-    port = _port(listener)
     sockets = _descriptors("socket:")
-    return not sockets or any(_port(descriptor) == port for descriptor in sockets if descriptor != listener)
+    return not sockets or any(_port(descriptor) == port for descriptor in sockets)
 
 
 def _port(descriptor: int) -> int | None:

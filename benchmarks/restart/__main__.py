@@ -62,7 +62,11 @@ def _under_our_load(server: Supervised, kind: Kind, options: argparse.Namespace)
 
 def _under_wrk(server: Supervised, kind: Kind, options: argparse.Namespace) -> list[str]:
     process = wrk.start(server, options.restarts * (options.seconds + 5) + options.seconds)
-    took = _restart(server, kind, options)
+    try:
+        took = _restart(server, kind, options)
+    except BaseException:
+        process.kill()
+        raise
     answers, acknowledged, problems = wrk.finish(process, server)
     print(
         f"{kind}, wrk: {options.restarts} times, each {min(took):.1f} to {max(took):.1f} s; {answers} answers; "

@@ -7,12 +7,19 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.faults import traces
 from benchmarks.faults.ledger import Entry, Ledger
 from benchmarks.faults.senders import in_a_session
+
+Connect = Callable[[int], http.client.HTTPConnection]
+
+
+def to_this_machine(port: int) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
 
 @dataclass
@@ -24,6 +31,7 @@ class Client:
     key: str
     ledger: Ledger
     dice: random.Random
+    connect: Connect
     keeps_connections: bool = True
     pause: float = 0
     """Seconds between two requests, at most. Connections are kept meanwhile."""
@@ -67,7 +75,7 @@ class Client:
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+            self._connection = self.connect(self.port)
         connection = self._connection
         content = b"" if body is None else json.dumps(body).encode()
         connection.putrequest(method, path)
@@ -102,6 +110,7 @@ class Load:
     key: str
     prefix: str
     seed: int = 1
+    connect: Connect = to_this_machine
     ledger: Ledger = field(default_factory=Ledger)
     clients: list[Client] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -134,4 +143,4 @@ class Load:
         for number in range(count):
             name = f"{self.prefix}{kind}-{number}"
             dice = random.Random(f"{self.seed}/{name}")
-            self.clients.append(Client(name, self.port, self.key, self.ledger, dice, **options))
+            self.clients.append(Client(name, self.port, self.key, self.ledger, dice, self.connect, **options))

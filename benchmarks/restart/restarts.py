@@ -38,6 +38,7 @@ class Supervised:
     listener: socket.socket
     workers: int = 2
     options: tuple[str, ...] = ()
+    program: str = "manage.py"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -50,7 +51,7 @@ class Supervised:
 
     def start(self) -> None:
         """Returns at once: whoever connects waits until it serves."""
-        command = ["manage.py", "serve", "--workers", str(self.workers), *self.options]
+        command = [self.program, "serve", "--workers", str(self.workers), *self.options]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _AS_SYSTEMD, str(self.listener.fileno()), *command],
@@ -126,5 +127,5 @@ def supervised(*, workers: int = 2, options: tuple[str, ...] = ()) -> Iterator[S
 def _command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        return b""
+    except (FileNotFoundError, ProcessLookupError):
+        return b""  # ended while we looked

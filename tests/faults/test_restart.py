@@ -107,6 +107,47 @@ def test_what_would_not_start_does_not_replace_what_serves(server: Supervised) -
             )
 
 
+def make_release(directory: Path, *, says: str) -> None:
+    """A copy of Tracesite whose health page says something of its own."""
+    directory.mkdir()
+    for path in ROOT.iterdir():
+        if path.name not in ("tracesite", "manage.py"):
+            (directory / path.name).symlink_to(path)
+    shutil.copy(ROOT / "manage.py", directory)
+    shutil.copytree(ROOT / "tracesite", directory / "tracesite", ignore=shutil.ignore_patterns("__pycache__"))
+    health = directory / "tracesite" / "health.py"
+    health.write_text(health.read_text().replace('"status": "ok"', f'"status": "{says}"'))
+
+
+def test_a_reload_serves_the_code_that_the_link_points_to(server: Supervised, tmp_path: Path) -> None:
+    """As docs/production.md has it: a directory for each version, and a link."""
+    for version in ("old", "new"):
+        make_release(tmp_path / version, says=version)
+    current = tmp_path / "current"
+    current.symlink_to(tmp_path / "old")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        linked = Supervised(server.site, listener, workers=1, program=str(current / "manage.py"))
+        try:
+            linked.start()
+            linked.wait_for_workers()
+            assert health(linked.port) == "old"
+            current.unlink()
+            current.symlink_to(tmp_path / "new")
+            linked.restart("reload")
+            assert health(linked.port) == "new"
+            linked.stop()
+        finally:
+            linked.kill()
+
+
+def health(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+    connection.request("GET", "/healthz")
+    status: str = json.loads(connection.getresponse().read())["status"]
+    connection.close()
+    return status
+
+
 def test_a_stopped_server_answers_what_it_has_begun_and_says_that_it_closes(server: Supervised) -> None:
     assert server.process is not None
     idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)

@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import run_checks
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from tracesite import demo, embedded, metrics, server
+from tracesite import checks, demo, embedded, metrics, server
 
 # Two first runs at the same moment: the second waits for the first to have prepared the database.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
 
 
 class Command(BaseCommand):
+    requires_system_checks = []  # --check runs more of them, once
     help = "Serves the admin and the REST API. With --demo also migrates, loads sample traces and makes a login."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -54,6 +56,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, host: str, port: int, workers: int, threads: int, **options: Any) -> None:
         if options["check"]:
             return self._check(workers, threads)
+        self.check()
         handover = server.take_over()
         with socket.socket(fileno=handover.listener) if handover else listening_socket(host, port) as listener:
             Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
@@ -62,7 +65,7 @@ class Command(BaseCommand):
             made = None
             if options["demo"]:
                 made = self._prepare()
-            elif has_unapplied_migrations():
+            elif unapplied_migrations():
                 raise CommandError("The database is not up to date. Run: manage.py migrate")
             connections.close_all()  # the workers are forks, and a connection cannot be shared
             with suppress(KeyboardInterrupt):  # before the server has its own way to stop
@@ -73,16 +76,23 @@ class Command(BaseCommand):
         self.stdout.write("Tracesite has stopped.")
 
     def _check(self, workers: int, threads: int) -> None:
+        """Says all that is wrong, the worst last."""
         import_module("tracesite.wsgi")
-        self.check(databases=["default"], include_deployment_checks=True, display_num_errors=True)
-        if has_unapplied_migrations():
-            raise CommandError("The database is not up to date. Run: manage.py migrate")
+        found = run_checks(databases=["default"], include_deployment_checks=True)
+        if not any(message.id == checks.NO_ANSWER for message in found):
+            found += checks.check_connections(checks.describe(connection), workers, threads)
+            found += checks.check_migrations(len(unapplied_migrations()))
+        shown = [message for message in found if not message.is_silenced()]
+        for message in sorted(shown, key=lambda message: message.level):
+            self.stderr.write(str(message))
+        if any(message.is_serious() for message in shown):
+            raise CommandError("Not ready to serve.")
         self.stdout.write("Ready to serve.")
 
     def _prepare(self) -> demo.Made:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", [PREPARING_LOCK])
-        if has_unapplied_migrations():
+        if unapplied_migrations():
             self.stdout.write("Preparing the database ...")
             self.stdout.flush()
             call_command("migrate", interactive=False, verbosity=0)
@@ -155,6 +165,6 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return listener
 
 
-def has_unapplied_migrations() -> bool:
+def unapplied_migrations() -> list[Any]:
     executor = MigrationExecutor(connection)
-    return bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    return executor.migration_plan(executor.loader.graph.leaf_nodes())

@@ -1,0 +1,298 @@
+"""The files of docs/production are what systemd, nginx and PostgreSQL take, and agree with each other and with the code."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from configparser import ConfigParser
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.db import connection
+
+from benchmarks.faults import findings
+from benchmarks.faults.site import ROOT, Site, free_port, running
+from benchmarks.restart.load import Connect, Load, to_this_machine
+from benchmarks.restart.restarts import KINDS, Supervised, supervised
+from tracesite import server
+
+FILES = ROOT / "docs" / "production"
+UNITS = sorted(path.name for path in FILES.iterdir() if path.suffix in (".service", ".socket", ".timer"))
+NGINX = (FILES / "nginx.conf").read_text()
+
+needs_nginx = pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed (Debian: apt install nginx)")
+
+
+def unit(name: str) -> ConfigParser:
+    parser = ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(FILES / name)
+    return parser
+
+
+# --- Together -----------------------------------------------------------------------------------------------
+
+
+def test_every_file_is_in_the_page() -> None:
+    page = (ROOT / "docs" / "production.md").read_text()
+    assert [path.name for path in FILES.iterdir() if f"production/{path.name}" not in page] == []
+
+
+def test_nginx_and_tracesite_agree_on_the_largest_body() -> None:
+    environment = dict(re.findall(r'^(\w+)="(.*)"$', (FILES / "tracesite.env").read_text(), re.M))
+    (megabytes,) = re.findall(r"client_max_body_size (\d+)m;", NGINX)
+    assert int(megabytes) * 1024 * 1024 == int(environment["TRACESITE_MAX_BODY_BYTES"])
+
+
+def test_nginx_closes_connections_that_nobody_uses_before_a_worker_that_ends_does() -> None:
+    (seconds,) = re.findall(r"keepalive_timeout (\d+)s;", NGINX)
+    assert int(seconds) < server.LINGER_SECONDS
+
+
+def test_nginx_asks_where_systemd_listens() -> None:
+    (asked,) = re.findall(r"server (\S+:\d+);", NGINX)
+    assert asked == unit("tracesite.socket")["Socket"]["ListenStream"]
+
+
+def test_systemd_waits_longer_than_requests_may_take() -> None:
+    service = unit("tracesite.service")["Service"]
+    (grace,) = re.findall(r"--grace (\d+)", service["ExecStart"])
+    assert int(service["TimeoutStopSec"]) > int(grace) + server.LINGER_SECONDS
+
+
+# --- systemd ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_understands_the_units(tmp_path: Path) -> None:
+    for name in UNITS:
+        # Programs and users that the page makes are not on this machine.
+        text = (FILES / name).read_text().replace("/opt/tracesite/current/.venv/bin/python", sys.executable)
+        text = text.replace("/usr/bin/vacuumdb", "/bin/true").replace("=tracesite\n", "=daemon\n")
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in UNITS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    complaints = [line for line in done.stderr.splitlines() if str(tmp_path) in line or "tracesite" in line]
+    assert (complaints, done.returncode) == ([], 0), done.stderr
+
+
+# --- nginx --------------------------------------------------------------------------------------------------
+
+
+def site_for(port: int, upstream: int, directory: Path) -> str:
+    """The site of docs/production on another port, with a certificate of our own."""
+    text = NGINX.replace("127.0.0.1:8000", f"127.0.0.1:{upstream}").replace(
+        "listen 80;", f"listen 127.0.0.1:{port + 1};"
+    )
+    text = re.sub(r"listen \[::\].*\n", "", text).replace("listen 443", f"listen 127.0.0.1:{port}")
+    text = re.sub(r"/etc/letsencrypt/live/[^/]+/", f"{directory}/", text)
+    paths = "\n".join(
+        f"    {name}_temp_path {directory}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    return (
+        f"daemon off;\nworker_processes 1;\npid {directory}/pid;\nerror_log {directory}/error.log;\n"
+        f"events {{ worker_connections 512; }}\nhttp {{\n    access_log off;\n{paths}\n{text}}}\n"
+    )
+
+
+@contextmanager
+def nginx(upstream: int, directory: Path) -> Iterator[int]:
+    """nginx in front of a port; gives the port where it speaks TLS."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=traces.example.org"]
+        + ["-keyout", directory / "privkey.pem", "-out", directory / "fullchain.pem"],
+        check=True,
+        capture_output=True,
+    )
+    directory.chmod(0o755)
+    port = free_port()
+    conf = directory / "nginx.conf"
+    conf.write_text(site_for(port, upstream, directory))
+    process = subprocess.Popen(["nginx", "-c", conf, "-e", directory / "error.log"], stdin=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+                break
+            except ConnectionRefusedError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.send_signal(signal.SIGQUIT)
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def tls(port: int) -> http.client.HTTPSConnection:
+    import ssl
+
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+
+
+@needs_nginx
+def test_nginx_understands_the_site(tmp_path: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x"]
+        + ["-keyout", tmp_path / "privkey.pem", "-out", tmp_path / "fullchain.pem"],
+        check=True,
+        capture_output=True,
+    )
+    conf = tmp_path / "nginx.conf"
+    conf.write_text(site_for(8443, 8000, tmp_path))
+    done = subprocess.run(["nginx", "-t", "-q", "-c", conf], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Supervised]:
+    with supervised() as server:
+        yield server
+
+
+BODY = json.dumps({"sessions": [{"external_id": "s", "messages": []}]}).encode()
+
+
+def begun(connect: Connect, port: int, key: str) -> http.client.HTTPConnection:
+    """A request of which the server has the first bytes."""
+    sender = connect(port)
+    sender.putrequest("POST", "/api/v1/ingest/", skip_host=True)
+    for name, value in headers(key).items():
+        sender.putheader(name, value)
+    sender.putheader("Content-Length", str(len(BODY)))
+    sender.endheaders()
+    sender.send(BODY[:10])
+    return sender
+
+
+def headers(key: str) -> dict[str, str]:
+    return {"X-API-Key": key, "Content-Type": "application/json", "Host": "127.0.0.1"}
+
+
+def seconds_of_a_quick_one(connect: Connect, port: int, key: str) -> float:
+    """Raises TimeoutError after two."""
+    quick = connect(port)
+    begin = time.monotonic()
+    with closing(quick):
+        quick.timeout = 2
+        quick.request("POST", "/api/v1/ingest/", BODY, headers(key))
+        assert quick.getresponse().status == 200
+    return time.monotonic() - begin
+
+
+@needs_nginx
+def test_behind_nginx_slow_senders_hold_nobody_up(site: Supervised, tmp_path: Path) -> None:
+    """Fifty of them hold every one of the 16 threads where nothing is in front."""
+    key = site.site.key
+    with nginx(site.port, tmp_path) as tls_port:
+        for connect, port in ((to_this_machine, site.port), (tls, tls_port)):
+            slow = [begun(connect, port, key) for _ in range(50)]
+            time.sleep(1)  # until all of them have got as far as they get
+            if connect is tls:
+                assert sorted(seconds_of_a_quick_one(connect, port, key) for _ in range(9))[4] < 1
+            else:
+                with pytest.raises(TimeoutError):
+                    seconds_of_a_quick_one(connect, port, key)
+            for sender in slow:
+                sender.send(BODY[10:])
+            assert [sender.getresponse().status for sender in slow] == [200] * 50
+            for sender in slow:
+                sender.close()
+
+
+@needs_nginx
+@pytest.mark.parametrize("kind", KINDS)
+def test_behind_nginx_a_restart_is_not_seen(site: Supervised, kind: str, tmp_path: Path) -> None:
+    with nginx(site.port, tmp_path) as port:
+        load = Load(port, site.site.key, f"nginx-{kind}/", connect=tls)
+        load.start()
+        try:
+            time.sleep(1)
+            site.restart(kind)  # type: ignore[arg-type]
+            time.sleep(1)
+        finally:
+            load.stop()
+    assert (load.ledger.faults, set(load.ledger.answers)) == ([], {"200"})
+    with site.site.connect() as connection_:
+        assert findings.problems(connection_, load.ledger, f"nginx-{kind}/") == []
+
+
+# --- PostgreSQL ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_postgresql_knows_the_settings() -> None:
+    names = re.findall(r"^(\w+) = ", (FILES / "postgresql.conf").read_text(), re.M)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM pg_settings WHERE name = ANY(%s)", [names])
+        assert sorted(name for (name,) in cursor.fetchall()) == sorted(names)
+
+
+def programs_of(site: Site) -> Path | None:
+    """Where pg_dump of the server's own version is: that of the embedded one, since no other can dump it."""
+    postmaster = Path(f"/proc/{site.postmaster()}/exe")
+    directory = Path(os.readlink(postmaster)).parent
+    return directory if (directory / "pg_dump").exists() and (directory / "pg_restore").exists() else None
+
+
+def test_a_backup_is_restored_whole(tmp_path: Path) -> None:
+    with running() as site:
+        programs = programs_of(site)
+        if programs is None:
+            pytest.skip("the embedded PostgreSQL has no pg_dump")
+        load = Load(site.server.port, site.key, "backup/")
+        load.start()
+        time.sleep(1)
+        load.stop()
+        environment = site.environment | {
+            "DATABASE_URL": site.url,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+        }
+        subprocess.run(["sh", FILES / "backup.sh", tmp_path], env=environment, check=True, timeout=120)
+        (dump,) = tmp_path.iterdir()
+        assert (dump.stat().st_mode & 0o777, dump.name) == (
+            0o600,
+            time.strftime("tracesite-%Y-%m-%d.dump", time.gmtime()),
+        )
+        with site.connect() as connection_:
+            connection_.execute("CREATE DATABASE restored")
+        restored = urlsplit(site.url)._replace(path="/restored").geturl()
+        subprocess.run(
+            ["pg_restore", "--exit-on-error", "--no-owner", "--jobs=2", f"--dbname={restored}", dump],
+            env=environment,
+            check=True,
+            timeout=120,
+        )
+        with psycopg.connect(restored, autocommit=True) as connection_:
+            assert findings.problems(connection_, load.ledger, "backup/") == []
+        done = subprocess.run(
+            [sys.executable, "manage.py", "check_traces"],
+            cwd=ROOT,
+            env=environment | {"DATABASE_URL": restored},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
