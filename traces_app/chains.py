@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, visible_to
 from messages_app.columns import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
-from messages_app.exchange import fetch
+from messages_app.exchange import LIST_MS, Query, Row, fetch
+from messages_app.listing import Rows
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 
 from . import resources
-from .models import ToolCall
 from .queries import RESULTS, STEPS, call_results
 
 CHAIN_FIELDS = frozenset(resources.ChainSummary.__struct_fields__)
@@ -56,11 +56,12 @@ def find_chain(reach: Reach, name: str) -> Message:
 
 
 def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[resources.ChainSummary]:
-    """The chains of `ids`, in this order, without their calls. Three queries, whatever the number of calls."""
+    """The chains of `ids`, in this order, without their calls. Three queries in two exchanges, whatever the number
+    of calls."""
     if not ids:
         return []
-    rows = SUMMARIES.read(ids, fields)
-    firsts = _first_calls(ids)
+    rows, call_rows = fetch([SUMMARIES.query(ids, fields), _query_of_first_calls(ids)], at_most_ms=LIST_MS)
+    firsts = _first_calls(call_rows)
     failed = [call.id for calls in firsts.values() for call in calls if call.status == "error"]
     errors: dict[str, str] = dict(fetch([look_up("error", RESULTS.table, failed)])[0]) if failed else {}
     derived: dict[str, list[Any]] = {name: [] for name in _DERIVED}
@@ -105,7 +106,8 @@ def chain(message_id: str) -> resources.Chain | None:
 
 def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
     """Those of the chains whose root call is of one of these tools. One query."""
-    firsts = _first_calls([str(message_id) for message_id in ids])
+    (call_rows,) = fetch([_query_of_first_calls([str(message_id) for message_id in ids])], at_most_ms=LIST_MS)
+    firsts = _first_calls(call_rows)
     roots = {message_id: next((call for call in calls if call.is_root), None) for message_id, calls in firsts.items()}
     return {UUID(message_id) for message_id, root in roots.items() if root and root.tool in tools}
 
@@ -123,21 +125,27 @@ class _FirstCall:
     is_root: bool
 
 
-def _first_calls(messages: Collection[str]) -> dict[str, list[_FirstCall]]:
-    """Of each message at most six calls, in reading order: they say which is the root and which failed first."""
+def _query_of_first_calls(messages: Collection[str]) -> Query:
+    """Of each message the first call, in reading order, of each status among root calls and among the others."""
     months = months_of(messages)
-    reading_order = ("step__iteration", "step__ordinal", "position", "pk")
-    kind = ("message_id", "status", "is_root")
-    firsts = (
-        ToolCall.with_deleted.filter(message_id__in=messages, **months.of("pk"), **months.of("step__pk"))
-        .annotate(is_root=ExpressionWrapper(Q(parent=None), output_field=BooleanField()))
-        .order_by(*kind, *reading_order)
-        .distinct(*kind)
-        .values_list(*kind, *reading_order, "tool__name")
+    return (
+        _CALLS_OF_STEPS.where("call.message_id = ANY(%s::uuid[])", f"{{{','.join(messages)}}}")
+        .within(months)
+        .within(months, "step.id")
+        .query(
+            "DISTINCT ON (call.message_id, call.status, call.parent_id IS NULL) call.message_id::text, call.status, "
+            "call.parent_id IS NULL, step.iteration, step.ordinal, call.position, call.id::text, tool.name",
+            "ORDER BY call.message_id, call.status, call.parent_id IS NULL, "
+            "step.iteration, step.ordinal, call.position, call.id",
+        )
     )
+
+
+def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
+    """Of each message at most six calls, in reading order: they say which is the root and which failed first."""
     found: defaultdict[str, list[_FirstCall]] = defaultdict(list)
-    for message_id, status, is_root, *_place, call_id, tool in sorted(firsts, key=lambda row: row[3:7]):
-        found[str(message_id)].append(_FirstCall(id=str(call_id), tool=tool, status=status, is_root=is_root))
+    for message_id, status, is_root, *_place, call_id, tool in sorted(rows, key=lambda row: row[3:7]):
+        found[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
     return found
 
 
@@ -168,6 +176,11 @@ def _calls(message_id: str) -> dict[str, resources.ChainCall]:
 
 # --- Where it is read from -------------------------------------------------------------------------------------------
 
+_CALLS_OF_STEPS = Rows(
+    source="traces_app_toolcall AS call JOIN traces_app_agentstep AS step ON step.id = call.step_id "
+    "JOIN traces_app_tool AS tool ON tool.id = call.tool_id",
+    table="call",
+)
 _OF_A_CHAIN = {
     **as_they_are("external_id", "call_count", "failure_count"),
     **as_text("session_id"),
