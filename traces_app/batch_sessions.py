@@ -19,7 +19,7 @@ from . import records, rows
 from .batch import BatchSession, Context, SessionGone
 from .normalise import as_uuid
 from .redaction import Redacted
-from .statements import add_to_sessions, lock_sessions, look_up, purged_keys
+from .statements import add_to_session, add_to_sessions, lock_sessions, look_up, purged_keys
 
 _JSON = frozenset(["workflow", "metadata", "redactions"])
 _SAID = {
@@ -77,18 +77,26 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
-    counts = {session_id: state.counts for session_id, state in states.items()}
     columns = _columns_said(sessions)
-    # One row is locked by counting. Several are locked in the order of ids, which an UPDATE does not keep.
-    if columns or len(states) > 1 or not any(counts.values()):
-        stored = lock_sessions(states, [_SAID[name] for name in columns])
-        if len(stored) < len(states):
-            raise SessionGone
-        for session_id, state in states.items():
-            if columns:
-                _apply_to_session(context, session_id, state, dict(zip(columns, stored[session_id], strict=True)))
-    if add_to_sessions(counts):
+    for session_id, row in _count(states, [_SAID[name] for name in columns]).items():
+        if columns:
+            _apply_to_session(context, session_id, states[session_id], dict(zip(columns, row, strict=True)))
+
+
+def _count(states: Mapping[UUID, BatchSession], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
+    """Locks the sessions and adds to their counters; returns some of their columns. Raises SessionGone."""
+    counts = {session_id: state.counts for session_id, state in states.items()}
+    if len(counts) == 1 and all(counts.values()):
+        ((session_id, count),) = counts.items()
+        row = add_to_session(session_id, count, columns)
+        stored = {} if row is None else {session_id: row}
+    else:
+        # In the order of ids, which one UPDATE of several rows does not keep.
+        stored = lock_sessions(counts, columns)
+        add_to_sessions(counts)
+    if len(stored) < len(counts):
         raise SessionGone
+    return stored
 
 
 def names_of(batch: Sequence[Redacted]) -> tuple[list[UUID], list[str]]:

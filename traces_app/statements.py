@@ -61,24 +61,15 @@ def purged_keys(keys: Collection[UUID]) -> set[UUID]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def ensure_tools(project_id: int, names: Sequence[str], known: Mapping[str, int]) -> dict[str, int]:
-    """The ids of all tools of these names; those that are missing are made, in a statement of their own.
-
-    Outside the transaction of the batch: two batches that first use the same tool must not wait for each other.
-    """
-    missing = sorted(set(names).difference(known))
-    if not missing:
-        return {**known}
+def make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
+    """Makes tools, unless another sender does meanwhile; their ids."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO traces_app_tool (project_id, name, description, category) "
             "SELECT %s, name, '', '' FROM unnest(%s::text[]) AS name ON CONFLICT DO NOTHING",
-            [project_id, missing],
+            [project_id, sorted(names)],
         )
-        cursor.execute(
-            "SELECT name, id FROM traces_app_tool WHERE project_id = %s AND name = ANY(%s)", [project_id, missing]
-        )
-        return {**known, **dict(cursor.fetchall())}
+    return look_up(project_id, names, (), ()).tool_ids
 
 
 def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:
@@ -163,25 +154,33 @@ def upsert_rows(table: Table, lines: list[rows.Row]) -> bool:
         return bool(cursor.fetchall())
 
 
-def add_to_sessions(counts: Mapping[UUID, Counts]) -> list[UUID]:
-    """Adds to the counters of sessions; returns those of them that are deleted.
-
-    Several must be locked before, in the order of ids.
-    """
+def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
+    """Adds to the counters of sessions. Several must be locked before, in the order of ids."""
     added = {session_id: count for session_id, count in counts.items() if count}
     if not added:
-        return []
+        return
     with prepared_cursor() as cursor:
         cursor.execute(
             f"UPDATE messages_app_session AS session SET updated_at = now(), "  # noqa: S608 - built of COUNTERS
             f"{', '.join(f'{name} = session.{name} + added.{name}' for name in COUNTERS)} "
             f"FROM unnest(%s::uuid[], {', '.join('%s::bigint[]' for _name in COUNTERS)}) "
-            f"AS added (id, {', '.join(COUNTERS)}) WHERE session.id = added.id "
-            f"RETURNING session.id, session.deleted_at IS NOT NULL",
+            f"AS added (id, {', '.join(COUNTERS)}) WHERE session.id = added.id",
             # As texts: numbers have another type when they grow, and with it the statement.
             [list(added), *([str(getattr(count, name)) for count in added.values()] for name in COUNTERS)],
         )
-        return [session_id for session_id, is_deleted in cursor.fetchall() if is_deleted]
+
+
+def add_to_session(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[Any, ...] | None:
+    """Locks a session by adding to its counters; returns some of its columns, None where it is deleted or gone."""
+    with prepared_cursor() as cursor:
+        cursor.execute(
+            f"UPDATE messages_app_session SET updated_at = now(), "  # noqa: S608 - constants
+            f"{', '.join(f'{name} = {name} + %s::bigint' for name in COUNTERS)} "
+            f"WHERE id = %s AND deleted_at IS NULL RETURNING {', '.join(['id', *columns])}",
+            [*(str(getattr(counts, name)) for name in COUNTERS), session_id],
+        )
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return None if row is None else row[1:]
 
 
 def lock_sessions(ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:

@@ -40,7 +40,8 @@ from messages_app.writes import Counts, update_session
 
 from . import records, rows
 from .batch import Context, Incoming, SessionGone, SessionOutcome, Source
-from .batch_sessions import find_sessions, finish_sessions, names_of
+from .batch_sessions import find_sessions, finish_sessions
+from .known import find, find_tools, forget_sessions
 from .normalise import as_uuid, normalise_steps, text_of
 from .partitions import ensure_months, forget
 from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
@@ -48,10 +49,8 @@ from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
 from .statements import (
     add_to_sessions,
     claim_keys,
-    ensure_tools,
     insert_rows,
     lock_messages,
-    look_up,
     stored_below,
     tool_names,
     upsert_rows,
@@ -76,11 +75,11 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
     for _attempt in range(5):
-        known = look_up(project_id, tools, *names_of(batch))
+        known = find(project_id, tools, batch)
         context = Context(
             project_id=project_id,
             source=source,
-            tool_ids=ensure_tools(project_id, tools, known.tool_ids),
+            tool_ids=known.tool_ids,
             sessions=known.sessions,
             now=timezone.now(),
         )
@@ -90,8 +89,9 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
             _log_stored(project_id, outcomes, started)
             return outcomes
         except SessionGone:
-            # Deleted or purged while we wrote: nothing was stored, and the next attempt refuses it by name.
-            continue
+            # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
+            # attempt refuses it by name.
+            forget_sessions(project_id, batch)
         except IntegrityError as error:
             if not isinstance(error.__cause__, psycopg.errors.CheckViolation):
                 raise
@@ -128,7 +128,7 @@ def change_message(
     if names := tool_names(steps):
         owners = Message.objects.filter(pk=message_id, project_id__in=project_ids).values_list("project_id", flat=True)
         for owner in owners:
-            tool_ids = ensure_tools(owner, names, look_up(owner, names, (), ()).tool_ids)
+            tool_ids = find_tools(owner, names)
     with transaction.atomic():
         message = _lock(message_id, project_ids)
         if if_match is not None and if_match != message.version:

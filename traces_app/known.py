@@ -1,0 +1,75 @@
+"""The tools and sessions that a batch names: found, and remembered, so that the next batch need not ask for them.
+
+A tool keeps its id for ever. A session may be deleted or purged behind our back: a write ends with its row, finds it
+gone, and calls `forget_sessions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from .batch_sessions import names_of
+from .redaction import Redacted
+from .statements import Known, look_up, make_tools
+
+_MOST = 10_000
+"""Of each are remembered. Names come from outside: beyond that all are forgotten, and the common ones are back at once."""
+
+_Named = tuple[str, int, str]
+"""Database, project, name."""
+
+_tools: dict[_Named, int] = {}
+_sessions: dict[_Named, UUID] = {}
+
+
+def find_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
+    """The ids of all tools of these names; those that are missing are made."""
+    return find(project_id, names, ()).tool_ids
+
+
+def find(project_id: int, tool_names: Sequence[str], batch: Sequence[Redacted]) -> Known:
+    """The tools of these names, made where they are missing, and the sessions of a batch that are there.
+
+    Outside the transaction of the batch: two batches that first use the same tool must not wait for each other.
+    """
+    database = connection.settings_dict["NAME"]
+    uuids, session_names = names_of(batch)
+    tool_ids = {name: _tools[key] for name in tool_names if (key := (database, project_id, name)) in _tools}
+    sessions = {name: _sessions[key] for name in session_names if (key := (database, project_id, name)) in _sessions}
+    asked = look_up(
+        project_id,
+        [name for name in tool_names if name not in tool_ids],
+        uuids,
+        [name for name in session_names if name not in sessions],
+    )
+    tool_ids |= asked.tool_ids
+    missing = [name for name in tool_names if name not in tool_ids]
+    if missing:
+        tool_ids |= make_tools(project_id, missing)
+    if missing or asked.tool_ids or asked.sessions:
+        # Inside a transaction that may yet roll back, remembering them would be a lie.
+        transaction.on_commit(lambda: _remember(database, project_id, tool_ids, asked))
+    return Known(
+        tool_ids=tool_ids,
+        sessions=[*asked.sessions, *((row_id, name, False, project_id) for name, row_id in sessions.items())],
+    )
+
+
+def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:
+    """Forgets what this process knows of the sessions of a batch: one was found missing or deleted."""
+    database = connection.settings_dict["NAME"]
+    for name in names_of(batch)[1]:
+        _sessions.pop((database, project_id, name), None)
+
+
+def _remember(database: str, project_id: int, tool_ids: dict[str, int], asked: Known) -> None:
+    for remembered in (_tools, _sessions):
+        if len(remembered) > _MOST:
+            remembered.clear()
+    _tools.update({(database, project_id, name): tool_id for name, tool_id in tool_ids.items()})
+    for session_id, external_id, is_deleted, owner in asked.sessions:
+        if external_id and not is_deleted and owner == project_id:
+            _sessions[database, project_id, external_id] = session_id
