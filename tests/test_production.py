@@ -32,7 +32,10 @@ FILES = ROOT / "docs" / "production"
 UNITS = sorted(path.name for path in FILES.iterdir() if path.suffix in (".service", ".socket", ".timer"))
 NGINX = (FILES / "nginx.conf").read_text()
 
-needs_nginx = pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed (Debian: apt install nginx)")
+needs_nginx = pytest.mark.skipif(
+    not shutil.which("nginx") or not shutil.which("openssl"),
+    reason="nginx and openssl are not installed (Debian: apt install nginx openssl)",
+)
 
 
 def unit(name: str) -> ConfigParser:

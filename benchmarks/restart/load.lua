@@ -1,7 +1,7 @@
 -- Load for wrk: batches of two messages with steps and calls, and every fourth request reads a page.
 -- Names of messages that were acknowledged go to the file ACKNOWLEDGED.<thread>, one a line; KEY is an API key.
 --
---   KEY=ts_... ACKNOWLEDGED=/tmp/ack wrk -t 2 -c 16 -d 10s -s benchmarks/restart/load.lua http://127.0.0.1:8000
+--   KEY=ts_... ACKNOWLEDGED=acknowledged wrk -t 2 -c 16 -d 10s -s benchmarks/restart/load.lua http://127.0.0.1:8000
 
 local threads = 0
 
