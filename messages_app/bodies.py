@@ -51,7 +51,8 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
         _hear_out(http_request)
         raise _too_large()
     else:
-        body = http_request.body
+        # Not `http_request.body`: that stays in memory with the request, until the collector of garbage comes by.
+        body = _read(http_request, _announced(http_request))
         if len(body) < _announced(http_request):
             # Half of a batch of NDJSON is valid, too.
             raise InvalidInput(_("The body is shorter than it was announced to be."), field="Content-Length")
@@ -81,7 +82,7 @@ def _decoded(body: bytes, encoding: str) -> bytes:
     return decoded
 
 
-def _read(stream: BinaryIO, most: int) -> bytes:
+def _read(stream: BinaryIO | HttpRequest, most: int) -> bytes:
     blocks: list[bytes] = []
     remaining = most
     while remaining and (block := stream.read(min(remaining, _BLOCK))):

@@ -79,13 +79,13 @@ class Incoming:
     id: UUID | None = None
     known: bool = False
     first: Incoming | None = None
-    """The first of the batch that says the same identity: itself, where it has one."""
+    """The first of the batch that says the same identity, where it is not itself."""
     state: State = "created"
     refused: Refusal | None = None
 
-    @property
-    def is_repeated(self) -> bool:
-        return self.first is not None and self.first is not self
+    def repeats(self, first: Incoming) -> None:
+        if first is not self:  # a message that leads to itself would keep the batch in memory
+            self.first = first
 
     def refuse(self, reason: Refusal) -> None:
         self.state, self.refused = "refused", reason

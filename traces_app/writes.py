@@ -186,10 +186,10 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     admitted = [message for message in messages if not message.refused]
     _identify(admitted)
     _insert(context, [message for message in admitted if not message.known])
-    _merge(context, [message for message in admitted if message.known and not message.is_repeated])
+    _merge(context, [message for message in admitted if message.known and message.first is None])
     # A message that stands twice in one batch is merged into its first self, in the order of the batch.
     for message in admitted:
-        if message.is_repeated:
+        if message.first is not None:
             _merge(context, [message])
     finish_sessions(context, sessions)
     return [
@@ -215,7 +215,7 @@ def _identify(messages: Sequence[Incoming]) -> None:
         given = as_uuid(record.id)
         if given is not None and by_uuid.get(given) == session_id:
             message.id, message.known = given, True
-            message.first = firsts.setdefault(given, message)
+            message.repeats(firsts.setdefault(given, message))
             continue
         kept = given if given is not None and given not in by_uuid and _is_kept(given, record) else None
         if kept is None and not record.external_id:
@@ -224,12 +224,12 @@ def _identify(messages: Sequence[Incoming]) -> None:
         identity = (session_id, name) if name else None
         message.id = kept or ids.message_id(_created_at(record), record.role, message.place, identity)
         if name:
-            message.first = claims.setdefault(message_key(session_id, name), message)
+            message.repeats(claims.setdefault(message_key(session_id, name), message))
     known = claim_keys({key: message.id for key, message in claims.items() if message.id is not None})
     for key, message_id in known.items():
         claims[key].id, claims[key].known = message_id, True
     for message in messages:
-        if message.is_repeated and message.first is not None:
+        if message.first is not None:
             message.id, message.known = message.first.id, True
 
 

@@ -12,6 +12,7 @@ which are forks and granian's. What signals do to the parent:
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -268,9 +269,19 @@ def _application_of_a_worker(listener: int) -> Callable[[], Callable[..., Any]]:
             return application(environ, _closing(start_response) if _retiring.is_set() else start_response)
 
         signal.signal(RETIRE, retire_once)
+        _collect_less_garbage()
         return answer
 
     return load
+
+
+def _collect_less_garbage() -> None:
+    """What is loaded by now stays for ever, and is not searched again. A batch makes thousands of objects that live for
+    as long as it takes to write them: with Python's own threshold a fifth of the time went into looking for garbage
+    among them, of which there is next to none."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _closing(start_response: Callable[..., Any]) -> Callable[..., Any]:

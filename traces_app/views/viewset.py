@@ -20,4 +20,6 @@ class TraceViewSet(ViewSet):
     ) -> HttpResponseBase:
         answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
         answer.headers["Cache-Control"] = "private, no-store"
+        # It leads from the request to the request: with it the body would stay until the collector of garbage comes by.
+        request.parser_context.clear()
         return answer
