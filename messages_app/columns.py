@@ -51,6 +51,7 @@ class Source(Generic[T]):
 
     resource: type[T]
     table: str
+    """With the alias by which `columns` call it, where it has one."""
     columns: Mapping[str, Column]
     """The fields of the resource that are columns; `make` is told the others."""
     key: str = "id"
@@ -63,6 +64,10 @@ class Source(Generic[T]):
     order_by: str = ""
     partitioned: bool = True
 
+    def selected(self, fields: frozenset[str] | None = None) -> str:
+        """What stands behind SELECT in `query`."""
+        return _plan(self, fields).selected
+
     def query(self, keys: Collection[str], fields: frozenset[str] | None = None) -> Query:
         """Reads the rows of `keys`, which must not be empty: the key, `beside`, then one value for each field of the
         resource, in its order.
@@ -70,7 +75,7 @@ class Source(Generic[T]):
         The value is None for fields that are no column, or are not among `fields` (None: all are wanted).
         """
         return _query(
-            _plan(self, fields).selected,
+            self.selected(fields),
             self.table,
             self.key,
             keys,
@@ -138,8 +143,10 @@ def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
     if fields is not None:
         wanted = {at: column for at, column in wanted.items() if source.resource.__struct_fields__[at] in fields}
     selected = [wanted[at].sql if at in wanted else "NULL" for at in places.values()]
+    _table, _as, alias = source.table.partition(" AS ")
+    alias += "." if alias else ""
     return _Plan(
-        selected=", ".join([f"{source.key}::text", *source.beside, *selected]),
+        selected=", ".join([f"{alias}{source.key}::text", *source.beside, *selected]),
         places=places,
         left_out=[at for at in places.values() if at not in wanted],
         converts=[(at, column.convert) for at, column in wanted.items() if column.convert],

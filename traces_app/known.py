@@ -15,6 +15,7 @@ from .batch_sessions import names_of
 from .redaction import Redacted
 from .statements import Known, look_up, make_tools
 
+NOTHING = Known(tool_ids={}, sessions=[])
 _MOST = 10_000
 """Of each are remembered. Names come from outside: beyond that all are forgotten, and the common ones are back at once."""
 
@@ -28,6 +29,17 @@ _sessions: dict[_Named, UUID] = {}
 def find_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
     """The ids of all tools of these names; those that are missing are made."""
     return find(project_id, names, ()).tool_ids
+
+
+def tools_named(project_id: int, names: Sequence[str]) -> list[int]:
+    """The ids of those tools of these names that there are."""
+    database = connection.settings_dict["NAME"]
+    asked = [name for name in names if (database, project_id, name) not in _tools]
+    found = look_up(project_id, asked, (), ()) if asked else NOTHING
+    if found.tool_ids:
+        transaction.on_commit(lambda: _remember(database, project_id, found.tool_ids, NOTHING))
+    remembered = (_tools.get((database, project_id, name)) for name in names)
+    return [tool_id for tool_id in remembered if tool_id is not None] + list(found.tool_ids.values())
 
 
 def find(project_id: int, tool_names: Sequence[str], batch: Sequence[Redacted]) -> Known:

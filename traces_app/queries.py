@@ -24,10 +24,10 @@ from messages_app.columns import (
     json,
     json_if_any,
     json_if_known,
-    look_up,
+    months_of,
     text_if_any,
 )
-from messages_app.exchange import Row, fetch
+from messages_app.exchange import Query, Row, fetch
 from messages_app.ids import created_at_of
 from messages_app.instants import instant_text
 
@@ -97,26 +97,27 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[reso
 
 
 def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[resources.Call]:
-    """The calls of `ids`, in this order, with their results and what they belong to. One exchange of four queries."""
+    """The calls of `ids`, in this order, with their results and what they belong to. One query.
+
+    A call whose message or step was purged since the page was found is passed over like a call that was.
+    """
     if not ids:
         return []
-    found, sessions_of, iterations_of, result_rows = fetch(
-        [
-            CALLS.query(ids, fields),
-            look_up("session_id::text", MESSAGES.table, ids, _MESSAGES_OF_CALLS),
-            look_up("iteration", STEPS.table, ids, _STEPS_OF_CALLS),
-            RESULTS.query(ids),
-        ]
+    months, ends = months_of(ids), [min(ids), max(ids)]
+    below = [str(months.lower), str(months.upper)]
+    statement = _CALLS_WITH_ALL.format(calls=CALLS.selected(fields), results=RESULTS.selected())
+    (found,) = fetch(
+        [Query(sql=statement, parameters=[*below, *below, *ends, f"{{{','.join(ids)}}}", *ends], prepared=True)]
     )
-    sessions: dict[str, str] = dict(sessions_of)
-    iterations: dict[str, int] = dict(iterations_of)
-    # A call whose message or step was purged since the page was found is passed over like a call that was.
-    rows = [row for row in found if row[2] in sessions and row[3] in iterations]
-    results = _results(result_rows, {row[0]: row[1] for row in rows})
+    if not found:
+        return []
+    width = len(found[0]) - len(RESULTS.resource.__struct_fields__) - 1
+    rows = [row[:width] for row in found]
+    results = _results([row[width:] for row in found if row[width]], {row[0]: row[1] for row in rows})
     beside: dict[str, list[Any]] = {
-        "session_id": [sessions[row[2]] for row in rows],
+        "session_id": [row[2] for row in rows],
         "created_at": [instant_text(created_at_of(UUID(row[0]))) for row in rows],
-        "iteration": [iterations[row[3]] for row in rows],
+        "iteration": [row[3] for row in rows],
         "result": [results.get(row[0]) for row in rows],
     }
     made = CALLS.make(rows, fields, **{name: values for name, values in beside.items() if name in fields})
@@ -223,47 +224,65 @@ STEPS = Source(
     },
 )
 _OF_A_CALL = {
-    "uuid": Column(sql="id::text"),
-    "id": Column(sql="call_id"),
-    "name": Column(sql="(SELECT name FROM traces_app_tool WHERE traces_app_tool.id = tool_id)"),
-    "args": json("args"),
-    "reflection": text_if_any("reflection"),
-    "duration": Column(sql="duration_ms"),
-    "status": Column(sql="status"),
-    "started_at": instant("started_at"),
-    "completed_at": instant("completed_at"),
-    "parent": if_known("parent_id::text"),
-    "metadata": json_if_any("metadata"),
+    "uuid": Column(sql="call.id::text"),
+    "id": Column(sql="call.call_id"),
+    "name": Column(sql="(SELECT name FROM traces_app_tool AS tool WHERE tool.id = call.tool_id)"),
+    "args": json("call.args"),
+    "reflection": text_if_any("call.reflection"),
+    "duration": Column(sql="call.duration_ms"),
+    "status": Column(sql="call.status"),
+    "started_at": instant("call.started_at"),
+    "completed_at": instant("call.completed_at"),
+    "parent": if_known("call.parent_id::text"),
+    "metadata": json_if_any("call.metadata"),
 }
 TOOL_CALLS = Source(
     resource=resources.ToolCall,
-    table="traces_app_toolcall",
+    table="traces_app_toolcall AS call",
     key="message_id",
-    beside=("step_id::text", "id::text", "status"),
-    order_by="position",
+    beside=("call.step_id::text", "call.id::text", "call.status"),
+    order_by="call.position",
     columns=_OF_A_CALL,
 )
 CALLS = Source(
     resource=resources.Call,
-    table="traces_app_toolcall",
-    key="id",
-    beside=("status", "message_id::text", "step_id::text"),
-    columns={**_OF_A_CALL, **as_text("message_id", "step_id"), **as_they_are("position")},
+    table="traces_app_toolcall AS call",
+    beside=("call.status", "message.session_id::text", "step.iteration"),
+    columns={
+        **_OF_A_CALL,
+        "message_id": Column(sql="call.message_id::text"),
+        "step_id": Column(sql="call.step_id::text"),
+        "position": Column(sql="call.position"),
+    },
 )
 _OF_A_RESULT = {
-    "output": Column(sql="output"),
-    "data": json_if_known("data"),
-    "error": text_if_any("error"),
-    "metadata": json_if_any("metadata"),
-    "attachments": json_if_any("attachments"),
-    "raw": if_known("raw"),
+    "output": Column(sql="result.output"),
+    "data": json_if_known("result.data"),
+    "error": text_if_any("result.error"),
+    "metadata": json_if_any("result.metadata"),
+    "attachments": json_if_any("result.attachments"),
+    "raw": if_known("result.raw"),
 }
-RESULTS = Source(resource=resources.ToolResult, table="traces_app_toolresult", columns=_OF_A_RESULT)
+RESULTS = Source(resource=resources.ToolResult, table="traces_app_toolresult AS result", columns=_OF_A_RESULT)
 RESULTS_OF_MESSAGES = Source(
     resource=resources.ToolResult,
-    table="traces_app_toolresult",
+    table="traces_app_toolresult AS result",
     columns=_OF_A_RESULT,
     through=Through(table="traces_app_toolcall", key="message_id", gives="id"),
 )
-_MESSAGES_OF_CALLS = Through(table="traces_app_toolcall", key="id", gives="message_id")
-_STEPS_OF_CALLS = Through(table="traces_app_toolcall", key="id", gives="step_id")
+# At once, for all of it is found by ids, and one exchange instead of four is a third of the time. OFFSET 0 has each of
+# these found row by row: joined by a plan for any values, whole months were read.
+_CALLS_WITH_ALL = """
+    SELECT {calls}, {results}
+    FROM traces_app_toolcall AS call
+    CROSS JOIN LATERAL (
+        SELECT session_id FROM messages_app_message WHERE id = call.message_id AND id >= %s AND id < %s OFFSET 0
+    ) AS message
+    CROSS JOIN LATERAL (
+        SELECT iteration FROM traces_app_agentstep WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
+    ) AS step
+    LEFT JOIN LATERAL (
+        SELECT * FROM traces_app_toolresult WHERE id = call.id AND id BETWEEN %s AND %s OFFSET 0
+    ) AS result ON TRUE
+    WHERE call.id = ANY(%s::uuid[]) AND call.id BETWEEN %s AND %s
+    """

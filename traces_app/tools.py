@@ -14,6 +14,7 @@ from messages_app.listing import Rows
 from messages_app.pagination import IdRange
 
 from . import resources
+from .known import tools_named
 
 _TOOLS = Rows(
     source="traces_app_tool AS tool JOIN access_app_project AS project ON project.id = tool.project_id", table="tool"
@@ -42,6 +43,9 @@ _NO_CALLS = (0, 0, 0, 0, None, None, None)
 
 def tool_ids(reach: Reach, names: Sequence[str]) -> list[int]:
     """The ids of the tools of these names, in all projects that are open to the reader."""
+    if reach.project_ids is not None and len(reach.project_ids) == 1:
+        (project_id,) = reach.project_ids
+        return tools_named(project_id, names)
     visible, values = in_sql(reach)
     with prepared_cursor() as cursor:
         cursor.execute(f"SELECT id FROM traces_app_tool WHERE {visible} AND name = ANY(%s)", [*values, list(names)])  # noqa: S608 - constants
