@@ -53,6 +53,8 @@ class Context:
     tool_ids: Mapping[str, int]
     sessions: Sequence[tuple[UUID, str, bool, int]]
     """Those that were there before, see `statements.Known`."""
+    is_hopeful: bool
+    """Whether a few messages that look new are written at once, without asking first whether they are."""
     now: datetime
 
 

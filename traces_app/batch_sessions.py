@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -77,10 +77,9 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
-    columns = _columns_said(sessions)
-    for session_id, row in _count(states, [_SAID[name] for name in columns]).items():
-        if columns:
-            _apply_to_session(context, session_id, states[session_id], dict(zip(columns, row, strict=True)))
+    columns = columns_said(sessions)
+    for session_id, row in _count(states, list(columns.values())).items():
+        apply_to_session(context, session_id, states[session_id], columns, row)
 
 
 def _count(states: Mapping[UUID, BatchSession], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
@@ -201,15 +200,28 @@ def _insert_sessions(
             states[name].refused = "session_deleted" if row[2] else None
 
 
-def _columns_said(sessions: Sequence[BatchSession]) -> list[str]:
-    """The columns of sessions of which the batch says something."""
+def columns_said(sessions: Sequence[BatchSession]) -> dict[str, str]:
+    """The columns of sessions of which the batch says something, and how they are read."""
     said = [item for session in sessions for item in session.said]
-    columns = [name for name in _SAID if name != "redactions" and any(getattr(item.session, name) for item in said)]
-    return [*columns, "redactions"] if any(item.receipts for item in said) else columns
+    return {
+        name: sql
+        for name, sql in _SAID.items()
+        if (
+            any(item.receipts for item in said)
+            if name == "redactions"
+            else any(getattr(item.session, name) for item in said)
+        )
+    }
 
 
-def _apply_to_session(context: Context, session_id: UUID, state: BatchSession, row: dict[str, Any]) -> None:
-    """Writes what the records say of the session itself, in their order; empty values overwrite nothing."""
+def apply_to_session(
+    context: Context, session_id: UUID, state: BatchSession, columns: Iterable[str], values: tuple[Any, ...]
+) -> None:
+    """Writes what the records say of the session itself, in their order; empty values overwrite nothing.
+
+    `values` are what `columns` hold now.
+    """
+    row = dict(zip(columns, values, strict=True))
     for name in _JSON.intersection(row):
         row[name] = None if row[name] is None else msgspec.json.decode(row[name])
     changed: dict[str, Any] = {}
@@ -226,10 +238,13 @@ def _apply_to_session(context: Context, session_id: UUID, state: BatchSession, r
             if value and value != row[name]:
                 changed[name] = row[name] = value
     if changed:
-        columns = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)
-        values = [rows.json(value) if name in _JSON else value for name, value in changed.items()]
+        new = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)
         with connection.cursor() as cursor:
             cursor.execute(
-                f"UPDATE messages_app_session SET {columns}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _SAID
-                [*values, context.now, session_id],
+                f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _SAID
+                [
+                    *(rows.json(value) if name in _JSON else value for name, value in changed.items()),
+                    context.now,
+                    session_id,
+                ],
             )

@@ -1,4 +1,4 @@
-"""The tools and sessions that a batch names: found, and remembered, so that the next batch need not ask for them.
+"""The tools, sessions and messages that a batch names: found, and remembered, so that the next one need not ask for them.
 
 A tool keeps its id for ever. A session may be deleted or purged behind our back: a write ends with its row, finds it
 gone, and calls `forget_sessions`.
@@ -6,7 +6,7 @@ gone, and calls `forget_sessions`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -22,6 +22,7 @@ _MOST = 10_000
 _Named = tuple[str, int, str]
 """Database, project, name."""
 
+_claimed: set[UUID] = set()
 _tools: dict[_Named, int] = {}
 _sessions: dict[_Named, UUID] = {}
 
@@ -68,6 +69,17 @@ def find(project_id: int, tool_names: Sequence[str], batch: Sequence[Redacted]) 
         tool_ids=tool_ids,
         sessions=[*asked.sessions, *((row_id, name, False, project_id) for name, row_id in sessions.items())],
     )
+
+
+def may_be_new(keys: Collection[UUID]) -> bool:
+    """False where one of these identities of messages was claimed through this process."""
+    return _claimed.isdisjoint(keys)
+
+
+def remember_claims(keys: Collection[UUID]) -> None:
+    if len(_claimed) > _MOST:
+        _claimed.clear()
+    _claimed.update(keys)
 
 
 def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -39,16 +39,20 @@ from messages_app.partitions import Month
 from messages_app.writes import Counts, update_session
 
 from . import records, rows
-from .batch import Context, Incoming, SessionGone, SessionOutcome, Source
-from .batch_sessions import find_sessions, finish_sessions
-from .known import find, find_tools, forget_sessions
+from .batch import BatchSession, Context, Incoming, SessionGone, SessionOutcome, Source
+from .batch_sessions import apply_to_session, columns_said, find_sessions, finish_sessions
+from .known import find, find_tools, forget_sessions, may_be_new, remember_claims
 from .normalise import as_uuid, normalise_steps, text_of
 from .partitions import ensure_months, forget
 from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
 from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
 from .statements import (
+    FEW_ROWS,
+    AlreadyClaimed,
+    Tables,
     add_to_sessions,
     claim_keys,
+    insert_at_once,
     insert_rows,
     lock_messages,
     stored_below,
@@ -74,6 +78,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
+    is_hopeful = True
     for _attempt in range(5):
         known = find(project_id, tools, batch)
         context = Context(
@@ -81,6 +86,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
             source=source,
             tool_ids=known.tool_ids,
             sessions=known.sessions,
+            is_hopeful=is_hopeful,
             now=timezone.now(),
         )
         try:
@@ -88,6 +94,8 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
                 outcomes = _store(context, batch)
             _log_stored(project_id, outcomes, started)
             return outcomes
+        except AlreadyClaimed:
+            is_hopeful = False
         except SessionGone:
             # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
             # attempt refuses it by name.
@@ -142,7 +150,12 @@ def change_message(
                 code="version_conflict",
             )
         context = Context(
-            project_id=message.project_id, source="live", tool_ids=tool_ids, sessions=(), now=timezone.now()
+            project_id=message.project_id,
+            source="live",
+            tool_ids=tool_ids,
+            sessions=(),
+            is_hopeful=False,
+            now=timezone.now(),
         )
         _patch(context, message, patch, steps, change.receipts)
     logger.info(
@@ -184,14 +197,20 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
         if message.session.refused:
             message.refuse(message.session.refused)
     admitted = [message for message in messages if not message.refused]
-    _identify(admitted)
-    _insert(context, [message for message in admitted if not message.known])
-    _merge(context, [message for message in admitted if message.known and message.first is None])
-    # A message that stands twice in one batch is merged into its first self, in the order of the batch.
-    for message in admitted:
-        if message.first is not None:
-            _merge(context, [message])
-    finish_sessions(context, sessions)
+    claims = _identify(admitted)
+    if context.is_hopeful and _look_new(sessions, admitted, claims):
+        _insert_at_once(context, sessions[0], admitted, claims)
+    else:
+        _settle(admitted, claims)
+        _insert(context, [message for message in admitted if not message.known])
+        _merge(context, [message for message in admitted if message.known and message.first is None])
+        # A message that stands twice in one batch is merged into its first self, in the order of the batch.
+        for message in admitted:
+            if message.first is not None:
+                _merge(context, [message])
+        finish_sessions(context, sessions)
+    # A claim that is rolled back after all costs one look too many, no more.
+    remember_claims(claims)
     return [
         SessionOutcome(
             id=session.id,
@@ -204,8 +223,11 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     ]
 
 
-def _identify(messages: Sequence[Incoming]) -> None:
-    """Gives every message its id, and says which are known and which stand in this batch before."""
+def _identify(messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
+    """Gives every message the id that it has if it is new, and says which stand in this batch before.
+
+    Returns the identities that the messages claim. Known are those that say an id of ours.
+    """
     by_uuid = _messages_by_uuid(messages)
     claims: dict[UUID, Incoming] = {}
     firsts: dict[UUID, Incoming] = {}
@@ -225,6 +247,11 @@ def _identify(messages: Sequence[Incoming]) -> None:
         message.id = kept or ids.message_id(_created_at(record), record.role, message.place, identity)
         if name:
             message.repeats(claims.setdefault(message_key(session_id, name), message))
+    return claims
+
+
+def _settle(messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]) -> None:
+    """Claims the identities; messages whose identity was claimed before are known, by the id of then."""
     known = claim_keys({key: message.id for key, message in claims.items() if message.id is not None})
     for key, message_id in known.items():
         claims[key].id, claims[key].known = message_id, True
@@ -245,10 +272,42 @@ def _messages_by_uuid(messages: Sequence[Incoming]) -> dict[UUID, UUID]:
     return dict(Message.with_deleted.filter(pk__in=given).values_list("id", "session_id"))
 
 
+def _look_new(sessions: Sequence[BatchSession], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]) -> bool:
+    """Whether these are a few messages of one session, all of them new as far as this process can tell."""
+    row_count = sum(
+        1
+        + len(message.record.knowledge_references or ())
+        + sum(1 + 2 * len(step.tool_calls or ()) for step in message.record.agent_steps or ())
+        for message in messages
+    )
+    return (
+        0 < row_count <= FEW_ROWS
+        and len(sessions) == 1
+        and not any(message.known or message.first for message in messages)
+        and may_be_new(claims)
+    )
+
+
+def _insert_at_once(
+    context: Context, session: BatchSession, messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
+) -> None:
+    assert session.id is not None, "its messages were admitted"
+    tables = _new_rows(context, messages)
+    columns = columns_said([session])
+    keys = {key: message.id for key, message in claims.items() if message.id is not None}
+    row = insert_at_once(keys, tables, session.id, session.counts, list(columns.values()))
+    if row is None:
+        raise SessionGone
+    apply_to_session(context, session.id, session, columns, row)
+
+
 def _insert(context: Context, messages: Sequence[Incoming]) -> None:
-    """New messages and all below them, by COPY: each table in the order of ids."""
-    if not messages:
-        return
+    if messages:
+        insert_rows(_new_rows(context, messages))
+
+
+def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:
+    """The rows of new messages and of all below them; their counts are added to those of their sessions."""
     lines = []
     below = Rows()
     for message in messages:
@@ -271,20 +330,13 @@ def _insert(context: Context, messages: Sequence[Incoming]) -> None:
         below.steps += own.steps
         below.calls += own.calls
         below.results += own.results
-    insert_rows(
-        [
-            ("messages_app_message", rows.MESSAGE_COLUMNS, lines),
-            *(
-                (table.name, table.names(), of_table)
-                for table, of_table in (
-                    (REFERENCES, below.references),
-                    (STEPS, below.steps),
-                    (CALLS, below.calls),
-                    (RESULTS, below.results),
-                )
-            ),
-        ]
-    )
+    return [
+        ("messages_app_message", rows.MESSAGE_COLUMNS, lines),
+        (REFERENCES.name, REFERENCES.names(), below.references),
+        (STEPS.name, STEPS.names(), below.steps),
+        (CALLS.name, CALLS.names(), below.calls),
+        (RESULTS.name, RESULTS.names(), below.results),
+    ]
 
 
 def _merge(context: Context, messages: Sequence[Incoming]) -> None:

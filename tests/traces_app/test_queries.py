@@ -83,7 +83,8 @@ def test_what_is_not_selected_is_not_read(months: list[str], selection: Selectio
         messages(months, selection)
     # The first table of a statement is the one that it reads from; others lead there.
     from_tables = [
-        re.search(r" FROM \w+_app_(\w+)(?: AS \w+)? WHERE (?:message_)?id = ANY", each) for each in statements_in(queries)
+        re.search(r" FROM \w+_app_(\w+)(?: AS \w+)? WHERE (?:message_)?id = ANY", each)
+        for each in statements_in(queries)
     ]
     assert sorted(found[1] for found in from_tables if found) == sorted(tables)
     assert None not in from_tables

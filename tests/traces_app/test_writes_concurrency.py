@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -16,7 +17,7 @@ from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
 from messages_app.partitions import Month
 from messages_app.writes import delete_session
-from traces_app import writes
+from traces_app import known, writes
 from traces_app.ingest import ingest
 from traces_app.models import AgentStep, ToolCall, ToolResult
 
@@ -78,21 +79,50 @@ def test_a_failure_at_any_table_leaves_nothing(table: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_session_that_is_deleted_while_we_write_refuses_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [1, 60], ids=["written at once", "written step by step"])
+def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     project = Project.objects.create(slug="race")
     session = store(project, question()).id
     assert session is not None
-    insert = writes._insert
+    new_rows = writes._new_rows
 
-    def insert_while_another_deletes(*args: Any) -> None:
-        insert(*args)
+    def rows_while_another_deletes(*args: Any) -> Any:
         if Session.objects.filter(pk=session).exists():
             in_threads(lambda: delete_session(session, by="ada"))
+        return new_rows(*args)
 
-    monkeypatch.setattr(writes, "_insert", insert_while_another_deletes)
-    outcome = store(project, answer())
-    assert (outcome.refused, outcome.messages[0].state) == ("session_deleted", "refused")
+    monkeypatch.setattr(writes, "_new_rows", rows_while_another_deletes)
+    outcome = store(project, *(answer(external_id=f"a{number}") for number in range(count)))
+    assert (outcome.refused, {message.state for message in outcome.messages}) == ("session_deleted", {"refused"})
     assert Message.with_deleted.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("later", [timedelta(0), timedelta(seconds=5)], ids=["same time", "another time"])
+def test_a_message_that_another_process_stored_is_merged(later: timedelta) -> None:
+    """It looks new to this process, is written as such, and found to be there: by its id, or by its identity alone."""
+    project = Project.objects.create(slug="merge")
+    first = store(project, answer())
+    known._claimed.clear()
+    again = store(project, answer(created_at=NOON + later, error="late"))
+    assert [message.state for message in again.messages] == ["updated"]
+    assert again.messages[0].id == first.messages[0].id
+    stored = Message.objects.get()
+    assert (stored.error, stored.call_count, stored.session.message_count) == ("late", 4, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_was_purged_and_is_remembered_is_looked_for_again() -> None:
+    project = Project.objects.create(slug="gone")
+    first = store(project, question(), external_id="s").id
+    store(project, question(external_id="q2"), external_id="s")  # remembered by now
+    Message.with_deleted.all().delete()
+    Session.with_deleted.filter(pk=first).delete()
+    again = store(project, question(external_id="new"), external_id="s")
+    assert again.created and again.id != first
+    assert Session.objects.get().message_count == 1
 
 
 @pytest.mark.django_db(transaction=True)
