@@ -28,7 +28,7 @@ ENCODINGS: tuple[Encoding, ...] = ("zstd", "gzip")
 LEAST_BYTES = 1000
 TYPES = frozenset(["application/json", "application/x-ndjson"])
 
-# Of 1 MB of JSON zstd 3 makes 6 % in 2 ms, gzip 1 19 % in 6 ms, gzip 6 15 % in 35 ms: an answer should not wait for it.
+# Of a nested page of 1.25 MB zstd 3 makes 9 % in 1.4 ms, gzip 1 13 % in 5.5 ms, gzip 6 9 % in 14 ms: an answer should not wait.
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 1
 _GZIP_WINDOW = 31  # how zlib is told to write a gzip header and trailer
