@@ -40,10 +40,7 @@ Request = tuple[str, str, bytes]
 STEPS = (
     ("access key", "access_app.authentication", "ApiKeyAuthentication.authenticate"),
     ("read the body", "traces_app.views.ingestion", "read_body"),
-    ("decode: JSON", "traces_app.decode", "_json"),
-    ("decode: unknown fields", "traces_app.decode", "keep_unknown"),
-    ("decode: records", "traces_app.decode", "_record"),
-    ("decode: checks", "traces_app.views.ingestion", "decode_ingest"),
+    ("decode", "traces_app.views.ingestion", "decode_ingest"),
     ("normalise", "traces_app.ingest", "normalise"),
     ("redact", "traces_app.ingest", "redact"),
     ("tools and sessions: look up", "traces_app.writes", "find"),

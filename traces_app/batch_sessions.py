@@ -49,13 +49,16 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSess
     """The session of each item, made where it is missing. Two items that name one session share its state."""
     found = _by_name(context, context.sessions)
     fresh: dict[str, tuple[UUID, Redacted]] = {}
+    brought: dict[str, str] = {}
+    """The ids that new sessions of this batch bring along, and their names in `fresh`."""
     states: dict[str, BatchSession] = {}
     result = []
     for index, item in enumerate(batch):
         said = item.session
-        row = found.get(said.id or "") or found.get(session_name(said))
+        given = str(as_uuid(said.id) or "")
+        row = found.get(given) or found.get(session_name(said))
         # A session without any id is always a new one.
-        name = str(row[0]) if row else session_name(said) or f"\0{index}"
+        name = str(row[0]) if row else brought.get(given) or session_name(said) or f"\0{index}"
         state = states.get(name)
         if state is None:
             state = states[name] = BatchSession(id=None, external_id="")
@@ -64,7 +67,9 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSess
                 state.refused = "session_deleted" if row[2] else None
             else:
                 state.external_id = session_name(said)
-                fresh[name] = (_new_session_id(context, said, is_taken=(said.id or "") in found), item)
+                session_id = _new_session_id(context, said, is_taken=given in found)
+                fresh[name] = (session_id, item)
+                brought[str(session_id)] = name
         state.said.append(item)
         result.append(state)
     _refuse_purged(context, states, fresh)

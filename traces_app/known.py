@@ -6,7 +6,8 @@ gone, and calls `forget_sessions`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -18,6 +19,8 @@ from .statements import Known, look_up, make_tools
 NOTHING = Known(tool_ids={}, sessions=[])
 _MOST = 10_000
 """Of each are remembered. Names come from outside: beyond that all are forgotten, and the common ones are back at once."""
+
+T = TypeVar("T", int, UUID)
 
 _Named = tuple[str, int, str]
 """Database, project, name."""
@@ -35,12 +38,12 @@ def find_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
 def tools_named(project_id: int, names: Sequence[str]) -> list[int]:
     """The ids of those tools of these names that there are."""
     database = connection.settings_dict["NAME"]
-    asked = [name for name in names if (database, project_id, name) not in _tools]
+    remembered = _remembered(_tools, database, project_id, names)
+    asked = [name for name in names if name not in remembered]
     found = look_up(project_id, asked, (), ()) if asked else NOTHING
     if found.tool_ids:
         transaction.on_commit(lambda: _remember(database, project_id, found.tool_ids, NOTHING))
-    remembered = (_tools.get((database, project_id, name)) for name in names)
-    return [tool_id for tool_id in remembered if tool_id is not None] + list(found.tool_ids.values())
+    return list((remembered | found.tool_ids).values())
 
 
 def find(project_id: int, tool_names: Sequence[str], batch: Sequence[Redacted]) -> Known:
@@ -50,8 +53,8 @@ def find(project_id: int, tool_names: Sequence[str], batch: Sequence[Redacted]) 
     """
     database = connection.settings_dict["NAME"]
     uuids, session_names = names_of(batch)
-    tool_ids = {name: _tools[key] for name in tool_names if (key := (database, project_id, name)) in _tools}
-    sessions = {name: _sessions[key] for name in session_names if (key := (database, project_id, name)) in _sessions}
+    tool_ids = _remembered(_tools, database, project_id, tool_names)
+    sessions = _remembered(_sessions, database, project_id, session_names)
     asked = look_up(
         project_id,
         [name for name in tool_names if name not in tool_ids],
@@ -87,6 +90,12 @@ def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:
     database = connection.settings_dict["NAME"]
     for name in names_of(batch)[1]:
         _sessions.pop((database, project_id, name), None)
+
+
+def _remembered(known: Mapping[_Named, T], database: str, project_id: int, names: Iterable[str]) -> dict[str, T]:
+    # One look a name: another thread may forget it between two.
+    found = {name: known.get((database, project_id, name)) for name in names}
+    return {name: row_id for name, row_id in found.items() if row_id is not None}
 
 
 def _remember(database: str, project_id: int, tool_ids: dict[str, int], asked: Known) -> None:

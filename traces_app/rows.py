@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -533,7 +533,8 @@ def number(value: float | None) -> str | None:
 
 
 def instant(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat()
+    # PostgreSQL knows no zones beyond 16 hours; RFC 3339 does.
+    return None if value is None else value.astimezone(UTC).isoformat()
 
 
 def text_array(values: Iterable[str]) -> str:
@@ -547,11 +548,13 @@ def receipt_list(receipts: Iterable[Receipt]) -> list[dict[str, str]]:
 
 
 def holdable(value: Any) -> Any:
-    """`value` with every text in it as `text` makes it."""
+    """`value` with every text in it as `text` makes it, and an instant in a zone that PostgreSQL knows."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, dict):
         return {text(key): holdable(item) for key, item in value.items()}
     if isinstance(value, list):
         return [holdable(item) for item in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
     return value

@@ -231,6 +231,8 @@ def _identify(messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
     by_uuid = _messages_by_uuid(messages)
     claims: dict[UUID, Incoming] = {}
     firsts: dict[UUID, Incoming] = {}
+    brought: dict[UUID, Incoming] = {}
+    """The new messages that bring their ids along."""
     for message in messages:
         record, session_id = message.record, message.session.id
         assert session_id is not None, "refused sessions were left out"
@@ -240,6 +242,11 @@ def _identify(messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
             message.repeats(firsts.setdefault(given, message))
             continue
         kept = given if given is not None and given not in by_uuid and _is_kept(given, record) else None
+        if kept in brought:
+            if brought[kept].session.id == session_id:
+                message.repeats(brought[kept])
+                continue
+            kept = None
         if kept is None and not record.external_id:
             message.record = record = replace(record, external_id=record.id)
         name = rows.text(record.external_id or record.id)
@@ -247,6 +254,8 @@ def _identify(messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
         message.id = kept or ids.message_id(_created_at(record), record.role, message.place, identity)
         if name:
             message.repeats(claims.setdefault(message_key(session_id, name), message))
+        if kept is not None and message.first is None:
+            brought[kept] = message
     return claims
 
 

@@ -68,7 +68,7 @@ def test_a_small_profile_names_the_steps() -> None:
     for title in ("ingest of 20:", "ingest of 1:", "a nested page of 50:", "one message:"):
         assert title in printed
     for step in (
-        "decode: JSON",
+        "decode",
         "redact",
         "plan rows",
         "COPY traces_app_toolcall",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import timedelta, timezone
 from uuid import UUID
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
+from django.utils.timezone import now
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from access_app.models import Project
@@ -179,6 +181,60 @@ def test_an_id_of_our_scheme_is_kept_and_any_other_is_the_external_id(project: P
     assert set(Message.objects.values_list("external_id", flat=True)) == {"", str(other), "msg-7"}
     again = store(project, question(external_id=None, id=str(ours)), question(external_id=None, id=str(other)))
     assert [message.state for message in again.messages] == ["unchanged", "unchanged"]
+
+
+@pytest.mark.parametrize("others", [0, 150], ids=["written at once", "written step by step"])
+def test_messages_of_one_batch_that_bring_one_id_are_one_message(project: Project, others: int) -> None:
+    """As they are when they are sent one by one; in another session the id is taken."""
+    ours = ids.message_id(NOON, "user")
+    batch = [
+        session_of(
+            question(external_id="q1", id=str(ours)),
+            question(external_id="q2", id=str(ours), request_id="req-2"),
+            *(question(external_id=f"other{number}") for number in range(others)),
+        ),
+        session_of(question(external_id="q1", id=str(ours)), external_id="elsewhere"),
+    ]
+    for states in (["created", "updated"], ["unchanged", "unchanged"]):
+        here, there = ingest(project.pk, batch)
+        assert [(message.id, message.state) for message in here.messages[:2]] == [(ours, state) for state in states]
+        assert there.messages[0].id != ours
+    assert Message.objects.get(pk=ours).request_id == "req-2"
+    assert dict(Session.objects.values_list("external_id", "message_count")) == {"weather": 1 + others, "elsewhere": 1}
+
+
+@pytest.mark.parametrize("written", [str, lambda id_: str(id_).upper()], ids=["as we write it", "in capitals"])
+def test_sessions_of_one_batch_that_bring_one_id_are_one_session(
+    project: Project, written: Callable[[UUID], str]
+) -> None:
+    """As they are when they are sent one by one."""
+    ours = ids.session_id(NOON)
+    batch = [
+        session_of(question(external_id="q1"), id=written(ours), external_id="first", created_at=NOON),
+        session_of(question(external_id="q2"), id=str(ours), external_id="second", created_at=NOON),
+    ]
+    for _attempt in range(2):
+        assert [(outcome.id, outcome.external_id) for outcome in ingest(project.pk, batch)] == [(ours, "first")] * 2
+    assert list(Session.objects.values_list("id", "message_count")) == [(ours, 2)]
+
+
+@pytest.mark.parametrize("offset", [timedelta(hours=23, minutes=59), -timedelta(hours=16)], ids=str)
+def test_times_are_read_in_zones_that_postgresql_does_not_know(project: Project, offset: timedelta) -> None:
+    noon = NOON.astimezone(timezone(offset)).isoformat()
+    call = {"name": "t", "started_at": noon, "completed_at": noon}
+    store(
+        project,
+        answer(created_at=noon, completed_at=noon, agent_steps=[{"timestamp": noon, "tool_calls": [call]}]),
+        answer(external_id="a2", is_completed=False, agent_steps=[]),
+        created_at=noon,
+    )
+    store(project, answer(external_id="a2", completed_at=noon, agent_steps=[]))
+    open_one = store(project, answer(external_id="a3", is_completed=False, agent_steps=[])).messages[0].id
+    assert open_one is not None
+    patch(project, open_one, json.dumps({"completed_at": noon}))
+    assert set(Message.objects.values_list("created_at", "completed_at")) == {(NOON, NOON)}
+    assert set(AgentStep.objects.values_list("timestamp", flat=True)) == {NOON}
+    assert set(ToolCall.objects.values_list("started_at", "completed_at")) == {(NOON, NOON)}
 
 
 def test_a_duration_says_when_a_message_was_completed(project: Project) -> None:
@@ -411,7 +467,7 @@ def test_data_for_what_was_deleted_is_refused_and_the_rest_is_stored(project: Pr
 
 
 def test_a_purged_session_is_not_revived(project: Project) -> None:
-    SessionTombstone.objects.create(key=session_key(project.pk, "weather"), purged_at=timezone.now())
+    SessionTombstone.objects.create(key=session_key(project.pk, "weather"), purged_at=now())
     assert store(project, question()).refused == "session_purged"
     assert not Session.with_deleted.exists()
 

@@ -13,6 +13,9 @@ from typing import Any
 import psycopg
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper
+from psycopg import pq
+
+_READY = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)
 
 
 class _PreparedCursor(psycopg.Cursor[Any]):
@@ -36,8 +39,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # What failed in the last request is closed by now, and has no socket to look at.
         if self.connection is None or self.connection.closed:
             return False
-        if _has_something_to_read(self.connection.pgconn.socket):
-            # The end of the connection, or a notice: PostgreSQL is asked which.
+        pgconn = self.connection.pgconn
+        if pgconn.transaction_status not in _READY or _has_something_to_read(pgconn.socket):
+            # A transaction that failed; the end of the connection, or a notice: PostgreSQL is asked.
             return bool(super().is_usable())
         return True
 
