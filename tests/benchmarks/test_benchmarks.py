@@ -71,9 +71,9 @@ def test_a_small_profile_names_the_steps() -> None:
         "decode",
         "redact",
         "plan rows",
-        "COPY traces_app_toolcall",
+        "INSERT or COPY",
         "commit",
-        "read traces_app_agentstep",
+        "make structs",
     ):
         assert step in printed
 
