@@ -229,7 +229,11 @@ LOGGING = {
     "handlers": {
         "stderr": {"class": "logging.StreamHandler", "formatter": "json", "filters": ["request_id"]},
     },
-    # Its warnings repeat what the line of each request says; its errors bring the stack.
-    "loggers": {"django.request": {"level": "ERROR"}},
+    "loggers": {
+        # Its warnings repeat what the line of each request says; its errors bring the stack.
+        "django.request": {"level": "ERROR"},
+        # It warns of what it raises as well, also where that is foreseen: a message that was not as new as it looked.
+        "psycopg": {"level": "ERROR"},
+    },
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
 }

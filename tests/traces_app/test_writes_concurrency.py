@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -101,7 +102,7 @@ def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("later", [timedelta(0), timedelta(seconds=5)], ids=["same time", "another time"])
-def test_a_message_that_another_process_stored_is_merged(later: timedelta) -> None:
+def test_a_message_that_another_process_stored_is_merged(later: timedelta, caplog: pytest.LogCaptureFixture) -> None:
     """It looks new to this process, is written as such, and found to be there: by its id, or by its identity alone."""
     project = Project.objects.create(slug="merge")
     first = store(project, answer())
@@ -111,6 +112,7 @@ def test_a_message_that_another_process_stored_is_merged(later: timedelta) -> No
     assert again.messages[0].id == first.messages[0].id
     stored = Message.objects.get()
     assert (stored.error, stored.call_count, stored.session.message_count) == ("late", 4, 1)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.django_db(transaction=True)
