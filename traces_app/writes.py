@@ -13,8 +13,8 @@ one of them is known after all, that is rolled back and done step by step.
 
 Every sender takes its locks in this one order, so identical batches sent at once meet without a deadlock, and a busy
 session is locked for the shortest time. Ids are minted here, before any row is written, so children need no round trip.
-Measured for the design, many at a time: fresh rows by COPY 3,800 messages/s; the same rows through a staging table 2,700, by
-unnest 1,800, and ten times slower by bulk_create.
+Measured for the design, many at a time: fresh rows by COPY 3,800 messages/s; the same rows through a staging table
+2,700, by unnest 1,800, and ten times slower by bulk_create.
 """
 
 from __future__ import annotations
