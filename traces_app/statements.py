@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import psycopg
-from django.db import IntegrityError, connection
+from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from access_app.database import prepared_cursor
@@ -154,28 +153,24 @@ def insert_at_once(
 ) -> tuple[Any, ...] | None:
     """`claim_keys`, `insert_rows` of a few rows and `add_to_session` in one exchange, instead of one each.
 
-    Raises AlreadyClaimed where one of the keys was claimed before: then the transaction has to be given up.
+    Raises AlreadyClaimed where one of the keys was claimed before, IntegrityError where one of the ids is taken: then the
+    transaction has to be given up.
     """
     keys = sorted(claims)
-    try:
-        with (
-            connection.wrap_database_errors,
-            prepared_cursor() as claimed,
-            prepared_cursor() as inserted,
-            prepared_cursor() as counted,
-            connection.connection.pipeline(),
-        ):
-            if keys:
-                claimed.execute(_CLAIM, [keys, [claims[key] for key in keys]])
-            _insert(inserted, tables)
-            counted.execute(*_adding(session_id, counts, columns))
-            row: tuple[Any, ...] | None = counted.fetchone()
-            if keys and claimed.rowcount < len(keys):
-                raise AlreadyClaimed
-    except IntegrityError as error:
-        if isinstance(error.__cause__, psycopg.errors.UniqueViolation):
-            raise AlreadyClaimed from error
-        raise
+    with (
+        connection.wrap_database_errors,
+        prepared_cursor() as claimed,
+        prepared_cursor() as inserted,
+        prepared_cursor() as counted,
+        connection.connection.pipeline(),
+    ):
+        if keys:
+            claimed.execute(_CLAIM, [keys, [claims[key] for key in keys]])
+        _insert(inserted, tables)
+        counted.execute(*_adding(session_id, counts, columns))
+        row: tuple[Any, ...] | None = counted.fetchone()
+        if keys and claimed.rowcount < len(keys):
+            raise AlreadyClaimed
     return None if row is None else row[1:]
 
 

@@ -82,7 +82,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
     is_hopeful = True
-    for _attempt in range(5):
+    for attempts_left in reversed(range(5)):
         known = find(project_id, tools, batch)
         context = Context(
             project_id=project_id,
@@ -104,11 +104,15 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
             # attempt refuses it by name.
             forget_sessions(project_id, batch)
         except IntegrityError as error:
-            if not isinstance(error.__cause__, psycopg.errors.CheckViolation):
+            if isinstance(error.__cause__, psycopg.errors.CheckViolation):
+                # "No partition of relation": a purge dropped a month that this process believed in.
+                forget()
+                ensure_months(months)
+            elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
+                # A message is there already, or another sender has just used an id that one of ours brings along.
+                is_hopeful = False
+            else:
                 raise
-            # "No partition of relation": a purge dropped a month that this process believed in.
-            forget()
-            ensure_months(months)
     raise Conflict(_("The session is being deleted; try again."), code="session_busy")
 
 

@@ -15,6 +15,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
+from messages_app import ids
 from messages_app.models import Message, MessageKey, Session
 from messages_app.partitions import Month
 from messages_app.writes import delete_session
@@ -155,6 +156,18 @@ def test_two_first_senders_of_one_session_meet_in_one_row() -> None:
         sorted(message.state for outcome in outcomes for message in outcome.messages)
         == ["created"] * 2 + ["unchanged"] * 6
     )
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("others", [0, 110], ids=["written at once", "written step by step"])
+def test_of_senders_that_bring_one_id_to_their_sessions_one_has_it(others: int) -> None:
+    project = Project.objects.create(slug="ours")
+    ours = ids.message_id(NOON, "user")
+    batch = [question(id=str(ours)), *(question(external_id=f"other{number}") for number in range(others))]
+    outcomes = in_threads(*(lambda name=name: store(project, *batch, external_id=name) for name in "abc"))  # type: ignore[misc]
+    assert [message.state for outcome in outcomes for message in outcome.messages] == ["created"] * 3 * len(batch)
+    assert [outcome.messages[0].id for outcome in outcomes].count(ours) == 1
+    assert set(Session.objects.values_list("message_count", flat=True)) == {len(batch)}
 
 
 @pytest.mark.django_db
