@@ -65,6 +65,9 @@ from .statements import (
 
 logger = logging.getLogger(__name__)
 
+AT_A_TIME = 200
+"""So many messages are made into rows before these are written: a batch may have thousands, and its rows weigh as much."""
+
 
 def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live") -> list[SessionOutcome]:
     """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
@@ -318,8 +321,8 @@ def _insert_at_once(
 
 
 def _insert(context: Context, messages: Sequence[Incoming]) -> None:
-    if messages:
-        insert_rows(_new_rows(context, messages))
+    for first in range(0, len(messages), AT_A_TIME):
+        insert_rows(_new_rows(context, messages[first : first + AT_A_TIME]))
 
 
 def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:

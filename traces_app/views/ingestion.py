@@ -53,5 +53,6 @@ class IngestViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         media_type, body = read_body(request, (JSON, NDJSON))
         batch = decode_ingest(body, ndjson=media_type == NDJSON)
+        del body  # may be 64 MB, which nothing needs any more
         project = project_for_write(request, request.query_params.get("project"))
         return answer(sent_sessions(ingest(project.pk, batch)))
