@@ -101,7 +101,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
 def site_for(port: int, upstream: int, directory: Path) -> str:
     """The site of docs/production on another port, with a certificate of our own."""
     text = NGINX.replace("127.0.0.1:8000", f"127.0.0.1:{upstream}").replace(
-        "listen 80;", f"listen 127.0.0.1:{port + 1};"
+        "listen 80;", f"listen unix:{directory}/plain.sock;"
     )
     text = re.sub(r"listen \[::\].*\n", "", text).replace("listen 443", f"listen 127.0.0.1:{port}")
     text = re.sub(r"/etc/letsencrypt/live/[^/]+/", f"{directory}/", text)

@@ -230,7 +230,8 @@ def _database(environment: dict[str, str]) -> Iterator[str]:
 
 
 def free_port() -> int:
-    first = os.getpid() % len(PORTS)  # two that look at the same time do not find the same
+    # Two that look at the same time, from processes that began one after the other, do not find the same.
+    first = os.getpid() * 7 % len(PORTS)
     for port in (*PORTS[first:], *PORTS[:first]):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
