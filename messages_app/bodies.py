@@ -52,8 +52,8 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
         raise _too_large()
     else:
         # Not `http_request.body`: that stays in memory with the request, until the collector of garbage comes by.
-        # In one piece, for what is put together of pieces is there twice for a moment.
-        body = http_request.read(_announced(http_request))
+        # In pieces: asked for all at once, the server puts it together in memory of its own first.
+        body = _read(http_request, _announced(http_request))
         if len(body) < _announced(http_request):
             # Half of a batch of NDJSON is valid, too.
             raise InvalidInput(_("The body is shorter than it was announced to be."), field="Content-Length")
@@ -83,7 +83,7 @@ def _decoded(body: bytes, encoding: str) -> bytes:
     return decoded
 
 
-def _read(stream: BinaryIO, most: int) -> bytes:
+def _read(stream: BinaryIO | HttpRequest, most: int) -> bytes:
     blocks: list[bytes] = []
     remaining = most
     while remaining and (block := stream.read(min(remaining, _BLOCK))):
