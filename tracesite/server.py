@@ -279,7 +279,6 @@ def _collect_less_garbage() -> None:
     """What is loaded by now stays for ever, and is not searched again. A batch makes thousands of objects that live for
     as long as it takes to write them: with Python's own threshold a fifth of the time went into looking for garbage
     among them, of which there is next to none."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
