@@ -19,6 +19,7 @@ WITHOUT_DJANGO = (
     "messages_app/answer_text.py",
     "traces_app/eko_callbacks.py",
     "traces_app/projection.py",
+    "traces_app/layout.py",
     "traces_app/monitor_messages.py",
     "traces_app/event_ids.py",
     "traces_app/records.py",

@@ -40,10 +40,12 @@ from .event_ids import made_id
 from .events import CHANNEL
 from .ingest import ingest
 from .known import find_or_make_tools
+from .layout import Layout
 from .normalise import as_uuid
 from .partitions import ensure_months, forget
-from .projection import RUN, Places, Said, Subject
+from .projection import RUN, Said
 from .redaction import RedactedEvent
+from .run_memory import RunSoFar, Unnamed, recall, remember
 from .statements import insert_rows, lock_messages, look_up
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -72,20 +74,18 @@ _PLACE_CALLS = """
         AND (call.step_id, call.position, call.tool_id)
             IS DISTINCT FROM (new.step_id, new.position, coalesce(new.tool_id, call.tool_id))
     """
-_SUBJECTS = """
-    SELECT subject, coalesce(min(nullif(agent, '')), ''), min(coalesce(number, seq)),
-        jsonb_agg(DISTINCT jsonb_strip_nulls(jsonb_build_object('step', data -> 'step', 'step_id', data -> 'step_id',
+# Only what says where something stands.
+_STANDS = """
+    SELECT coalesce(number, seq), external_id, type, agent, subject, timestamp,
+        jsonb_strip_nulls(jsonb_build_object('step', data -> 'step', 'step_id', data -> 'step_id',
             'stepId', data -> 'stepId', 'iteration', data -> 'iteration', 'parent', data -> 'parent',
-            'parent_id', data -> 'parent_id')))::text
+            'parent_id', data -> 'parent_id', 'call_id', data -> 'call_id'))::text
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
-    GROUP BY subject
     """
-_UNNAMED = """
-    SELECT agent, substr(data ->> 'call_id', position(' ' in data ->> 'call_id') + 1), type = 'tool_call_start', count(*)
-    FROM traces_app_event
-    WHERE session_id = %s AND message_id = %s AND subject LIKE 'call:%%' AND data ->> 'call_id' LIKE '#%%' GROUP BY 1, 2, 3
-    """
+_SINCE = f"{_STANDS} AND seq > %s"
+# All of a run have its time in their ids.
+_FROM_THE_BEGINNING = f"{_STANDS} AND id >= %s AND id < %s"
 _SAID = """
     SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
     FROM traces_app_event WHERE session_id = %s AND subject = ANY(%s)
@@ -143,8 +143,10 @@ class _Run:
     events: list[_New]
     id: UUID | None = None
     """None: not there yet."""
-    before: Places = field(default_factory=Places)
-    after: Places = field(default_factory=Places)
+    so_far: RunSoFar = field(default_factory=RunSoFar)
+    after: Layout = field(default_factory=Layout)
+    unnamed: Counter[Unnamed] = field(default_factory=Counter)
+    """How many calls have been named so far."""
     tools: dict[str, str] = field(default_factory=dict)
     """The tools of the calls that the batch speaks of."""
     place: int = 0
@@ -285,6 +287,7 @@ def _record(
     sessions = _by_session(project_id, batch)
     for session in sessions:
         _leave_out_duplicates(session)
+        _read_on(session)
         _pair_calls(session)
     sessions = [session for session in sessions if session.runs]
     if not sessions:
@@ -298,6 +301,9 @@ def _record(
         if kept:
             assert outcome.id is not None, "it was not refused"
             told.append((outcome.id, *_give_numbers(outcome.id, kept)))
+            # Where some were refused, the others have numbers that were not expected.
+            if not any(one.outcome is not None and one.outcome.state == "refused" for one in session.events):
+                transaction.on_commit(partial(_remember, session, *told[-1]))
             for run in session.runs:
                 lines += [_row(project_id, outcome.id, run.id, one) for one in run.events if one.seq and run.id]
     insert_rows([("traces_app_event", _COLUMNS, lines)])
@@ -332,23 +338,42 @@ def _leave_out_duplicates(session: _Session) -> None:
     session.runs = [run for run in session.runs if run.events]
 
 
+def _read_on(session: _Session) -> None:
+    """Learns where the steps and calls of the runs stand, from the events that came since that was last known."""
+    for run in session.runs:
+        if session.id is None or run.id is None:
+            continue
+        known = recall(session.id, run.id)
+        if known.seq < session.last_event:
+            with prepared_cursor() as cursor:
+                if known.seq:
+                    cursor.execute(_SINCE, [session.id, run.id, known.seq])
+                else:
+                    cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *_ids_of(run.id)])
+                known = _with_more(known, session.last_event, [_said(*row) for row in cursor.fetchall()])
+        run.so_far = known
+        run.unnamed.update(known.unnamed)
+
+
+def _with_more(known: RunSoFar, seq: int, events: Sequence[Said]) -> RunSoFar:
+    unnamed = Counter(known.unnamed)
+    for said in events:
+        call_id = said.data.get("call_id")
+        if projection.is_call(said.subject) and isinstance(call_id, str) and call_id.startswith("#"):
+            unnamed[said.agent, call_id.partition(" ")[2], said.type == "tool_call_start"] += 1
+    return RunSoFar(seq=seq, layout=known.layout.with_events(events).layout, unnamed=unnamed)
+
+
 def _pair_calls(session: _Session) -> None:
     """Names the calls that have no id of their own: the first outcome of a tool is that of its first call by this agent,
     the second that of the second, and so on."""
     for run in session.runs:
-        unnamed = [one for one in run.events if projection.is_unnamed_call(one.record.type, one.data)]
-        if not unnamed:
-            continue
-        counts: Counter[tuple[str, str, bool]] = Counter()
-        if session.id is not None and run.id is not None:
-            with connection.cursor() as cursor:
-                cursor.execute(_UNNAMED, [session.id, run.id])
-                counts.update({(agent, name, begins): count for agent, name, begins, count in cursor.fetchall()})
-        for one in unnamed:
-            name = projection.tool_name(one.data)
-            key = (one.record.agent or "", name, one.record.type == "tool_call_start")
-            one.data["call_id"] = f"#{counts[key]} {name}"
-            counts[key] += 1
+        for one in run.events:
+            if projection.is_unnamed_call(one.record.type, one.data):
+                name = rows.text(projection.tool_name(one.data))
+                key = (one.record.agent or "", name, one.record.type == "tool_call_start")
+                one.data["call_id"] = f"#{run.unnamed[key]} {name}"
+                run.unnamed[key] += 1
 
 
 def _session_record(session: _Session, now: datetime) -> records.Session:
@@ -383,16 +408,17 @@ def _run_events(session: _Session) -> list[tuple[object, Said]]:
 def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, Said]]) -> list[records.Message]:
     """The message of a run as far as the batch speaks of it, behind what the user asked."""
     new = [one.said() for one in run.events]
-    known = {} if session.id is None or run.id is None else _subjects(session.id, run.id)
-    subjects = projection.subjects_from(new, known)
-    run.before, run.after = projection.places(known), projection.places(subjects)
-    touched = {said.subject for said in new if said.subject not in ("", RUN)}
+    before = run.so_far.layout
+    change = before.with_events(new)
+    run.after = change.layout
     # A parent that is there now is the parent of calls that named it before.
-    touched |= {call for call, parent in run.after.parents.items() if run.before.parents.get(call) != parent}
+    touched = {said.subject for said in new if said.subject not in ("", RUN)} | change.adopted
+    if change.is_anew:
+        touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
     said_of: dict[str, list[Said]] = {subject: [] for subject in touched}
-    if touched & known.keys():
+    if touched & before.subjects.keys():
         assert session.id is not None, "it knows subjects"
-        for message_id, said in _stored(session.id, sorted(touched & known.keys())):
+        for message_id, said in _stored(session.id, sorted(touched & before.subjects.keys())):
             if message_id == run.id:
                 said_of[said.subject].append(said)
     for said in new:
@@ -400,7 +426,8 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
             said_of[said.subject].append(said)
     for events in said_of.values():
         events.sort(key=Said.place)
-    _move_rows(run)
+    if change.is_anew:
+        _move_rows(run)
     created_at = _created_at(run)
     message = records.Message(
         role="assistant",
@@ -497,47 +524,40 @@ def _tell(told: Sequence[tuple[UUID, int, int]]) -> None:
             cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, ";".join(notices[at : at + _NOTICES])])
 
 
+def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> None:
+    for run in session.runs:
+        assert run.id is not None, "it was stored"
+        remember(session_id, run.id, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed))
+
+
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
 def _stored(session_id: UUID, subjects: Sequence[str]) -> list[tuple[UUID, Said]]:
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(_SAID, [session_id, list(subjects)])
-        return [
-            (
-                message_id,
-                Said(
-                    order=order,
-                    external_id=external_id,
-                    type=type_,
-                    agent=agent,
-                    subject=subject,
-                    timestamp=timestamp,
-                    data=msgspec.json.decode(data),
-                ),
-            )
-            for message_id, order, external_id, type_, agent, subject, timestamp, data in cursor.fetchall()
-        ]
+        return [(message_id, _said(*row)) for message_id, *row in cursor.fetchall()]
 
 
-def _subjects(session_id: UUID, message_id: UUID) -> dict[str, Subject]:
-    with connection.cursor() as cursor:
-        cursor.execute(_SUBJECTS, [session_id, message_id])
-        found = cursor.fetchall()
-    subjects: dict[str, Subject] = {}
-    for subject, agent, first, said in found:
-        for data in msgspec.json.decode(said):
-            one = projection.subject_of_data(subject, first, agent, data)
-            subjects[subject] = subjects[subject].with_more(one) if subject in subjects else one
-    return subjects
+def _said(order: int, external_id: str, type_: str, agent: str, subject: str, timestamp: datetime, data: str) -> Said:
+    return Said(
+        order=order,
+        external_id=external_id,
+        type=type_,
+        agent=agent,
+        subject=subject,
+        timestamp=timestamp,
+        data=msgspec.json.decode(data),
+    )
 
 
 def _move_rows(run: _Run) -> None:
     """Puts what stood elsewhere where it stands now, before the message is counted anew."""
     if run.id is None:
         return
-    steps = [name for name, place in run.before.steps.items() if run.after.steps.get(name) != place]
-    calls = [name for name, place in run.before.calls.items() if run.after.calls.get(name) != place]
+    before = run.so_far.layout
+    steps = [name for name, place in before.steps.items() if run.after.steps.get(name) != place]
+    calls = [name for name, place in before.calls.items() if run.after.calls.get(name) != place]
     if not steps and not calls:
         return
     row = lock_messages([run.id]).get(run.id)
@@ -568,8 +588,7 @@ def _place_rows(project_id: int, run: _Run) -> None:
 def _write_places(
     run: _Run, message_id: UUID, steps: Sequence[str], calls: Sequence[str], tool_ids: Mapping[str, int]
 ) -> None:
-    created_at = ids.created_at_of(message_id)
-    bounds = [message_id, ids.first_id_at(created_at), ids.first_id_at(created_at + _MICROSECOND)]
+    bounds = [message_id, *_ids_of(message_id)]
     with connection.cursor() as cursor:
         if steps:
             placed = [(_row_id(message_id, name), *map(str, run.after.steps[name])) for name in sorted(steps)]
@@ -581,6 +600,12 @@ def _write_places(
                 for step, position in [run.after.calls[name]]
             ]
             cursor.execute(_PLACE_CALLS, [*map(list, zip(*hosted, strict=True)), *bounds])
+
+
+def _ids_of(message_id: UUID) -> tuple[UUID, UUID]:
+    """The first id of what belongs to a message, and the first one after it."""
+    created_at = ids.created_at_of(message_id)
+    return ids.first_id_at(created_at), ids.first_id_at(created_at + _MICROSECOND)
 
 
 def _row_id(message_id: UUID, subject: str) -> str:

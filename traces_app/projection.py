@@ -5,15 +5,13 @@ The rows are a function of the set of events, so neither the order in which thes
 * every event speaks of one subject (`subject_of`): a step, a call, or the run as a whole;
 * what is known of a subject is folded anew from all that was said of it, in the order of the producer's numbers. A later
   value takes the place of an earlier one, an empty one of none (`step_record`, `call_record`, `run_state`);
-* where things stand is computed from where each subject was first spoken of (`places`): steps in the order of their
-  first event; a call in the step that it names, else in the last one that its agent had begun before it.
+* where things stand is computed from where each subject was first spoken of (layout.py).
 
 Only the subjects that a batch speaks of are folded, so a run of a thousand events is not read again for each.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,10 +27,11 @@ from .unknown_fields import keep_unknown
 RUN = "run"
 """The subject of what is about the run as a whole; also the external id of a message that events do not name."""
 _STEP, _CALL = "step:", "call:"
+MADE_STEP = "step:of "
 _LONGEST_SUBJECT = 400
 _STATUSES = get_args(records.SessionStatus)
 _ENDED = {True: "completed", False: "error"}
-_MOST_INT = 2**31 - 1
+MOST_INT = 2**31 - 1
 UNKNOWN = "unknown"
 # Of several names that producers give a value, in the order in which they are looked for.
 _CALL_ID = ("call_id", "callId", "tool_call_id", "toolCallId", "toolId")
@@ -81,18 +80,6 @@ class Subject(NamedTuple):
             min((i for i in (self.iteration, other.iteration) if i is not None), default=None),
             _least(self.parent, other.parent),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where the steps and calls of a run stand."""
-
-    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Iteration and ordinal, by subject."""
-    calls: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The step and the position in it, by subject."""
-    parents: dict[str, str] = field(default_factory=dict)
-    """The call that started a call, where it is there."""
 
 
 # --- Subjects -----------------------------------------------------------------------------------------------------
@@ -155,55 +142,14 @@ def subjects_from(events: Iterable[Said], known: Mapping[str, Subject]) -> dict[
     return found
 
 
-def places(subjects: Mapping[str, Subject]) -> Places:
-    calls = sorted((one.first, name) for name, one in subjects.items() if is_call(name))
-    steps = {name: one for name, one in subjects.items() if is_step(name)}
-    for _first, name in calls:
-        one = subjects[name]
-        if one.step:
-            # A step that is known by its calls only, so far.
-            host = Subject(one.first, one.agent, "", one.iteration, "")
-            steps[one.step] = steps[one.step].with_more(host) if one.step in steps else host
-    begun: dict[str, list[tuple[int, str]]] = {}
-    for name, one in steps.items():
-        begun.setdefault(one.agent, []).append((one.first, name))
-    for of_agent in begun.values():
-        of_agent.sort()
-    hosts: dict[str, str] = {}
-    for first, name in calls:
-        one = subjects[name]
-        hosts[name] = one.step or _host(begun.get(one.agent, []), first) or _short(f"{_STEP}of {one.agent}")
-        if hosts[name] not in steps:
-            steps[hosts[name]] = Subject(first, one.agent, "", None, "")
-    found = Places()
-    iteration = 0
-    for ordinal, (_first, name) in enumerate(sorted((one.first, name) for name, one in steps.items())):
-        said = steps[name].iteration
-        iteration = iteration if said is None else said
-        found.steps[name] = (iteration, ordinal)
-        iteration = min(iteration + 1, _MOST_INT)
-    filled: dict[str, int] = {}
-    for _first, name in calls:
-        position = filled.get(hosts[name], 0)
-        filled[hosts[name]] = position + 1
-        found.calls[name] = (hosts[name], position)
-        parent = _parent(name, subjects)
-        if parent:
-            found.parents[name] = parent
-    return found
+def made_step(agent: str) -> str:
+    """The step of an agent's calls before it has begun one."""
+    return _short(f"{MADE_STEP}{agent}")
 
 
-def _host(begun: Sequence[tuple[int, str]], first: int) -> str:
-    at = bisect_right(begun, (first, "\U0010ffff"))
-    return begun[at - 1][1] if at else ""
-
-
-def _parent(name: str, subjects: Mapping[str, Subject]) -> str:
-    one = subjects[name]
-    if not one.parent:
-        return ""
-    candidates = (_short(f"{_CALL}{one.parent}"), _short(f"{_CALL}{one.agent}:{one.parent}"))
-    return next((candidate for candidate in candidates if candidate in subjects and candidate != name), "")
+def parents_meant(call: Subject) -> tuple[str, ...]:
+    """The calls that a call may mean by what it says started it, the likelier first."""
+    return (_short(f"{_CALL}{call.parent}"), _short(f"{_CALL}{call.agent}:{call.parent}")) if call.parent else ()
 
 
 # --- Folds --------------------------------------------------------------------------------------------------------
@@ -417,7 +363,7 @@ def _text(data: Mapping[str, Any], names: Iterable[str]) -> str:
 
 def _iteration(data: Mapping[str, Any]) -> int | None:
     value = data.get("iteration")
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_INT else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_INT else None
 
 
 def _duration(data: Mapping[str, Any], before: float | None) -> float | None:

@@ -18,7 +18,7 @@ from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message, delete_session
-from traces_app import records
+from traces_app import records, run_memory
 from traces_app.event_writes import EventOutcome, record_events
 from traces_app.events import events_after
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
@@ -173,6 +173,30 @@ def test_any_interleaving_and_repetition_gives_the_rows_of_the_sorted_sequence(
         send(project, *batch)
     assert rows() == wanted
     assert sorted(Event.objects.values_list("seq", flat=True)) == list(range(1, len(TRACE) + 1))
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@pytest.mark.django_db(transaction=True)
+@given(data=st.data())
+def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows(
+    transactional_db: None, data: st.DataObject
+) -> None:
+    project, _made = Project.objects.get_or_create(slug="owner")
+    forget_all()
+    wanted = expected(project)
+    memories = [run_memory.Memory() for _process in range(2)]
+    events = data.draw(st.sampled_from([TRACE, None])) or data.draw(st.permutations(TRACE))
+    while events:
+        size = data.draw(st.integers(1, 6))
+        run_memory.use(data.draw(st.sampled_from(memories)))
+        send(project, *events[:size])
+        events = events[size:]
+    assert rows() == wanted
 
 
 @pytest.mark.requirement("004-43")

@@ -1,0 +1,81 @@
+"""What this process remembers of runs that grow by events: where their steps and calls stand, up to the event of a number.
+
+Whoever writes events of a session is alone with it, knows the number of its last event, and reads only the events after
+those that are remembered: each process reads each event once, however long the run. Events are never changed, and go only
+together with their run, so what is remembered stays true; it is forgotten when it was not used for an hour, long before
+the name of a purged run may be used anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django.db import connection
+
+from .layout import Layout
+
+MOST_SUBJECTS = 20_000
+"""Steps and calls of all runs that are remembered: some 20 MB. Those that were used last are kept."""
+MOST_SECONDS = 3600.0
+
+Unnamed = tuple[str, str, bool]
+"""An agent, a tool, and whether it begins: of the events of calls that have no id."""
+_Key = tuple[str, UUID, UUID]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSoFar:
+    """A run as its events say it, up to the one of a number."""
+
+    seq: int = 0
+    layout: Layout = field(default_factory=Layout)
+    unnamed: Mapping[Unnamed, int] = field(default_factory=dict)
+
+
+class Memory:
+    """Of some runs, those that were used last. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[_Key, tuple[float, RunSoFar]] = OrderedDict()
+        self._subjects = 0
+
+    def recall(self, key: _Key) -> RunSoFar:
+        with self._lock:
+            at, found = self._runs.get(key, (0.0, RunSoFar()))
+        return found if time.monotonic() - at < MOST_SECONDS else RunSoFar()
+
+    def remember(self, key: _Key, run: RunSoFar) -> None:
+        with self._lock:
+            known = self._runs.pop(key, (0.0, RunSoFar()))[1]
+            # Another thread may have got further meanwhile.
+            kept = known if known.seq > run.seq else run
+            self._runs[key] = time.monotonic(), kept
+            self._subjects += len(kept.layout.subjects) - len(known.layout.subjects)
+            while self._subjects > MOST_SUBJECTS and len(self._runs) > 1:
+                _key, (_at, forgotten) = self._runs.popitem(last=False)
+                self._subjects -= len(forgotten.layout.subjects)
+
+
+_memory = Memory()
+
+
+def recall(session_id: UUID, message_id: UUID) -> RunSoFar:
+    """What is remembered of a run; nothing of it, as of no event, where nothing is."""
+    return _memory.recall((connection.settings_dict["NAME"], session_id, message_id))
+
+
+def remember(session_id: UUID, message_id: UUID, run: RunSoFar) -> None:
+    """To be called when the events up to `run.seq` are committed."""
+    _memory.remember((connection.settings_dict["NAME"], session_id, message_id), run)
+
+
+def use(memory: Memory) -> None:
+    """Remembers there from now on, as a process does that has just begun."""
+    global _memory
+    _memory = memory
