@@ -1,0 +1,89 @@
+"""The end of a process, and its copies: what recorders do at exit, at fork and, where they are asked to, at SIGTERM."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Protocol
+from weakref import WeakSet
+
+from .guard import Guard
+
+
+class Ending(Protocol):
+    @property
+    def guard(self) -> Guard: ...
+    def close(self) -> int: ...
+    def flush(self, timeout: float) -> int: ...
+    def after_fork(self) -> None: ...
+
+
+_watched: WeakSet[Ending] = WeakSet()
+_SIGTERM_SECONDS = 2.0
+
+
+def watch(recorder: Ending, *, handle_sigterm: bool) -> None:
+    """From now on the recorder is told of the exit and of forks; with `handle_sigterm` it flushes at SIGTERM.
+
+    A signal can be handled from the main thread only: elsewhere that part is left out, and said.
+    """
+    if not _watched:
+        _register()
+    _watched.add(recorder)
+    if handle_sigterm:
+        if threading.current_thread() is threading.main_thread():
+            _flush_at_sigterm(recorder)
+        else:
+            recorder.guard.failed(
+                ValueError("SIGTERM can be handled only by a recorder that is made in the main thread.")
+            )
+
+
+_registered = threading.Event()
+
+
+def _register() -> None:
+    if _registered.is_set():
+        return
+    _registered.set()
+    atexit.register(_close_all)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_fork_all)
+
+
+def _close_all() -> None:
+    for recorder in list(_watched):
+        with recorder.guard.around():
+            recorder.close()
+
+
+def _fork_all() -> None:
+    for recorder in list(_watched):
+        with recorder.guard.around():
+            recorder.after_fork()
+    # A child of multiprocessing ends without atexit, and has its own way.
+    ours = sys.modules.get("multiprocessing.util")
+    if ours is not None:
+        ours.register_after_fork(_watched, _close_at_exit_of_child)
+
+
+def _close_at_exit_of_child(_watched: object) -> None:
+    sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
+
+
+def _flush_at_sigterm(recorder: Ending) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        recorder.flush(_SIGTERM_SECONDS)
+        if callable(before):
+            before(number, frame)
+        elif before == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, handle)

@@ -1,0 +1,284 @@
+"""From what the host's threads hand over to what sinks take: queue -> sampling -> privacy -> sink, on one worker.
+
+The host's threads append to a deque and go on: no lock, and no wait. The worker, a daemon thread that begins with the first
+entry, looks every `delay_seconds` what is there; while nothing comes for a second it sleeps until it is woken. What does not
+fit into the queue or is not taken by the sink is counted, by message, and told with the trace.
+
+A flush drains the queue in the thread that asks for it, so it needs no worker, at the exit of the interpreter neither.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .entries import Entry, Kind
+from .guard import Guard
+from .privacy import Privacy, clean, report_of_losses
+from .sampling import Sampler, Sampling
+from .sinks import Clean, Sink
+
+if TYPE_CHECKING:
+    from .scopes import Message
+
+_AT_A_TIME = 64
+"""Entries between which the worker lets others run: some 0.5 ms of work."""
+_BUSY = 4096
+"""With more than this waiting it takes more at a time."""
+_IDLE_SECONDS = 1.0
+_MOST_UNTOLD = 10_000
+"""Messages whose losses are remembered until they can be told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What became of what was recorded in this process, in events."""
+
+    recorded: int
+    """Handed over by the agent's code."""
+    delivered_to_sink: int
+    """Taken by the sink. See its own report for what became of them there."""
+    sampled_out: int
+    """Left out by sampling."""
+    dropped: int
+    """Lost: no room in the queue, or not taken by the sink."""
+    failed: int
+    """Failures of the recorder itself: each lost at most what it was about."""
+    queued: int
+    """Waiting for the worker."""
+
+
+class Pipeline:
+    """The way of the entries of one recorder."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        guard: Guard,
+        sampling: Sampling,
+        privacy: Privacy,
+        delay_seconds: float,
+        queue_bytes: int,
+    ) -> None:
+        self.sink = sink
+        self.sampling = sampling
+        self.privacy = privacy
+        self._guard = guard
+        self._delay = delay_seconds
+        self._queue_bytes = queue_bytes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._queue: deque[Entry] = deque()
+        self._waiting = 0
+        """Bytes in the queue, about: threads that add to it at the same moment may count as one."""
+        self._asleep = True
+        self._closed = False
+        self._wake = threading.Event()
+        self._worker: threading.Thread | None = None
+        self._worker_lock = threading.Lock()
+        self._draining = threading.RLock()
+        """Held by whoever takes from the queue."""
+        self._sampler = Sampler()
+        self._losing = threading.Lock()
+        self._untold: dict[str, tuple[Message, dict[str, int]]] = {}
+        """What messages lost, until it can be told."""
+        self._reports = 0
+        self._taken = self._sent = self._sampled_out = self._dropped = 0
+
+    # --- In the host's threads --------------------------------------------------------------------------------------
+
+    def put(self, entry: Entry) -> None:
+        """Takes an entry. Waits for nobody."""
+        waiting = self._waiting + entry.size
+        if waiting > self._queue_bytes or self._closed:
+            self._lose(entry)
+            return
+        self._waiting = waiting
+        self._queue.append(entry)
+        if self._asleep:
+            self._awake()
+
+    def flush(self, deadline: float) -> int:
+        """Waits until everything is delivered, or `deadline` on the monotonic clock; how many events are not yet."""
+        self._drain(deadline)
+        left = len(self._queue)
+        with self._guard.around():
+            left += self.sink.flush(deadline)
+        return left
+
+    def close(self, deadline: float) -> int:
+        """Flushes, and takes nothing any more."""
+        self._closed = True
+        self._wake.set()
+        self._drain(deadline, release=True)
+        left = len(self._queue)
+        with self._guard.around():
+            left += self.sink.close(deadline)
+        return left
+
+    def after_fork(self) -> None:
+        """In the child: what waits is the parent's to tell."""
+        self._begin()
+        self.sink.after_fork()
+
+    def report(self) -> Report:
+        queued = len(self._queue)
+        return Report(
+            recorded=self._taken + queued + self._dropped,
+            delivered_to_sink=self._sent,
+            sampled_out=self._sampled_out,
+            dropped=self._dropped,
+            failed=self._guard.failures,
+            queued=queued,
+        )
+
+    def _awake(self) -> None:
+        self._asleep = False
+        self._wake.set()
+        if self._worker is None:
+            with self._worker_lock:
+                if self._worker is None:
+                    worker = threading.Thread(target=self._work, name="tracesite-recorder", daemon=True)
+                    worker.start()
+                    self._worker = worker
+
+    # --- On the worker ----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        last = time.monotonic()
+        while not self._closed:
+            if self._queue:
+                last = time.monotonic()
+                self._drain(None)
+            elif time.monotonic() - last > _IDLE_SECONDS:
+                self._wake.clear()
+                self._asleep = True
+                # Whoever came in between saw it awake.
+                if not self._queue:
+                    self._wake.wait()
+                self._asleep = False
+                last = time.monotonic()
+            time.sleep(self._delay)
+
+    def _drain(self, deadline: float | None, *, release: bool = False) -> None:
+        """Takes what is in the queue now; with `release` also what sampling holds."""
+        seconds = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._draining.acquire(timeout=seconds):
+            return
+        try:
+            todo = len(self._queue)
+            while todo > 0 and (deadline is None or time.monotonic() < deadline):
+                entries = self._next(_AT_A_TIME if len(self._queue) < _BUSY else _BUSY // 8)
+                todo -= len(entries)
+                with self._guard.around():
+                    self._pass_on(entries)
+                if deadline is None:
+                    time.sleep(0)
+            if release:
+                self._send(list(self._sampler.release()))
+        finally:
+            self._draining.release()
+
+    def _next(self, most: int) -> list[Entry]:
+        entries = [self._queue.popleft() for _one in range(min(most, len(self._queue)))]
+        # Not below zero, and exact again whenever the queue is empty.
+        self._waiting = max(0, self._waiting - sum(entry.size for entry in entries)) if self._queue else 0
+        return entries
+
+    def _pass_on(self, entries: Sequence[Entry]) -> None:
+        self._taken += len(entries)
+        sampling = self._asked_for()
+        if not (sampling.keeps_all and self._sampler.is_idle):
+            kept = [one for entry in entries for one in self._sampler.sift(entry, sampling)]
+            self._sampled_out = self._sampler.left_out
+            entries = kept
+        self._send(entries)
+
+    def _asked_for(self) -> Sampling:
+        """What the project asks for on the server, and where it asks for nothing, what this process says."""
+        own = self.sampling
+        asked = self.sink.settings()
+        if asked is None or asked.sampling is None:
+            return own
+        told = asked.sampling
+        return Sampling(
+            rate=own.rate if told.rate is None else told.rate,
+            tools={**own.tools, **told.tools},
+            keep_errors=told.keep_errors,
+            keep_slower_than_ms=own.keep_slower_than_ms
+            if told.keep_slower_than_ms is None
+            else told.keep_slower_than_ms,
+        )
+
+    def _send(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        made, events = self._made(entries)
+        taken = 0
+        with self._guard.around():
+            taken = self.sink.send(events)
+        self._sent += taken
+        for entry in made[taken:]:
+            self._lose(entry)
+        if self._untold and taken == len(made):
+            self._tell()
+
+    def _made(self, entries: Sequence[Entry]) -> tuple[Sequence[Entry], list[Clean]]:
+        """The events of the entries. One that cannot be made is lost, and takes no other with it."""
+        failed = False
+
+        def fail() -> None:
+            nonlocal failed
+            failed = True
+
+        with self._guard.around(fail):
+            return entries, clean(entries, self.privacy)
+        made: list[Entry] = []
+        events: list[Clean] = []
+        for entry in entries:
+            failed = False
+            with self._guard.around(fail):
+                events += clean([entry], self.privacy)
+                made.append(entry)
+            if failed:
+                self._lose(entry)
+        return made, events
+
+    # --- What was lost ----------------------------------------------------------------------------------------------
+
+    def _lose(self, entry: Entry) -> None:
+        message = entry.scope.message
+        with self._losing:
+            self._dropped += 1
+            _message, lost = self._untold.get(message.id, (message, {}))
+            if not lost and len(self._untold) >= _MOST_UNTOLD:
+                return
+            lost = {**lost, "dropped": lost.get("dropped", 0) + 1}
+            if entry.kind is Kind.MESSAGE_END:
+                # It would have said this.
+                lost |= message.losses.said()
+            self._untold[message.id] = (message, lost)
+
+    def _tell(self) -> None:
+        """There is room again: says what each message lost."""
+        with self._losing:
+            untold, self._untold = self._untold, {}
+        told = list(untold.values())
+        events: list[Clean] = []
+        for message, lost in told:
+            self._reports += 1
+            events.append(report_of_losses(message, lost, f"r{self._reports}"))
+        taken = 0
+        with self._guard.around():
+            taken = self.sink.send(events)
+        with self._losing:
+            for message, lost in told[taken:]:
+                since = self._untold.get(message.id, (message, {}))[1]
+                added = {name: lost.get(name, 0) + since.get(name, 0) for name in {**lost, **since}}
+                self._untold[message.id] = (message, added)

@@ -1,0 +1,249 @@
+"""What of an entry leaves the process: secrets are taken out, long values are cut, and with `lean` their contents stay here.
+
+In this order: a secret at the place of a cut would be half a secret. What was done is said in the event: `redactions` as
+receipts, `truncated` as places. This is the only place that makes `Clean` events, so that no sink sees any other.
+
+Nearly all entries hold no secret, so many are looked at together first; see access_app/redaction.py for what is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
+from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, split_words
+
+from .entries import Entry, Kind
+from .guard import instead_of_failing
+from .sinks import Clean
+
+if TYPE_CHECKING:
+    from .scopes import Message
+
+Masking = Callable[[str, Any], Any]
+"""Takes where a value stands (`data.args.iban`) and the value, a text, number or nothing, and returns what may be kept:
+`lambda path, value: "[redacted]" if path.endswith(".iban") else value`."""
+
+_TYPES = {
+    Kind.MESSAGE_START: "workflow_execute_start",
+    Kind.MESSAGE_END: "workflow_execute_complete",
+    Kind.STEP_START: "llm_request_start",
+    Kind.STEP_SAID: "llm_request_complete",
+    Kind.STEP_END: "llm_request_complete",
+    Kind.CALL_START: "tool_call_start",
+    Kind.CALL_SAID: "tool_call_start",
+    Kind.CALL_RESULT: "tool_call_complete",
+    Kind.CALL_END: "tool_call_complete",
+}
+_BULKY = ("args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
+"""What `lean` leaves out."""
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """What is taken out of what is recorded, besides what Tracesite knows as secret anyway.
+
+    Raises ValueError for a limit that cannot be, and re.error for a pattern that is none.
+    """
+
+    keys: Sequence[str] = ()
+    """Names under which secrets are kept: `iban`, `national_id`; in all spellings (`nationalId`, `NATIONAL-ID`)."""
+    patterns: Sequence[str | re.Pattern[str]] = ()
+    """Texts that are secret wherever they stand; a group named `secret` narrows what is taken out."""
+    functions: Sequence[Masking] = ()
+    """Are asked about every value. One that raises takes the value out: it fails closed."""
+    max_bytes: int = 2**20
+    """Longer values are cut, and the trace says so."""
+    lean: bool = False
+    """Only what is needed to see what was called, how long it took and whether it failed: no arguments, results or texts."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
+            raise ValueError(f"Privacy.max_bytes: expected bytes above 0, not {self.max_bytes!r}.")
+        for name in self.keys:
+            if not split_words(name):
+                raise ValueError(f"Privacy.keys: expected names with letters, not {name!r}.")
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The rules of Tracesite, and the keys of this one."""
+        if not self.keys:
+            return DEFAULT_RULES
+        own = tuple(_key_rule(name) for name in self.keys)
+        # Whatever is looked at may hold one of these.
+        return replace(DEFAULT_RULES, keys=(*own, *DEFAULT_RULES.keys), hints=(re.compile(""),))
+
+    @cached_property
+    def shapes(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(pattern) for pattern in self.patterns)
+
+    @property
+    def asks_of_all(self) -> bool:
+        """Whether every value has to be looked at closely."""
+        return bool(self.keys or self.patterns or self.functions)
+
+
+def _key_rule(name: str) -> KeyRule:
+    *before, last = split_words(name)
+    return KeyRule(name, frozenset({last}), frozenset(before[-1:]) or None)
+
+
+def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
+    """The events of these entries, in their order."""
+    if privacy.lean:
+        entries = [_lean(entry) for entry in entries]
+    texts: list[Any] = []
+    for entry in entries:
+        for value in entry.data.values():
+            kind = type(value)
+            if kind is bytes:
+                texts.append(value.decode())
+            elif kind is str and len(value) > 4:
+                texts.append(value)
+    closely = privacy.asks_of_all or _may_hold_secrets(texts, privacy.rules)
+    return [_event(entry, privacy, closely) for entry in entries]
+
+
+def report_of_losses(message: Message, losses: Mapping[str, int], name: str) -> Clean:
+    """An event that says what a message lost and could not say itself. It is about its beginning, so that it changes
+    nothing else of it."""
+    event = _of(message, f"{message.id}.{name}", _TYPES[Kind.MESSAGE_START], message.number, {"recorder": losses})
+    return Clean(_encode(event | {"level": "warn", "category": "system"}))
+
+
+def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
+    data = entry.data
+    if closely and (
+        privacy.asks_of_all
+        or _may_hold_secrets(
+            [value.decode() if isinstance(value, bytes) else value for value in data.values()], privacy.rules
+        )
+    ):
+        data = _redacted(entry, privacy)
+    out: dict[str, Any] = {}
+    cut: list[dict[str, Any]] = []
+    for name, value in data.items():
+        kind = type(value)
+        if (kind is bytes or kind is str) and len(value) > privacy.max_bytes:
+            out[name] = _cut(name, value, privacy.max_bytes)
+            cut.append({"path": name, "bytes": len(value) if kind is bytes else len(value.encode())})
+        else:
+            out[name] = Raw(value) if kind is bytes else value
+    losses = entry.scope.message.losses
+    if cut:
+        out["truncated"] = cut
+        losses.truncated += len(cut)
+    if entry.kind is Kind.MESSAGE_END and (said := losses.said()):
+        out["recorder"] = said
+    type_ = "tool_call_error" if entry.kind is Kind.CALL_END and "error" in data else _TYPES[entry.kind]
+    scope = entry.scope
+    return Clean(_encode(_of(scope.message, f"{scope.id}.{entry.name}", type_, entry.number, out)))
+
+
+def _of(message: Message, id_: str, type_: str, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "session_id": message.session.external_id,
+        "message_id": message.id,
+        "id": id_,
+        "type": type_,
+        "number": number,
+        "timestamp": _time(number),
+        "data": data,
+    }
+
+
+def _time(nanoseconds: int) -> str:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{_seconds(seconds)}.{rest // 1000:06d}Z"
+
+
+@lru_cache(maxsize=16)
+def _seconds(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+# --- What is suspicious -----------------------------------------------------------------------------------------------
+
+
+def _may_hold_secrets(values: Sequence[Any], rules: Rules) -> bool:
+    """Whether texts and JSON may hold secrets. Of JSON with escapes, and where a name stands apart from its value, only a
+    closer look can tell."""
+    joined = "\n".join([value for value in values if type(value) is str])
+    return "\\" in joined or '"value"' in joined or may_hold_secrets((joined,), rules)
+
+
+def _redacted(entry: Entry, privacy: Privacy) -> dict[str, Any]:
+    """The data of an entry without its secrets, with the receipts."""
+    data = {
+        name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in entry.data.items()
+    }
+    found, receipts = redact(data, privacy.rules, path="data")
+    for pattern in privacy.shapes:
+        found = _walk(found, "data", partial(_without_shape, pattern, receipts), 0)
+    for function in privacy.functions:
+        found = _walk(found, "data", partial(_asked, function, receipts), 0)
+    if not receipts:
+        return entry.data
+    entry.scope.message.losses.redacted += len(receipts)
+    clean: dict[str, Any] = {
+        name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()
+    }
+    clean["redactions"] = [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
+    return clean
+
+
+def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        return MARKER
+    if isinstance(value, dict):
+        return {key: _walk(item, f"{path}.{key}", ask, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_walk(item, f"{path}[{place}]", ask, depth + 1) for place, item in enumerate(value)]
+    return ask(path, value)
+
+
+def _without_shape(pattern: re.Pattern[str], receipts: list[Receipt], path: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    group = "secret" if "secret" in pattern.groupindex else 0
+
+    def mask(match: re.Match[str]) -> str:
+        start, end = (place - match.start() for place in match.span(group))
+        if start < 0 or match[group] == MARKER:
+            return match[0]
+        receipts.append(Receipt(path, "pattern"))
+        return f"{match[0][:start]}{MARKER}{match[0][end:]}"
+
+    return pattern.sub(mask, value)
+
+
+def _asked(function: Masking, receipts: list[Receipt], path: str, value: Any) -> Any:
+    answer = instead_of_failing(MARKER, function, path, value)
+    if answer is value or answer == value:
+        return value
+    receipts.append(Receipt(path, getattr(function, "__name__", "function")))
+    return answer
+
+
+# --- What is long -----------------------------------------------------------------------------------------------------
+
+
+def _lean(entry: Entry) -> Entry:
+    return entry._replace(data={name: value for name, value in entry.data.items() if name not in _BULKY})
+
+
+def _cut(name: str, value: str | bytes, most: int) -> Any:
+    """The beginning of a value, and how much of it there is no more."""
+    raw = value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace")
+    text = f"{raw[:most].decode('utf-8', 'ignore')}… [{len(raw) - most} of {len(raw)} bytes were cut]"
+    # Arguments are an object: what is none is kept like this everywhere.
+    return {"_raw": text} if name in ("args", "metadata") else text

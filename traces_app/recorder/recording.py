@@ -1,0 +1,259 @@
+"""What an agent's code calls: the recorder, and the sessions, messages, steps and calls that it opens.
+
+    recorder = Recorder("http://127.0.0.1:8000", key="ts_...")
+
+    with recorder.session("weather-1", title="Weather"), recorder.message("What is the weather?") as message:
+        with recorder.step(model="gpt-5") as step:
+            step.thought = "Ask the weather service."
+            with recorder.tool_call("get_weather", {"city": "Shanghai"}) as call:
+                call.result = get_weather("Shanghai")
+        message.content = "31 degrees."
+
+Whatever is open is found by what is opened inside it (context variables), in the same thread, task or generator; `carry`
+takes it along to another thread, `start(within=...)` names it. Each of the four is a context manager, `async with` too, and
+a decorator of functions, coroutines, generators and asynchronous generators. What is left out is made up: a message without
+a session opens one, a call without a message too.
+
+In the host's thread a call costs an id, two readings of clocks and freezing its values; everything else happens on the
+worker (pipeline.py). Nothing here raises or waits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from itertools import count
+from secrets import token_hex
+from typing import Any, ParamSpec, TypeVar, overload
+
+from . import decorating, ending
+from .guard import Guard, logger
+from .pipeline import Pipeline, Report
+from .privacy import Privacy
+from .sampling import Sampling
+from .scopes import Message, Scope, Session, Step, ToolCall
+from .sinks import NullSink, Sink
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXIT_SECONDS = 2.0
+_URL = "TRACESITE_URL"
+_KEY = "TRACESITE_KEY"
+
+
+class Recorder:
+    """Records what an agent does. Threads, tasks and forked processes may share one; make it once.
+
+    `url` and `key`: where Tracesite is and an API key that may write; without them TRACESITE_URL and TRACESITE_KEY. With
+    neither, and no `sink`, it is disabled and says so once.
+    `sink`: where the events go instead (sinks.py).
+    `enabled=False`: everything is there and does nothing.
+    `sampling`, `privacy`: what is kept, and what of it; both may be assigned at any time. What the project asks for on the
+    server goes before `sampling`.
+    `delay_ms`: how much work a kill -9 may lose: what was recorded since the worker last wrote to the disk.
+    `queue_bytes`: how much may wait for the worker; beyond that it is lost, and counted.
+    `spool`, `spool_bytes`: where events wait while the server is away, and how much at most; see http_sink.py.
+    `handle_sigterm`: sends what is left before SIGTERM ends the process, then does what it did before.
+    `strict`: failures of the recorder raise. For tests.
+
+    Raises ValueError for a setting that cannot be; nothing else here raises, whatever happens later.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        sink: Sink | None = None,
+        enabled: bool = True,
+        sampling: Sampling | None = None,
+        privacy: Privacy | None = None,
+        delay_ms: float = 50,
+        queue_bytes: int = 64 * 2**20,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = 256 * 2**20,
+        handle_sigterm: bool = False,
+        strict: bool = False,
+        clock: Callable[[], int] = time.time_ns,
+        ids: Callable[[], str] | None = None,
+    ) -> None:
+        if not delay_ms > 0:
+            raise ValueError(f"Recorder.delay_ms: expected milliseconds above 0, not {delay_ms!r}.")
+        if not queue_bytes > 0:
+            raise ValueError(f"Recorder.queue_bytes: expected bytes above 0, not {queue_bytes!r}.")
+        self.guard = Guard(strict=strict)
+        if sink is None and enabled:
+            sink = _server(url or os.environ.get(_URL), key or os.environ.get(_KEY), spool, spool_bytes)
+        self.enabled = enabled and sink is not None
+        """Whether anything is recorded."""
+        self._pipeline = Pipeline(
+            sink or NullSink(),
+            guard=self.guard,
+            sampling=sampling or Sampling(),
+            privacy=privacy or Privacy(),
+            delay_seconds=delay_ms / 1000,
+            queue_bytes=queue_bytes,
+        )
+        self._current: ContextVar[Scope | None] = ContextVar("tracesite_scope", default=None)
+        self._clock = clock
+        self._last_number = 0
+        self._own_ids = ids
+        self._fork = 0
+        self._renew()
+        # What a scope belongs to that did not begin.
+        self._no_session = Session(self, None, {}, (), None)
+        self._nowhere = Message(self, None, None, None, None)
+        if self.enabled:
+            ending.watch(self, handle_sigterm=handle_sigterm)
+
+    # --- What is opened ---------------------------------------------------------------------------------------------
+
+    def session(
+        self,
+        external_id: str | None = None,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        end_user: str | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """A conversation or task. `external_id` is your own id of it (a thread, a task): messages with the same one belong
+        together, from whatever process they come. Without one it is made."""
+        said = {"title": title, "description": description, "end_user": end_user}
+        return Session(self, external_id, said, tags, metadata)
+
+    def message(
+        self,
+        prompt: str | Sequence[Any] | None = None,
+        *,
+        external_id: str | None = None,
+        request_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Message:
+        """One run of the agent: the answer to `prompt`, which is what the user said (a text, or content parts)."""
+        return Message(self, prompt, external_id, request_id, metadata)
+
+    def step(
+        self,
+        thought: str | None = None,
+        *,
+        model: str | None = None,
+        agent: str | None = None,
+        iteration: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Step:
+        """One think-act iteration: what a model was asked and said. Calls that are opened inside it belong to it; calls
+        that are opened after it, to the last step before them."""
+        return Step(self, thought, model, agent, iteration, metadata)
+
+    @overload
+    def tool_call(self, name: F) -> F: ...
+    @overload
+    def tool_call(
+        self,
+        name: str | None = None,
+        args: Any = None,
+        *,
+        call_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ToolCall: ...
+    def tool_call(
+        self,
+        name: str | Callable[..., Any] | None = None,
+        args: Any = None,
+        *,
+        call_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """One call of a tool: `with recorder.tool_call("search", {"q": "x"}) as call: call.result = search("x")`, or as a
+        decorator, `@recorder.tool_call` or `@recorder.tool_call("search")`, which records arguments and result itself.
+
+        `call_id` is the id that the model gave the call.
+        """
+        if callable(name):
+            return ToolCall(self, getattr(name, "__name__", None), None, None, None)(name)
+        return ToolCall(self, name, args, call_id, metadata)
+
+    def current(self) -> Scope | None:
+        """What is open here, the innermost."""
+        return self._current.get()
+
+    def carry(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function, to be called in another thread with what is open here: `pool.submit(recorder.carry(work), x)`."""
+        return decorating.carried(self._current, function)
+
+    # --- Settings that may change -----------------------------------------------------------------------------------
+
+    @property
+    def sampling(self) -> Sampling:
+        """What is kept, as this process says. See `Recorder`."""
+        return self._pipeline.sampling
+
+    @sampling.setter
+    def sampling(self, sampling: Sampling) -> None:
+        self._pipeline.sampling = sampling
+
+    @property
+    def privacy(self) -> Privacy:
+        """What of it is kept."""
+        return self._pipeline.privacy
+
+    @privacy.setter
+    def privacy(self, privacy: Privacy) -> None:
+        self._pipeline.privacy = privacy
+
+    # --- The end ----------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float = 10.0) -> int:
+        """Waits, `timeout` seconds at most, until all that was recorded is delivered; how many events are not yet.
+
+        Those are not lost: they wait on the disk, and this process or a later one sends them. See `report`.
+        """
+        return self._pipeline.flush(time.monotonic() + timeout)
+
+    def close(self, timeout: float = EXIT_SECONDS) -> int:
+        """Flushes and ends: nothing is recorded afterwards. At the exit of the process it happens by itself."""
+        self.enabled = False
+        return self._pipeline.close(time.monotonic() + timeout)
+
+    def report(self) -> Report:
+        """What became of what was recorded in this process: how much was kept, left out and lost."""
+        return self._pipeline.report()
+
+    # --- For what is opened -----------------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Ids that no other process makes: at the start, and after a fork in the child."""
+        self._prefix = token_hex(6)
+        self._counter = count(1)
+
+    def after_fork(self) -> None:
+        """In a child process: a recorder of its own, with the settings of the parent's. Called by itself."""
+        self._fork += 1
+        self._renew()
+        self._pipeline.after_fork()
+
+    def _new_id(self) -> str:
+        return self._own_ids() if self._own_ids else f"{self._prefix}-{next(self._counter):x}"
+
+    def _now(self) -> int:
+        """Nanoseconds since 1970, later than all before: a clock that is put back must not turn the order round."""
+        now = max(self._clock(), self._last_number + 1)
+        self._last_number = now
+        return now
+
+
+def _server(url: str | None, key: str | None, spool: str | os.PathLike[str] | None, spool_bytes: int) -> Sink | None:
+    if not url or not key:
+        missing = " and ".join(name for name, value in ((_URL, url), (_KEY, key)) if not value)
+        logger.warning("Nothing is recorded: %s is not set, and the recorder was given none.", missing)
+        return None
+    # Imported here: what sends over a network costs an import that other sinks do without.
+    from .http_sink import HttpSink
+
+    return HttpSink(url, key, spool=spool, spool_bytes=spool_bytes)

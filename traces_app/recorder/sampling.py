@@ -1,0 +1,133 @@
+"""Which of what was recorded is kept: a share of the sessions, a share of the calls of a tool, and what failed or was slow
+whatever the share.
+
+It is decided on the worker, and only when the end is known: what may be left out is held until then. A decision about a
+session follows from its id, so that all processes that work on it decide alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from .entries import Entry, Kind
+
+_MOST_HELD = 10_000
+"""Entries of a message that are held; one that grows beyond is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How much is kept. Raises ValueError for a share that is not between 0 and 1."""
+
+    rate: float = 1.0
+    """The share of the sessions."""
+    tools: Mapping[str, float] = field(default_factory=dict)
+    """The share of the calls of a tool, by its name; 1 where it is not named."""
+    keep_errors: bool = True
+    """A message, step or call that failed is kept, with all that it lies in."""
+    keep_slower_than_ms: float | None = None
+    """The same of those that took longer."""
+
+    def __post_init__(self) -> None:
+        for name, share in {
+            "rate": self.rate,
+            **{f"tools[{tool!r}]": share for tool, share in self.tools.items()},
+        }.items():
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise ValueError(f"Sampling.{name}: expected a share from 0 to 1, not {share!r}.")
+        slow = self.keep_slower_than_ms
+        if slow is not None and (isinstance(slow, bool) or not isinstance(slow, int | float) or slow < 0):
+            raise ValueError(f"Sampling.keep_slower_than_ms: expected milliseconds, not {slow!r}.")
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.rate >= 1 and all(share >= 1 for share in self.tools.values())
+
+
+def is_chosen(name: str, share: float) -> bool:
+    """Whether `name` is among the share: the same name always is, or never."""
+    return share >= 1 or crc32(name.encode("utf-8", "backslashreplace")) < share * 2**32
+
+
+class Sampler:
+    """Sifts the entries of one recorder, in the order in which they were made. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, list[Entry]] = {}
+        """What is held of messages that may be left out, by id."""
+        self._calls: dict[str, Entry] = {}
+        """The beginnings of calls that may be left out, by id."""
+        self.left_out = 0
+        """Entries that were left out."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._messages or self._calls)
+
+    def sift(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
+        """The entries that are kept now: this one, or none, or this one and what was held."""
+        message = entry.scope.message
+        held = self._messages.get(message.id)
+        if held is None:
+            if entry.kind is Kind.MESSAGE_START and not is_chosen(message.session.external_id, sampling.rate):
+                self._messages[message.id] = [entry]
+            elif not message.left_out:
+                yield from self._sift_call(entry, sampling)
+            return
+        held.append(entry)
+        if _matters(entry, sampling) or len(held) > _MOST_HELD:
+            del self._messages[message.id]
+            for one in held:
+                yield from self._sift_call(one, sampling)
+        elif entry.kind is Kind.MESSAGE_END:
+            del self._messages[message.id]
+            message.left_out = True
+            self.left_out += len(held)
+
+    def release(self) -> Iterator[Entry]:
+        """What is held of what has not come to its end: it is kept, for how it ends is not known."""
+        for held in self._messages.values():
+            yield from held
+        yield from self._calls.values()
+        self._messages.clear()
+        self._calls.clear()
+
+    def _sift_call(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
+        scope = entry.scope
+        call = scope.call
+        if entry.kind is Kind.CALL_START:
+            assert call is not None, "it is the call's own entry"
+            if not is_chosen(call.id, sampling.tools.get(call.name, 1)):
+                self._calls[call.id] = entry
+                return
+        elif entry.kind is Kind.CALL_END:
+            assert call is not None, "it is the call's own entry"
+            if call.id in self._calls and not _matters(entry, sampling):
+                del self._calls[call.id]
+                call.left_out = True
+                self.left_out += 2
+                scope.message.losses.sampled_out += 1
+                return
+        if call is not None and scope is call and call.left_out:
+            # A word about it that came after its end.
+            self.left_out += 1
+            return
+        if self._calls:
+            # What is kept is kept with the calls that it lies in.
+            above: list[Entry] = []
+            while call is not None:
+                beginning = self._calls.pop(call.id, None)
+                if beginning is not None:
+                    above.append(beginning)
+                call = call.parent
+            yield from reversed(above)
+        yield entry
+
+
+def _matters(entry: Entry, sampling: Sampling) -> bool:
+    slow = sampling.keep_slower_than_ms
+    return (sampling.keep_errors and entry.failed) or (
+        slow is not None and entry.duration_ms is not None and entry.duration_ms > slow
+    )

@@ -1,0 +1,592 @@
+"""What a recorder opens: sessions, messages, steps and calls, that begin and end and find what they lie in.
+
+All that happens here happens in the host's thread; nothing raises or waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from messages_app.ids import message_id
+from traces_app import records
+
+from . import decorating
+from .entries import Entry, Kind, freeze, words_of
+from .guard import Guard, guarded
+
+if TYPE_CHECKING:
+    from .recording import Recorder
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NEW, _OPEN, _ENDED = 0, 1, 2
+
+
+@dataclass
+class Losses:
+    """What a trace does not hold of its message, besides what was dropped. Written by the worker."""
+
+    sampled_out: int = 0
+    """Calls that sampling left out."""
+    truncated: int = 0
+    """Values that were cut."""
+    redacted: int = 0
+    """Secrets that were taken out."""
+
+    def said(self) -> dict[str, int]:
+        return {name: number for name, number in vars(self).items() if number}
+
+
+class Scope:
+    """What a session, a message, a step and a call have in common: they begin, end, and what lies in them finds them.
+
+    `with` makes it the current one; `start` and `end` do not, for code that begins and ends in different places.
+    """
+
+    __slots__ = ("_fork", "_implicit", "_outer", "_recorder", "_state", "error")
+
+    error: str | None
+    """Why it failed. An exception that passes through says it by itself."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._outer: Scope | None = None
+        self._implicit: Message | None = None
+        self._state = _NEW
+        self._fork = 0
+        self.error = None
+
+    @property
+    def session(self) -> Session:
+        """The session that it is of."""
+        return self.message.session
+
+    @property
+    def message(self) -> Message:
+        """The message that it is of."""
+        return self._recorder._nowhere
+
+    @property
+    def step(self) -> Step | None:
+        """The innermost step, if there is one."""
+        return None
+
+    @property
+    def call(self) -> ToolCall | None:
+        """The innermost call, if there is one."""
+        return None
+
+    @property
+    def guard(self) -> Guard:
+        return self._recorder.guard
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._state == _OPEN
+
+    def start(self, within: Scope | None = None) -> Self:
+        """Begins, inside `within` or else what is current, without being current itself."""
+        self._start(within)
+        return self
+
+    def end(self, error: BaseException | str | None = None) -> None:
+        """Ends; with an error it has failed. A second time does nothing."""
+        self._end(error)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._exit(error)
+
+    async def __aenter__(self) -> Self:
+        self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._exit(error)
+
+    def __call__(self, function: F) -> F:
+        """As a decorator: each call of the function is one of these."""
+        return decorating.decorated(self, function)
+
+    # --- Inside -----------------------------------------------------------------------------------------------------
+
+    @guarded
+    def _enter(self) -> None:
+        recorder = self._recorder
+        if not recorder.enabled:
+            return
+        current = recorder._current
+        self._outer = outer = current.get()
+        self._begin_in(outer)
+        current.set(self)
+
+    @guarded
+    def _exit(self, error: BaseException | None) -> None:
+        # Not by a token: a generator may end in another context than it began in.
+        current = self._recorder._current
+        if current.get() is self:
+            outer = self._outer
+            while outer is not None and outer._state == _ENDED:
+                outer = outer._outer
+            current.set(outer)
+        self._end_with(error)
+
+    @guarded
+    def _start(self, within: Scope | None) -> None:
+        self._begin_in(within if within is not None else self._recorder._current.get())
+
+    @guarded
+    def _end(self, error: BaseException | str | None) -> None:
+        self._end_with(error)
+
+    def _begin_in(self, outer: Scope | None) -> None:
+        if self._state == _NEW and self._recorder.enabled:
+            self._fork = self._recorder._fork
+            self._begin(outer)
+            self._state = _OPEN
+
+    def _end_with(self, error: BaseException | str | None) -> None:
+        if self._state != _OPEN:
+            return
+        self._state = _ENDED
+        # In a forked child the parent's things are still open: it is the parent who ends them.
+        if self._fork != self._recorder._fork or not self._recorder.enabled:
+            return
+        if error is not None and not isinstance(error, GeneratorExit):
+            self.error = error if isinstance(error, str) else words_of(error)
+        self._finish()
+        if self._implicit is not None:
+            self._implicit._end_with(self.error)
+
+    def _begin(self, outer: Scope | None) -> None:
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        raise NotImplementedError
+
+    def _again(self) -> Self:
+        """Another one like it, that has not begun: for decorators."""
+        raise NotImplementedError
+
+    def _host(self, outer: Scope | None) -> Scope:
+        """What a step or a call lies in: `outer`, or where no message is open there, one that ends with this."""
+        if outer is not None and outer.message._state == _OPEN:
+            return outer
+        self._implicit = message = self._recorder.message()
+        message._begin_in(outer)
+        return message
+
+    def _takes(self, args: dict[str, Any]) -> None:
+        """The arguments of a function that it decorates."""
+
+    def _gives(self, value: Any) -> None:
+        """What a function returned that it decorates."""
+
+
+class Session(Scope):
+    """A conversation or task. What is said of it goes with its next message."""
+
+    __slots__ = ("_given_id", "_said", "external_id", "metadata", "tags")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        external_id: str | None,
+        said: dict[str, str | None],
+        tags: Sequence[str],
+        metadata: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(recorder)
+        self._given_id = external_id
+        self.external_id = external_id or f"session-{recorder._new_id()}"
+        self._said = said
+        self.tags = list(tags)
+        self.metadata: dict[str, Any] = dict(metadata or {})
+
+    @property
+    def session(self) -> Session:
+        return self
+
+    def _begin(self, outer: Scope | None) -> None:
+        pass
+
+    def _finish(self) -> None:
+        pass
+
+    def _again(self) -> Self:
+        return type(self)(self._recorder, self._given_id, self._said, self.tags, self.metadata)
+
+    def _all(self) -> dict[str, Any]:
+        said: dict[str, Any] = {name: value for name, value in self._said.items() if value}
+        if self.tags:
+            said["tags"] = self.tags
+        if self.metadata:
+            said["metadata"] = self.metadata
+        return said
+
+
+class Message(Scope):
+    """One run of an agent: what the user said, what the agent did, and its answer."""
+
+    __slots__ = (
+        "_metadata",
+        "_prompt",
+        "_request_id",
+        "_session",
+        "_since",
+        "content",
+        "id",
+        "left_out",
+        "losses",
+        "metadata",
+        "number",
+        "references",
+        "usage",
+    )
+
+    content: str | Sequence[Any] | None
+    """The answer: a text, or content parts."""
+    references: list[Mapping[str, Any]]
+    """The passages that the answer rests on, with the fields of records.Reference."""
+    usage: Mapping[str, Any] | None
+    """Tokens. Where it is not said, those of the steps are counted."""
+    metadata: dict[str, Any]
+    """Whatever else there is to say."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        prompt: str | Sequence[Any] | None,
+        external_id: str | None,
+        request_id: str | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(recorder)
+        self._prompt = prompt
+        self._request_id = request_id
+        self._metadata = metadata
+        self.id = external_id or ""
+        self.content = None
+        self.references = []
+        self.usage = None
+        self.metadata = dict(metadata or {})
+        self.losses = Losses()
+        self.left_out = False
+        self.number = 0
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        return self._session or self._recorder._no_session
+
+    @property
+    def message(self) -> Message:
+        return self
+
+    def _begin(self, outer: Scope | None) -> None:
+        recorder = self._recorder
+        self._session = outer.session if outer is not None else recorder.session()
+        self.number = now = recorder._now()
+        self._since = time.perf_counter_ns()
+        if not self.id:
+            self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
+        data: dict[str, Any] = {}
+        if self._prompt is not None:
+            data["prompt"] = freeze(self._prompt)
+        if self._request_id:
+            data["request_id"] = self._request_id
+        if session := self._session._all():
+            data["session"] = freeze(session)
+        if self.metadata:
+            data["metadata"] = freeze(self.metadata)
+        recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, "s", data))
+
+    def _finish(self) -> None:
+        duration = (time.perf_counter_ns() - self._since) / 1_000_000
+        data: dict[str, Any] = {"duration": duration}
+        if self.content is not None:
+            data["result"] = freeze(self.content)
+        if self.error:
+            data["error"] = self.error
+        if self.references:
+            data["references"] = freeze(self.references)
+        if self.usage:
+            data["usage"] = freeze(self.usage)
+        if self.metadata:
+            data["metadata"] = freeze(self.metadata)
+        recorder = self._recorder
+        failed = bool(self.error)
+        recorder._pipeline.put(Entry(Kind.MESSAGE_END, recorder._now(), self, "e", data, failed, duration))
+
+    def _again(self) -> Self:
+        return type(self)(self._recorder, self._prompt, None, self._request_id, self._metadata)
+
+    def _takes(self, args: dict[str, Any]) -> None:
+        if self._prompt is None:
+            self._prompt = next((value for value in args.values() if isinstance(value, str)), None)
+
+    def _gives(self, value: Any) -> None:
+        if self.content is None and value is not None:
+            frozen = value if isinstance(value, str | list) else freeze(value)
+            self.content = frozen.decode() if isinstance(frozen, bytes) else frozen
+
+
+class Step(Scope):
+    """One think-act iteration."""
+
+    __slots__ = (
+        "_iteration",
+        "_metadata",
+        "_since",
+        "_thought",
+        "_call",
+        "_message",
+        "_updates",
+        "agent",
+        "id",
+        "metadata",
+        "model",
+        "reasoning",
+        "thought",
+        "usage",
+    )
+
+    thought: str | None
+    """What the agent said it was about to do."""
+    reasoning: str | None
+    """What the model returned as reasoning, apart from the thought."""
+    usage: Mapping[str, Any] | None
+    """Tokens: `input_tokens` and `output_tokens`, or the names that the provider gives them."""
+    metadata: dict[str, Any]
+    """Whatever else there is to say."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        thought: str | None,
+        model: str | None,
+        agent: str | None,
+        iteration: int | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(recorder)
+        self._thought = self.thought = thought
+        self.model = model
+        self.agent = agent
+        self._iteration = iteration
+        self._metadata = metadata
+        self.metadata = dict(metadata or {})
+        self.reasoning = None
+        self.usage = None
+        self.id = ""
+        self._updates = 0
+        self._message = recorder._nowhere
+        self._call: ToolCall | None = None
+
+    @property
+    def message(self) -> Message:
+        return self._message
+
+    @property
+    def step(self) -> Step:
+        return self
+
+    @property
+    def call(self) -> ToolCall | None:
+        return self._call
+
+    def update(self, thought: str | None = None, *, reasoning: str | None = None, **said: Any) -> None:
+        """Says more about the step at once: while it goes on, so that viewers see it grow, or after its end."""
+        self._update({"thought": thought, "reasoning": reasoning, **said})
+
+    @guarded
+    def _update(self, said: dict[str, Any]) -> None:
+        if self._state == _NEW or not self._recorder.enabled:
+            return
+        self._updates += 1
+        data = {"step": self.id, **{name: freeze(value) for name, value in said.items() if value is not None}}
+        recorder = self._recorder
+        recorder._pipeline.put(Entry(Kind.STEP_SAID, recorder._now(), self, f"u{self._updates}", data))
+
+    def _begin(self, outer: Scope | None) -> None:
+        recorder = self._recorder
+        outer = self._host(outer)
+        self._message = outer.message
+        self._call = outer.call
+        self.id = recorder._new_id()
+        self._since = time.perf_counter_ns()
+        recorder._pipeline.put(Entry(Kind.STEP_START, recorder._now(), self, "s", self._who()))
+
+    def _finish(self) -> None:
+        duration = (time.perf_counter_ns() - self._since) / 1_000_000
+        data = self._who()
+        data["duration"] = duration
+        for name, value in (
+            ("thought", self.thought),
+            ("reasoning", self.reasoning),
+            ("usage", self.usage),
+            ("metadata", self.metadata),
+            ("error", self.error),
+        ):
+            if value:
+                data[name] = freeze(value)
+        recorder = self._recorder
+        recorder._pipeline.put(Entry(Kind.STEP_END, recorder._now(), self, "e", data, bool(self.error), duration))
+
+    def _who(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"step": self.id}
+        if self.model:
+            data["model"] = self.model
+        if self.agent:
+            data["agent_name"] = self.agent
+        if self._iteration is not None:
+            data["iteration"] = self._iteration
+        return data
+
+    def _again(self) -> Self:
+        return type(self)(self._recorder, self._thought, self.model, self.agent, self._iteration, self._metadata)
+
+    def _gives(self, value: Any) -> None:
+        if self.thought is None and isinstance(value, str):
+            self.thought = value
+
+
+class ToolCall(Scope):
+    """One call of a tool."""
+
+    __slots__ = (
+        "_args",
+        "_message",
+        "_metadata",
+        "_since",
+        "_step",
+        "_updates",
+        "call_id",
+        "id",
+        "left_out",
+        "metadata",
+        "name",
+        "parent",
+        "reflection",
+        "result",
+    )
+
+    result: Any
+    """What the tool returned: any value, or a records.ToolResult (recorder.results makes them)."""
+    reflection: str | None
+    """What the agent thought of the result."""
+    metadata: dict[str, Any] | None
+    """Whatever else there is to say."""
+
+    def __init__(
+        self, recorder: Recorder, name: str | None, args: Any, call_id: str | None, metadata: Mapping[str, Any] | None
+    ) -> None:
+        # As Scope does it: this is made for each call.
+        self._recorder = recorder
+        self._outer = self._implicit = self.error = None
+        self._state = _NEW
+        self._fork = 0
+        self.name = name or ""
+        self._args = args
+        self.call_id = call_id
+        self._metadata = metadata
+        self.metadata = dict(metadata) if metadata else None
+        self.result = None
+        self.reflection = None
+        self.parent: ToolCall | None = None
+        self.id = ""
+        self.left_out = False
+        self._updates = 0
+        self._message = recorder._nowhere
+        self._step: Step | None = None
+
+    @property
+    def message(self) -> Message:
+        return self._message
+
+    @property
+    def step(self) -> Step | None:
+        return self._step
+
+    @property
+    def call(self) -> ToolCall:
+        return self
+
+    def update(self, *, reflection: str | None = None, result: Any = None, **said: Any) -> None:
+        """Says more about the call at once, also after its end: a reflection, a result that came late."""
+        self._update({"reflection": reflection, "result": result, **said})
+
+    @guarded
+    def _update(self, said: dict[str, Any]) -> None:
+        if self._state == _NEW or not self._recorder.enabled:
+            return
+        self._updates += 1
+        data = {"uuid": self.id, **{name: freeze(value) for name, value in said.items() if value is not None}}
+        kind = Kind.CALL_RESULT if "result" in data else Kind.CALL_SAID
+        recorder = self._recorder
+        recorder._pipeline.put(Entry(kind, recorder._now(), self, f"u{self._updates}", data))
+
+    def _begin(self, outer: Scope | None) -> None:
+        recorder = self._recorder
+        outer = self._host(outer)
+        self._message = outer.message
+        step = self._step = outer.step
+        parent = self.parent = outer.call
+        self.id = recorder._own_ids() if recorder._own_ids else f"{recorder._prefix}-{next(recorder._counter):x}"
+        data = {"uuid": self.id, "name": self.name, "args": freeze(self._args)}
+        if self.call_id:
+            data["call_id"] = self.call_id
+        if step is not None:
+            data["step"] = step.id
+        if parent is not None:
+            data["parent"] = parent.id
+        if self.metadata:
+            data["metadata"] = freeze(self.metadata)
+        self._since = time.perf_counter_ns()
+        recorder._pipeline.put(Entry(Kind.CALL_START, recorder._now(), self, "s", data))
+
+    def _finish(self) -> None:
+        duration = (time.perf_counter_ns() - self._since) / 1_000_000
+        error = self.error
+        result = self.result
+        data: dict[str, Any] = {"uuid": self.id, "name": self.name, "duration": duration, "result": freeze(result)}
+        if error:
+            data["error"] = error
+        if self.call_id:
+            data["call_id"] = self.call_id
+        if self.reflection:
+            data["reflection"] = self.reflection
+        if self.metadata:
+            data["metadata"] = freeze(self.metadata)
+        recorder = self._recorder
+        failed = bool(error) or _is_failure(result)
+        recorder._pipeline.put(Entry(Kind.CALL_END, recorder._now(), self, "e", data, failed, duration))
+
+    def _again(self) -> Self:
+        return type(self)(self._recorder, self.name, None, None, self._metadata)
+
+    def _takes(self, args: dict[str, Any]) -> None:
+        self._args = args
+
+    def _gives(self, value: Any) -> None:
+        self.result = value
+
+
+def _is_failure(result: Any) -> bool:
+    """Whether a result says itself that the call failed; what a text may say is for the server to find."""
+    if isinstance(result, records.ToolResult):
+        return result.status == "error" or result.success is False or bool(result.error)
+    return isinstance(result, dict) and (result.get("status") == "error" or result.get("success") is False)
