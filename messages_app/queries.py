@@ -131,7 +131,7 @@ SESSIONS = Source(
     columns={
         **as_text("id"),
         **as_they_are("external_id", "title", "description", "end_user", "status", "current_phase", "tags"),
-        **as_they_are("message_count", "call_count", "failure_count"),
+        **as_they_are("message_count", "call_count", "failure_count", "last_event"),
         "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
         "workflow": json("workflow"),
         "metadata": json("metadata"),

@@ -75,6 +75,7 @@ class Session(Resource, frozen=True):
     failure_count: Count
     """Of its calls, those that failed."""
     resources: Resources
+    last_event: Annotated[int, Meta(description="The number of its last event, from 1 without gaps; 0: none.", ge=0)]
     created_at: Time
     updated_at: Time
     deleted_at: Time | None

@@ -36,7 +36,7 @@ KINDS = {
     "call_open": "a call is pending although its message is completed",
     "call_without_result": "a call is done, and its result is not there",
     "orphan_result": "a result came without its call (flagged by the importer), or has lost it",
-    "orphan_row": "a step, call or reference whose message is not there",
+    "orphan_row": "a step, call, reference, event or context whose message is not there",
     "step_missing": "a call names a step that its message does not have",
     "parent_missing": "a call names a parent call that its message does not have",
     "parent_cycle": "calls are each other's parents",
@@ -351,6 +351,7 @@ _PARENTS = (
     ("traces_app_agentstep", "step", "message_id", "messages_app_message", "orphan_row"),
     ("traces_app_toolcall", "call", "message_id", "messages_app_message", "orphan_row"),
     ("traces_app_event", "event", "message_id", "messages_app_message", "orphan_row"),
+    ("traces_app_context", "context", "message_id", "messages_app_message", "orphan_row"),
     ("traces_app_toolresult", "result", "id", "traces_app_toolcall", "orphan_result"),
 )
 

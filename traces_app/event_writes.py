@@ -6,7 +6,7 @@
  4. of each step, call and run that is spoken of, all that was ever said of it is folded anew (projection.py), and the
     records go the way of all records, `ingest`: rows first, session rows last;
  5. rows whose place in the run is another now are put there;
- 6. the session rows give out the numbers, and the events are added.
+ 6. the session rows give out the numbers, and the events are added, behind the contexts that they refer to (contexts.py).
 
 So the rows are those of all events in the order of their numbers, whenever each arrives. Messages that come without
 events (POST /ingest/) write no event and wait for nobody here.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
@@ -34,8 +34,9 @@ from messages_app import ids
 from messages_app.models import Message, MessageKey, message_key
 from messages_app.partitions import Month
 
-from . import projection, records, rows
+from . import context_rows, projection, records, rows
 from .batch import Refusal, SessionGone, SessionOutcome
+from .contexts import apart
 from .event_ids import made_id
 from .events import CHANNEL
 from .ingest import ingest
@@ -295,6 +296,7 @@ def _record(
     said = [_session_record(session, now) for session in sessions]
     outcomes = ingest(project_id, said, source="events")
     lines: list[rows.Row] = []
+    contexts: list[rows.Row] = []
     told: list[tuple[UUID, int, int]] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         kept = _settle(project_id, session, outcome)
@@ -305,7 +307,10 @@ def _record(
             if not any(one.outcome is not None and one.outcome.state == "refused" for one in session.events):
                 transaction.on_commit(partial(_remember, session, *told[-1]))
             for run in session.runs:
-                lines += [_row(project_id, outcome.id, run.id, one) for one in run.events if one.seq and run.id]
+                lines += [
+                    _row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
+                ]
+    context_rows.add(contexts)
     insert_rows([("traces_app_event", _COLUMNS, lines)])
     return told
 
@@ -536,7 +541,12 @@ def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> No
 def _stored(session_id: UUID, subjects: Sequence[str]) -> list[tuple[UUID, Said]]:
     with prepared_cursor() as cursor:
         cursor.execute(_SAID, [session_id, list(subjects)])
-        return [(message_id, _said(*row)) for message_id, *row in cursor.fetchall()]
+        found = [(message_id, _said(*row)) for message_id, *row in cursor.fetchall()]
+    whole = context_rows.whole([(message_id, said.data) for message_id, said in found])
+    return [
+        (message_id, said if data is said.data else replace(said, data=data))
+        for (message_id, said), data in zip(found, whole, strict=True)
+    ]
 
 
 def _said(order: int, external_id: str, type_: str, agent: str, subject: str, timestamp: datetime, data: str) -> Said:
@@ -614,8 +624,12 @@ def _row_id(message_id: UUID, subject: str) -> str:
     return ids.child_hex(message_id.int, *key, 0)
 
 
-def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New) -> rows.Row:
+def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, contexts: list[rows.Row]) -> rows.Row:
+    """The row of an event; those of what it refers to are added to `contexts`."""
     event = one.record
+    data, aside = apart(event.type, one.data)
+    for context in aside:
+        contexts += context_rows.lines_of(session_id, message_id, context, one.timestamp)
     failed = event.type.endswith("_error")
     return (
         ids.child_hex(message_id.int, "event", one.external_id),
@@ -631,7 +645,7 @@ def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New) -> rows
         one.timestamp.isoformat(),
         rows.text(event.agent),
         one.subject,
-        rows.json(one.data),
+        data,
     )
 
 

@@ -1,11 +1,13 @@
-"""What the agent did: steps, tools, calls and results, below the message that is the agent run, and its events.
+"""What the agent did: steps, tools, calls and results, below the message that is the agent run, its events, and the
+contexts that these refer to.
 
-Steps, calls, results and events are partitioned by month like their message and carry its time in their ids, so a whole trace
-lies in one month of every table. `objects` leaves out what lies below a deleted message or session.
+Steps, calls, results, events and contexts are partitioned by month like their message and carry its time in their ids, so
+a whole trace lies in one month of every table. `objects` leaves out what lies below a deleted message or session.
 """
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
@@ -252,3 +254,59 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seq}: {self.type}"
+
+
+class Context(models.Model):
+    """What events of a run refer to instead of holding it: a prompt, a conversation, variables, a value that is large.
+
+    Told by a digest of what it holds, and stored once for a run, however many of its events refer to it. Not once for a
+    session: a text that two runs share would either go with the first of them while the other still refers to it, or stay
+    when both were to be removed; and a month could not be dropped whole.
+    """
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    """Derived from its run and `ref`."""
+    session = models.ForeignKey(
+        Session,
+        models.DO_NOTHING,
+        verbose_name=_("session"),
+        db_constraint=False,
+        db_index=False,
+        related_name="contexts",
+    )
+    message = models.ForeignKey(
+        Message,
+        models.DO_NOTHING,
+        verbose_name=_("message"),
+        db_constraint=False,
+        db_index=False,
+        related_name="contexts",
+    )
+    ref = models.TextField(_("reference"))
+    """What events say: the same for the same content, in all runs."""
+    kind = models.TextField(_("kind"))
+    """See contexts.Kind; an `entry` is one of a conversation, and is read as a part of it only."""
+    length = models.BigIntegerField(_("length"))
+    """Characters of a text, entries of a conversation, variables, bytes of anything else."""
+    size = models.BigIntegerField(_("bytes"))
+    """As JSON, with all entries."""
+    content = models.JSONField(_("content"))
+    """{"text": ..., "variables": {...}} as far as there are such, or {"value": ...}."""
+    entries = ArrayField(models.UUIDField(), verbose_name=_("entries"), null=True, blank=True)
+    """The rows of a conversation, in order: from one request to the next it grows by its last ones."""
+    created_at = models.DateTimeField(_("created at"))
+    """The time of the event that it came with first."""
+
+    class Meta:
+        verbose_name = _("context")
+        verbose_name_plural = _("contexts")
+        ordering = ["-id"]
+        indexes = [
+            # A page of a session's contexts.
+            models.Index(fields=["session", "id"], condition=~Q(kind="entry"), name="context_session_page"),
+            # The context of a reference.
+            models.Index(fields=["session", "ref"], condition=~Q(kind="entry"), name="context_ref"),
+        ]
+
+    def __str__(self) -> str:
+        return self.ref

@@ -10,7 +10,7 @@
                                                                     workflow_execute_complete at its end
 
 A delta of a model (`llm` in phase `delta`) is an event of level `trace`: it makes no row. The payload is the event's
-data, whole, but for the text of a prompt: of that it holds the length.
+data, whole; a prompt lies behind a reference (contexts.py).
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
             found["type"] = "workflow_plan_complete"
             data["workflow"] = {name: value for name, value in data.items() if name in ("agentTree", "parallel")}
         case "prompt":
+            # What becomes of the text, and of the role, is said in contexts.py.
             found["type"] = "prompt_build"
-            content = data.pop("text", None)
-            data |= {"kind": data.pop("role", None), "length": len(content) if isinstance(content, str) else 0}
         case "session":
             status = data.get("status")
             found["type"] = _SESSION.get(status, status) if isinstance(status, str) else status

@@ -16,8 +16,9 @@ TABLES = (
     PartitionedTable(name="traces_app_agentstep", parents={"message_id": "messages_app_message"}),
     PartitionedTable(name="traces_app_toolcall", parents={"message_id": "messages_app_message"}),
     PartitionedTable(name="traces_app_toolresult", parents={"id": "traces_app_toolcall"}),
-    # No key to its message: that would need one more index on the table that is written most.
+    # No key to their message: that would need one more index on the tables that are written most.
     PartitionedTable(name="traces_app_event", parents={}),
+    PartitionedTable(name="traces_app_context", parents={}),
 )
 
 # Months that this process has seen, per database. A month may be dropped behind our back: `forget` is for that.

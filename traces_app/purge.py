@@ -49,7 +49,7 @@ from messages_app.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, mo
 from messages_app.writes import COUNTERS, Counts
 
 from .isolation import one_snapshot
-from .models import AgentStep, Event, ToolCall, ToolResult
+from .models import AgentStep, Context, Event, ToolCall, ToolResult
 from .partitions import TABLES, forget
 from .statements import add_to_sessions
 
@@ -72,6 +72,7 @@ _NAMES: dict[type[Model], str] = {
     ToolCall: "calls",
     ToolResult: "results",
     Event: "events",
+    Context: "contexts",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
 
@@ -396,7 +397,7 @@ def _remove_batch(
     )  # fmt: skip
     removed: list[tuple[type[Model], int, int]] = []
     # What refers to something goes before it.
-    for model, condition in ((Event, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
+    for model, condition in ((Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
         ((rows, size),) = _rows(
             f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} RETURNING {_size_of(model)} AS size) "
             "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
@@ -629,6 +630,7 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
             "child",
         ),
         Event: (f"{Event._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
+        Context: (f"{Context._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
     }
     for model, (source, alias) in sources.items():
         lies_here = _Condition(f"{alias}.id >= %s AND {alias}.id < %s", [month.first_id, month.next.first_id]) & doomed

@@ -22,6 +22,8 @@ from messages_app.resources import (
 
 from .records import CallStatus, Category, EventType, Level, Role
 
+ContextKind = Literal["prompt", "conversation", "variables", "context", "value"]
+
 
 class Reference(Resource, frozen=True):
     """One retrieved passage behind an answer."""
@@ -306,7 +308,15 @@ class SentSessions(Resource, frozen=True):
     refused: list[Refusal]
 
 
-class SessionWithSent(Session, frozen=True):
+class SessionWithContexts(Session, frozen=True):
+    """A session by itself: with the references of its contexts."""
+
+    context_refs: Annotated[
+        list[str], Meta(description="The newest, newest first; `contexts/` lists them all, and says what each is.")
+    ]
+
+
+class SessionWithSent(SessionWithContexts, frozen=True):
     """A session, and what became of the messages that were sent with it."""
 
     sent: SentMessages
@@ -395,6 +405,58 @@ class EventPage(Resource, frozen=True):
             description="The `after` that leads on; null where nothing more has happened, so far, that was asked for."
         ),
     ]
+
+
+class Context(Resource, frozen=True):
+    """What stands behind a reference of an event, without it. The same content has the same reference everywhere."""
+
+    ref: Annotated[str, Meta(description="What events say as `contextRef`.")]
+    message_id: Annotated[Id, Meta(description="The run whose events refer to it.")]
+    kind: Annotated[
+        ContextKind,
+        Meta(
+            description="`context`: a conversation with variables or with a prompt; `value`: a field that was too large for "
+            "its event."
+        ),
+    ]
+    length: Annotated[
+        int,
+        Meta(description="Characters of a prompt, entries of a conversation, variables, bytes of a value.", ge=0),
+    ]
+    bytes: Annotated[int, Meta(description="As JSON.", ge=0)]
+    created_at: Annotated[Time, Meta(description="The time of the event that it came with first.")]
+
+
+class WholeContext(Context, frozen=True):
+    """What stands behind a reference, whole."""
+
+    text: Annotated[Json | UnsetType, Meta(description="Of a prompt.")] = UNSET
+    conversation: Annotated[list[Json] | UnsetType, Meta(description="As the model was given it, in order.")] = UNSET
+    variables: JsonObject | UnsetType = UNSET
+    value: Annotated[Json | UnsetType, Meta(description="What the field of the event held.")] = UNSET
+
+
+class ContextPage(Resource, frozen=True):
+    """Contexts, and the cursors of the pages around them; null where there is none."""
+
+    results: list[Context]
+    next: str | None
+    previous: str | None
+
+
+class Conversation(Resource, frozen=True):
+    """A conversation, or the end of it."""
+
+    ref: str
+    length: Annotated[int, Meta(description="How many entries there are in all.", ge=0)]
+    entries: Annotated[list[Json], Meta(description="The last ones, oldest first.")]
+
+
+class Variables(Resource, frozen=True):
+    """Variables, or those of them that were asked for and are there."""
+
+    ref: str
+    variables: JsonObject
 
 
 class SentEvent(Resource, frozen=True):

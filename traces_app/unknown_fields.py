@@ -15,6 +15,8 @@ _DERIVED = frozenset(
         "project",
         "resources",
         "message_count",
+        "last_event",
+        "context_refs",
         "step_count",
         "call_count",
         "failure_count",

@@ -10,6 +10,7 @@ from access_app.models import Scope
 
 from .views.calls import CallViewSet
 from .views.chains import ChainViewSet
+from .views.contexts import ContextViewSet
 from .views.events import EkoCallbackViewSet, EventViewSet, SessionEventViewSet
 from .views.importing import ImportViewSet
 from .views.ingestion import IngestViewSet
@@ -48,6 +49,22 @@ urlpatterns = [
         name="session-message-restore",
     ),
     path("sessions/<str:session_id>/events/", SessionEventViewSet.as_view({"get": "list"}), name="session-events"),
+    path("sessions/<str:session_id>/contexts/", ContextViewSet.as_view({"get": "list"}), name="session-contexts"),
+    path(
+        "sessions/<str:session_id>/contexts/<str:ref>/",
+        ContextViewSet.as_view({"get": "retrieve"}),
+        name="session-context",
+    ),
+    path(
+        "sessions/<str:session_id>/contexts/<str:ref>/conversation/",
+        ContextViewSet.as_view({"get": "conversation"}),
+        name="session-context-conversation",
+    ),
+    path(
+        "sessions/<str:session_id>/contexts/<str:ref>/variables/",
+        ContextViewSet.as_view({"get": "variables"}),
+        name="session-context-variables",
+    ),
     path("eko/callbacks/", EkoCallbackViewSet.as_view({"post": "create"}), name="eko-callbacks"),
     path("events/", EventViewSet.as_view({"post": "create"}), name="events"),
     path("messages/", MessageViewSet.as_view({"get": "list"}), name="messages"),

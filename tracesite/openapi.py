@@ -29,6 +29,7 @@ _PATH = {
     "session_id": "The `id` of a session, or its `external_id`.",
     "message_id": "The `id` of a message.",
     "call_id": "The `uuid` of a call. What the model called it is the parameter `call_id` of the list.",
+    "ref": "What events of the session say as `contextRef`.",
     "chain_id": "The `id` of the message, or a tracker's `chain-...` id.",
 }
 

@@ -18,10 +18,10 @@ from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.writes import delete_message, delete_session
-from traces_app import records, run_memory
+from traces_app import contexts, records, run_memory
 from traces_app.event_writes import EventOutcome, record_events
 from traces_app.events import events_after
-from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, Tool, ToolCall, ToolResult
 from traces_app.purge import Scope, purge
 from traces_app.redaction import redact_event
 
@@ -112,7 +112,13 @@ def expected(project: Project) -> dict[str, Any]:
 
 def forget_all() -> None:
     tables = [
-        *("traces_app_event", "traces_app_toolresult", "traces_app_toolcall", "traces_app_agentstep"),
+        *(
+            "traces_app_context",
+            "traces_app_event",
+            "traces_app_toolresult",
+            "traces_app_toolcall",
+            "traces_app_agentstep",
+        ),
         *("messages_app_message", "messages_app_messagekey", "messages_app_session"),
     ]
     with connection.cursor() as cursor:
@@ -197,6 +203,22 @@ def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows
         send(project, *events[:size])
         events = events[size:]
     assert rows() == wanted
+
+
+@pytest.mark.requirement("000-46", "004-58")
+@pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_events_whose_data_lies_behind_references_come_to_the_same_rows(
+    project: Project, monkeypatch: pytest.MonkeyPatch, at_once: int, backwards: bool
+) -> None:
+    wanted = expected(project)
+    monkeypatch.setattr(contexts, "MOST", 20)
+    monkeypatch.setattr(contexts, "_WORTH", 1)
+    told = TRACE[::-1] if backwards else TRACE
+    for at in range(0, len(told), at_once):
+        send(project, *told[at : at + at_once])
+    assert rows() == wanted
+    assert Context.objects.filter(kind="value").count() > len(TRACE) / 2
 
 
 @pytest.mark.requirement("004-43")

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import msgspec
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
@@ -35,11 +36,14 @@ from messages_app.models import Message, MessageKey, PurgedMonth, Session, Sessi
 from messages_app.partitions import Month, MonthInUse, months_of, settle_months
 from messages_app.writes import delete_message, delete_session, restore_session
 from tests.traces_app.conftest import answer, question, session_of, store
+from traces_app import records
 from traces_app.batch import SessionOutcome
+from traces_app.event_writes import record_events
 from traces_app.ingest import ingest
-from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
 from traces_app.partitions import TABLES, forget
 from traces_app.purge import Report, Scope, purge, survey
+from traces_app.redaction import redact_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -170,6 +174,7 @@ def test_an_expired_month_is_dropped_whole_and_its_sessions_go(project: Project)
         "calls": 4,
         "results": 4,
         "events": 0,
+        "contexts": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -192,10 +197,58 @@ def test_in_a_month_that_stays_the_expired_messages_go_with_all_below_them(proje
         "calls": 4,
         "results": 4,
         "events": 0,
+        "contexts": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
     assert not wrong_counters()
+
+
+def prompts(project: Project, name: str, *times: datetime) -> None:
+    """A session with a run at each of these times, whose prompt is the same and whose conversation is its own."""
+    for number, at in enumerate(times):
+        said = {
+            "prompt_build": {"text": PLANTED},
+            "llm_request_start": {"messages": [PLANTED, f"{PLANTED} {name} {number}"], "variables": {"n": number}},
+            "tool_call_complete": {"call_id": "c", "name": "read", "result": PLANTED * 10_000},
+        }
+        documents = [
+            {"session_id": name, "id": f"{name} {number} {type_}", "type": type_, "timestamp": at, "data": data,
+             "message_id": f"{name} {number}"}
+            for type_, data in said.items()
+        ]  # fmt: skip
+        record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in documents])
+
+
+def contexts_left() -> list[tuple[str, str]]:
+    """Runs and kinds of the contexts that are there."""
+    return sorted(Context.objects.values_list("message__external_id", "kind"))
+
+
+def of_run(name: str) -> list[tuple[str, str]]:
+    return [(name, kind) for kind in ("context", "entry", "entry", "prompt", "value")]
+
+
+@pytest.mark.requirement("000-36", "000-38")
+def test_contexts_go_with_their_month_with_their_message_and_with_their_session(project: Project) -> None:
+    prompts(project, "long", JANUARY, FEBRUARY, MARCH)
+    prompts(project, "trash", MARCH)
+    assert contexts_left() == [*of_run("long 0"), *of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
+    assert rows_of(survey(Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
+    report = purge(Scope(created_before=END_OF_JANUARY))
+    assert (report.months, rows_of(report)["contexts"]) == (["2024-01"], 5)
+    assert contexts_left() == [*of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
+    # In a month that stays.
+    add(project, "long", MARCH, "third")
+    assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
+    assert contexts_left() == [*of_run("long 2"), *of_run("trash 0")]
+    # What is said again of a run that is there has its own.
+    delete_session(Session.objects.get(external_id="trash").pk, by="test")
+    assert rows_of(purge(Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
+    assert contexts_left() == of_run("long 2")
+    delete_message(Message.objects.get(external_id="long 2").pk, by="test")
+    purge(Scope(deleted_before=LATER + timedelta(days=3650)))
+    assert places_of(PLANTED) == set()
 
 
 def test_a_message_of_exactly_the_time_stays(project: Project) -> None:
@@ -282,6 +335,7 @@ def test_only_what_was_deleted_long_enough_ago_leaves_the_trash(project: Project
         "calls": 8,
         "results": 8,
         "events": 0,
+        "contexts": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -686,6 +740,7 @@ def test_the_json_report_is_one_object(project: Project) -> None:
         "calls": (8, False),
         "results": (8, False),
         "events": (0, False),
+        "contexts": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip

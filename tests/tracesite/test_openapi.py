@@ -59,7 +59,7 @@ def test_every_route_and_method_is_in_it(document: dict[str, Any]) -> None:
 
 def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
     names = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
-    assert len(names) == len(set(names)) == 28
+    assert len(names) == len(set(names)) == 32
     assert {"sessions_list", "sessions_messages_create", "messages_partial_update", "ingest_create"} <= set(names)
 
 
@@ -221,7 +221,11 @@ def test_answers_are_as_documented(document: dict[str, Any], project: Any, clien
     outcome = store(project, question(), answer(knowledge_references=[{"content": "x", "metadata": {"a": 1}}]))
     token = create_key(project, "agent", ["read", "write", "delete"])[1]
     call = client.get("/api/v1/tool-calls/", headers={"X-API-Key": token}).json()["results"][0]["uuid"]
-    ids = {"session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id}  # fmt: skip
+    said = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
+    event = {"session_id": str(outcome.id), "type": "llm_request_start", "data": said}
+    client.post("/api/v1/events/", event, content_type="application/json", headers={"X-API-Key": token})
+    (ref,) = client.get(f"/api/v1/sessions/{outcome.id}/", headers={"X-API-Key": token}).json()["context_refs"]
+    ids = {"session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
     checked = 0
     for path, operations in document["paths"].items():
         if "get" in operations:
@@ -231,7 +235,7 @@ def test_answers_are_as_documented(document: dict[str, Any], project: Any, clien
             expected = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             check(json.loads(body), expected, document, path)
             checked += 1
-    assert checked == 13
+    assert checked == 17
     missing = client.get("/api/v1/sessions/none/", headers={"X-API-Key": token})
     check(missing.json(), {"$ref": "#/components/schemas/ErrorAnswer"}, document, "error")
 

@@ -25,7 +25,7 @@ from traces_app.redaction import redact_event
 
 from . import examples
 from .outcomes import sent_callbacks, sent_events
-from .parameters import reach_in
+from .parameters import reach_in, whole_number
 from .viewset import TraceViewSet
 
 MOST_EVENTS = 1000
@@ -124,23 +124,12 @@ class SessionEventViewSet(TraceViewSet):
         last one that was seen."""
         parameters = request.query_params
         check_parameters(parameters, ("after", "limit", *_WORDS, "project"), repeatable=tuple(_WORDS))
-        after = _whole(parameters, "after", 0, at_least=0, at_most=_LAST)
-        limit = _whole(parameters, "limit", DEFAULT_EVENTS, at_least=1, at_most=MOST_EVENTS)
+        after = whole_number(parameters, "after", 0, at_least=0, at_most=_LAST)
+        limit = whole_number(parameters, "limit", DEFAULT_EVENTS, at_least=1, at_most=MOST_EVENTS)
         types, levels, categories = (_words(parameters, name) for name in _WORDS)
         session = find_session(reach_in(request), session_id)
         events = events_after(session.pk, after, limit, types=types, levels=levels, categories=categories)
         return answer(resources.EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
-
-
-def _whole(parameters: QueryDict, name: str, default: int, *, at_least: int, at_most: int) -> int:
-    text = parameters.get(name)
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and at_least <= int(text) <= at_most):
-        raise InvalidInput(
-            _("Expected a whole number from %(least)d to %(most)d.") % {"least": at_least, "most": at_most}, field=name
-        )
-    return int(text)
 
 
 def _words(parameters: QueryDict, name: str) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
@@ -43,6 +45,21 @@ def sender_of(request: Request) -> str:
     """Who sent the request, as the trash names them."""
     key = request.auth
     return f"key {key.name}" if isinstance(key, ApiKey) else request.user.get_username()
+
+
+N = TypeVar("N", int, int | None)
+
+
+def whole_number(parameters: QueryDict, name: str, default: N, *, at_least: int, at_most: int) -> int | N:
+    """A parameter that is a whole number; `default` where it is not given. Raises InvalidInput."""
+    text = parameters.get(name)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and at_least <= int(text) <= at_most):
+        raise InvalidInput(
+            _("Expected a whole number from %(least)d to %(most)d.") % {"least": at_least, "most": at_most}, field=name
+        )
+    return int(text)
 
 
 def selection_in(parameters: QueryDict) -> Selection:

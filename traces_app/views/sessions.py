@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import msgspec
 from django.http import HttpResponseBase
 from drf_spectacular.utils import OpenApiResponse, extend_schema
+from msgspec import UNSET
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
@@ -21,10 +23,10 @@ from messages_app.filters import SessionFilterSet, check_parameters
 from messages_app.models import Message
 from messages_app.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, sessions
-from messages_app.resources import Session as SessionResource
 from messages_app.resources import SessionPage
 from messages_app.writes import delete_session, restore_session
 from traces_app import records, resources
+from traces_app.context_rows import newest_refs
 from traces_app.decode import decode_session, decode_session_patch
 from traces_app.ingest import ingest
 from traces_app.queries import messages
@@ -38,6 +40,8 @@ from .viewset import TraceViewSet
 
 # Memory of an export: this many messages with all that lies below them.
 EXPORT_CHUNK = 20
+REFS_LISTED = 20
+_ONE_SESSION_FIELDS = SESSION_FIELDS | {"context_refs"}
 
 
 class SessionViewSet(TraceViewSet):
@@ -82,7 +86,7 @@ class SessionViewSet(TraceViewSet):
         if outcome.refused:
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
         assert outcome.id is not None, "only what was refused has no id"
-        session = sessions([str(outcome.id)])[0]
+        session = _one_session(outcome.id)
         body = resources.SessionWithSent(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             sent=sent_messages(outcome.messages, "messages"),
@@ -94,20 +98,19 @@ class SessionViewSet(TraceViewSet):
         )
 
     @extend_schema(
-        parameters=[documentation.fields(SESSION_FIELDS), documentation.PROJECT],
-        responses={200: SessionResource, **documentation.errors(400, 404)},
+        parameters=[documentation.fields(_ONE_SESSION_FIELDS), documentation.PROJECT],
+        responses={200: resources.SessionWithContexts, **documentation.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
-        """One session."""
+        """One session, with the references of its contexts."""
         check_parameters(request.query_params, ("fields", "project"))
-        fields = words(request.query_params, "fields", SESSION_FIELDS) or SESSION_FIELDS
-        session = find_session(reach_in(request), session_id)
-        return answer(sessions([str(session.pk)], fields)[0])
+        fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
+        return answer(_one_session(find_session(reach_in(request), session_id).pk, fields))
 
     @extend_schema(
         parameters=[documentation.PROJECT],
         request=records.SessionPatch,
-        responses={200: SessionResource, **documentation.errors(400, 404, 413, 415)},
+        responses={200: resources.SessionWithContexts, **documentation.errors(400, 404, 413, 415)},
         examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -116,7 +119,7 @@ class SessionViewSet(TraceViewSet):
         session = find_session(reach_in(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
         change_session(session.pk, redact_session_patch(patch))
-        return answer(sessions([str(session.pk)])[0])
+        return answer(_one_session(session.pk))
 
     @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -129,14 +132,14 @@ class SessionViewSet(TraceViewSet):
     @extend_schema(
         parameters=[documentation.PROJECT],
         request=None,
-        responses={200: SessionResource, **documentation.errors(404)},
+        responses={200: resources.SessionWithContexts, **documentation.errors(404)},
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
         check_parameters(request.query_params, ("project",))
         session = find_session(reach_in(request), session_id, among="deleted")
         restore_session(session.pk)
-        return answer(sessions([str(session.pk)])[0])
+        return answer(_one_session(session.pk))
 
     @extend_schema(
         parameters=[documentation.PROJECT],
@@ -150,6 +153,14 @@ class SessionViewSet(TraceViewSet):
         document = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
         document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
         return document
+
+
+def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> resources.SessionWithContexts:
+    session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
+    return resources.SessionWithContexts(
+        **{name: getattr(session, name) for name in session.__struct_fields__},
+        context_refs=newest_refs(session_id, REFS_LISTED) if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
+    )
 
 
 def _all_messages(session: FoundSession) -> Iterator[resources.Message]:

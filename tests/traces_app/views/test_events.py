@@ -152,7 +152,7 @@ def test_monitor_messages_are_events(owner: Caller) -> None:
             monitor("workflow", {"agentTree": {"type": "normal"}, "parallel": False}, MS + 1),
             monitor("session", {"status": "running"}, MS + 2),
             monitor("agent", {"agentId": "n1", "status": "start"}, MS + 3),
-            monitor("prompt", {"agentId": "n1", "role": "system", "text": "Be kind."}, MS + 4),
+            monitor("prompt", {"agentId": "n1", "role": "system", "text": "Be kind. "}, MS + 4),
             monitor("llm", {"agentId": "n1", "phase": "start"}, MS + 5),
             monitor("llm", {"agentId": "n1", "phase": "delta", "token": "Lo"}, MS + 6),
             monitor("llm", {"agentId": "n1", "phase": "complete", "usage": {"promptTokens": 3}}, MS + 7),
@@ -182,7 +182,10 @@ def test_monitor_messages_are_events(owner: Caller) -> None:
         ("agent_complete", "info", "execution"),
         ("workflow_execute_complete", "info", "execution"),
     ]
-    assert read(owner, "?type=prompt_build")[0]["data"] == {"agentId": "n1", "kind": "system", "length": 8}
+    (prompt,) = read(owner, "?type=prompt_build")
+    ref = prompt["data"].pop("contextRef")
+    assert prompt["data"] == {"agentId": "n1", "kind": "system", "length": 9}
+    assert owner.get(f"sessions/task-1/contexts/{ref}/").json["text"] == "Be kind. "
     session = Session.objects.get()
     assert (session.status, session.input_tokens) == ("completed", 3)
     calls = ToolCall.objects.select_related("result").order_by("position")

@@ -20,8 +20,8 @@ from .conftest import Caller
 ROUTES = [
     ("sessions/", 3),
     ("sessions/?fields=id", 3),
-    ("sessions/{session}/", 3),
-    ("sessions/big/", 3),
+    ("sessions/{session}/", 4),
+    ("sessions/big/", 4),
     ("sessions/{session}/messages/?limit=200", 8),
     ("sessions/{session}/messages/?limit=200&expand=none", 4),
     ("sessions/{session}/messages/?page=1&page_size=200", 8),

@@ -1,0 +1,113 @@
+"""/sessions/{id}/contexts/: what the events of a session refer to by `contextRef`. Read only."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+
+from access_app.errors import InvalidInput, NotFound
+from messages_app import documentation
+from messages_app.answers import answer, list_answer
+from messages_app.filters import check_parameters
+from messages_app.pagination import page_request, read_page
+from messages_app.queries import find_session
+from traces_app import resources
+from traces_app.context_rows import (
+    FoundContext,
+    contexts,
+    contexts_of,
+    conversation,
+    find_context,
+    variables,
+    whole_context,
+)
+
+from .parameters import reach_in, whole_number
+from .viewset import TraceViewSet
+
+_MOST_ENTRIES = 2**31 - 1
+
+
+class ContextViewSet(TraceViewSet):
+    """Prompts, conversations, variables and large values. `{ref}` is what events say as `contextRef`."""
+
+    @extend_schema(
+        parameters=[*documentation.PAGE, documentation.PROJECT],
+        responses={200: resources.ContextPage, **documentation.errors(400, 404)},
+    )
+    def list(self, request: Request, session_id: str) -> HttpResponseBase:
+        """The references of a session and what each stands for, newest run first; of a content that several runs refer to
+        one for each."""
+        check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
+        page = page_request(request.query_params)
+        session = find_session(reach_in(request), session_id)
+        return list_answer(read_page(contexts_of(session.pk), page), contexts)
+
+    @extend_schema(
+        parameters=[documentation.PROJECT],
+        responses={200: resources.WholeContext, **documentation.errors(400, 404)},
+    )
+    def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
+        """What stands behind a reference, whole."""
+        check_parameters(request.query_params, ("project",))
+        return answer(whole_context(_found(request, session_id, ref), ref))
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter(
+                name="last",
+                type={"type": "integer", "minimum": 1, "maximum": _MOST_ENTRIES},
+                description="So many of the last entries only.",
+            ),
+            documentation.PROJECT,
+        ],
+        responses={200: resources.Conversation, **documentation.errors(400, 404)},
+    )
+    def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
+        """The entries of a conversation, in order. 400 `no_conversation` where the context holds none."""
+        check_parameters(request.query_params, ("last", "project"))
+        last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
+        found = _found(request, session_id, ref)
+        if not found.has_conversation:
+            raise InvalidInput(
+                _("This context holds no conversation: it is of the kind “%(kind)s”.") % {"kind": found.kind},
+                code="no_conversation",
+                field="ref",
+            )
+        return answer(resources.Conversation(ref=ref, length=found.length, entries=conversation(found, last)))
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter(
+                name="keys",
+                type={"type": "array", "items": {"type": "string"}},
+                explode=False,
+                style="form",
+                description="These variables only, separated by commas; those that are not there are left out.",
+            ),
+            documentation.PROJECT,
+        ],
+        responses={200: resources.Variables, **documentation.errors(400, 404)},
+    )
+    def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
+        """Variables by name. 400 `no_variables` where the context holds none."""
+        check_parameters(request.query_params, ("keys", "project"))
+        found = _found(request, session_id, ref)
+        if not found.has_variables:
+            raise InvalidInput(
+                _("This context holds no variables: it is of the kind “%(kind)s”.") % {"kind": found.kind},
+                code="no_variables",
+                field="ref",
+            )
+        keys = request.query_params.get("keys")
+        return answer(resources.Variables(ref=ref, variables=variables(found, keys.split(",") if keys else None)))
+
+
+def _found(request: Request, session_id: str, ref: str) -> FoundContext:
+    session = find_session(reach_in(request), session_id)
+    found = find_context(session.pk, ref)
+    if found is None:
+        raise NotFound(_("The session has no context of this reference."), code="context_not_found", field="ref")
+    return found
