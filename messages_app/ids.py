@@ -87,6 +87,12 @@ def first_id_at(instant: datetime) -> UUID:
     return UUID(int=_time_bits(instant))
 
 
+def range_below(message: UUID) -> tuple[UUID, UUID]:
+    """The first id that something below a message can have, and the first one after all of them."""
+    created_at = created_at_of(message)
+    return first_id_at(created_at), first_id_at(created_at + _MICROSECOND)
+
+
 def first_id_of_month(year: int, month: int) -> UUID:
     """The lower bound of a month's partition."""
     return UUID(int=_microseconds(datetime(year, month, 1, tzinfo=UTC)) // 1000 << 80)

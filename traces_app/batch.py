@@ -45,6 +45,19 @@ class SessionGone(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Touched:
+    """What a write touches of a message of which its sender keeps account: only that is read, and counted before and after."""
+
+    step_count: int
+    """All steps of the message, before the write; where it has another number of them, all are counted."""
+    call_count: int
+    step_ids: Sequence[UUID]
+    """Steps that are written or get calls; some of them may not be there yet."""
+    call_ids: Sequence[UUID]
+    """Calls that are written or named, and all calls of the steps that are written."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """What all steps of one write need."""
 
@@ -56,6 +69,8 @@ class Context:
     is_hopeful: bool
     """Whether a few messages that look new are written at once, without asking first whether they are."""
     now: datetime
+    touched: Mapping[UUID, Touched] = field(default_factory=dict)
+    """By the id of the message."""
 
 
 @dataclass(kw_only=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 from uuid import UUID
@@ -35,7 +35,7 @@ from messages_app.models import Message, MessageKey, message_key
 from messages_app.partitions import Month
 
 from . import context_rows, projection, records, rows
-from .batch import Refusal, SessionGone, SessionOutcome
+from .batch import Refusal, SessionGone, SessionOutcome, Touched
 from .contexts import apart
 from .event_ids import made_id
 from .events import CHANNEL
@@ -49,7 +49,6 @@ from .redaction import RedactedEvent
 from .run_memory import RunSoFar, Unnamed, recall, remember
 from .statements import insert_rows, lock_messages, look_up
 
-_MICROSECOND = timedelta(microseconds=1)
 State = Literal["stored", "duplicate", "refused"]
 
 _LOCK = 0x65766E74  # "evnt"
@@ -60,18 +59,21 @@ _COLUMNS = (
     "data"
 )
 _CATEGORIES: dict[str, records.Category] = {"tool": "tool", "llm": "prompt", "prompt": "prompt"}
-# Rows of other messages are never touched, and those that stand right are not written.
+# Rows of other messages are never touched, and those that stand right are not written. IS NOT DISTINCT FROM, for with "="
+# PostgreSQL may find the rows of a message by its index, and read all of them.
 _PLACE_STEPS = """
     UPDATE traces_app_agentstep AS step SET iteration = new.iteration, ordinal = new.ordinal
     FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS new (id, iteration, ordinal)
-    WHERE step.id = new.id AND step.message_id = %s AND step.id >= %s AND step.id < %s
+    WHERE step.id = new.id AND step.id = ANY(%s::uuid[])
+        AND step.message_id IS NOT DISTINCT FROM %s AND step.id >= %s AND step.id < %s
         AND (step.iteration, step.ordinal) IS DISTINCT FROM (new.iteration, new.ordinal)
     """
 _PLACE_CALLS = """
     UPDATE traces_app_toolcall AS call SET step_id = new.step_id, position = new.position,
         tool_id = coalesce(new.tool_id, call.tool_id)
     FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bigint[]) AS new (id, step_id, position, tool_id)
-    WHERE call.id = new.id AND call.message_id = %s AND call.id >= %s AND call.id < %s
+    WHERE call.id = new.id AND call.id = ANY(%s::uuid[])
+        AND call.message_id IS NOT DISTINCT FROM %s AND call.id >= %s AND call.id < %s
         AND (call.step_id, call.position, call.tool_id)
             IS DISTINCT FROM (new.step_id, new.position, coalesce(new.tool_id, call.tool_id))
     """
@@ -146,6 +148,8 @@ class _Run:
     """None: not there yet."""
     so_far: RunSoFar = field(default_factory=RunSoFar)
     after: Layout = field(default_factory=Layout)
+    touched: Touched | None = None
+    """What the batch changes below the message; None where rows that it does not speak of stand elsewhere now."""
     unnamed: Counter[Unnamed] = field(default_factory=Counter)
     """How many calls have been named so far."""
     tools: dict[str, str] = field(default_factory=dict)
@@ -253,22 +257,22 @@ def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
 
 
 def _find_runs(session: _Session) -> None:
+    by_name: dict[str, UUID] = {}
+    names = {one.run for one in session.events}
+    if session.id is not None:
+        uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
+        if uuids:
+            stored = Message.with_deleted.filter(pk__in=uuids, session_id=session.id)
+            by_name = {str(pk): pk for pk in stored.values_list("pk", flat=True)}
+        keys = {message_key(session.id, rows.text(name)): name for name in names if name not in by_name}
+        for key, message_id in MessageKey.objects.filter(key__in=keys).values_list("key", "message_id"):
+            by_name[keys[key]] = message_id
     runs: dict[str, _Run] = {}
     for one in session.events:
-        runs.setdefault(one.run, _Run(name=one.run, events=[])).events.append(one)
+        # One that is called by its id and by its name is one run.
+        run_id = by_name.get(one.run)
+        runs.setdefault(str(run_id or one.run), _Run(name=one.run, events=[], id=run_id)).events.append(one)
     session.runs = [run for _name, run in sorted(runs.items())]
-    if session.id is None:
-        return
-    uuids = [uuid for name in runs if (uuid := as_uuid(name)) is not None]
-    by_name = {
-        str(pk): pk
-        for pk in Message.with_deleted.filter(pk__in=uuids, session_id=session.id).values_list("pk", flat=True)
-    } if uuids else {}  # fmt: skip
-    keys = {message_key(session.id, rows.text(name)): name for name in runs if name not in by_name}
-    for key, message_id in MessageKey.objects.filter(key__in=keys).values_list("key", "message_id"):
-        by_name[keys[key]] = message_id
-    for run in session.runs:
-        run.id = by_name.get(run.name)
 
 
 def _months(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Month]:
@@ -294,7 +298,8 @@ def _record(
     if not sessions:
         return []
     said = [_session_record(session, now) for session in sessions]
-    outcomes = ingest(project_id, said, source="events")
+    touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
+    outcomes = ingest(project_id, said, source="events", touched=touched)
     lines: list[rows.Row] = []
     contexts: list[rows.Row] = []
     told: list[tuple[UUID, int, int]] = []
@@ -354,7 +359,7 @@ def _read_on(session: _Session) -> None:
                 if known.seq:
                     cursor.execute(_SINCE, [session.id, run.id, known.seq])
                 else:
-                    cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *_ids_of(run.id)])
+                    cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *ids.range_below(run.id)])
                 known = _with_more(known, session.last_event, [_said(*row) for row in cursor.fetchall()])
         run.so_far = known
         run.unnamed.update(known.unnamed)
@@ -433,6 +438,8 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         events.sort(key=Said.place)
     if change.is_anew:
         _move_rows(run)
+    elif run.id is not None:
+        run.touched = _touched(run, run.id, touched)
     created_at = _created_at(run)
     message = records.Message(
         role="assistant",
@@ -456,6 +463,22 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         return [message]
     prompt = records.Message(role="user", external_id=f"{run.name}:prompt", content=state.prompt, created_at=created_at)
     return [prompt, message]
+
+
+def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:
+    before, after = run.so_far.layout, run.after
+    steps = {subject for subject in subjects if projection.is_step(subject)}
+    calls = {subject for subject in subjects if projection.is_call(subject)}
+    parents = {after.parents[call] for call in calls if call in after.parents}
+    # What a step takes is the sum of its calls until it says so itself.
+    calls_of_steps = {call for step in steps for call in after.calls_of.get(step, ())}
+    hosts = {after.calls[call][0] for call in calls}
+    return Touched(
+        step_count=len(before.steps),
+        call_count=len(before.calls),
+        step_ids=[UUID(_row_id(message_id, step)) for step in steps | hosts],
+        call_ids=[UUID(_row_id(message_id, call)) for call in calls | parents | calls_of_steps],
+    )
 
 
 def _steps(run: _Run, said_of: Mapping[str, list[Said]]) -> list[records.AgentStep]:
@@ -598,24 +621,20 @@ def _place_rows(project_id: int, run: _Run) -> None:
 def _write_places(
     run: _Run, message_id: UUID, steps: Sequence[str], calls: Sequence[str], tool_ids: Mapping[str, int]
 ) -> None:
-    bounds = [message_id, *_ids_of(message_id)]
+    bounds = [message_id, *ids.range_below(message_id)]
     with connection.cursor() as cursor:
         if steps:
             placed = [(_row_id(message_id, name), *map(str, run.after.steps[name])) for name in sorted(steps)]
-            cursor.execute(_PLACE_STEPS, [*map(list, zip(*placed, strict=True)), *bounds])
+            columns = list(map(list, zip(*placed, strict=True)))
+            cursor.execute(_PLACE_STEPS, [*columns, columns[0], *bounds])
         if calls:
             hosted = [
                 (_row_id(message_id, name), _row_id(message_id, step), str(position), _digits(tool_ids.get(name)))
                 for name in sorted(calls)
                 for step, position in [run.after.calls[name]]
             ]
-            cursor.execute(_PLACE_CALLS, [*map(list, zip(*hosted, strict=True)), *bounds])
-
-
-def _ids_of(message_id: UUID) -> tuple[UUID, UUID]:
-    """The first id of what belongs to a message, and the first one after it."""
-    created_at = ids.created_at_of(message_id)
-    return ids.first_id_at(created_at), ids.first_id_at(created_at + _MICROSECOND)
+            columns = list(map(list, zip(*hosted, strict=True)))
+            cursor.execute(_PLACE_CALLS, [*columns, columns[0], *bounds])
 
 
 def _row_id(message_id: UUID, subject: str) -> str:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from django.utils import timezone
 
 from . import metrics, records
-from .batch import SessionOutcome, Source
+from .batch import SessionOutcome, Source, Touched
 from .normalise import normalise
 from .redaction import redact
 from .writes import store
 
 
-def ingest(project_id: int, sessions: Sequence[records.Session], *, source: Source = "live") -> list[SessionOutcome]:
-    """Stores sessions with their messages in one transaction; see `writes.store` for what `source` means."""
+def ingest(
+    project_id: int,
+    sessions: Sequence[records.Session],
+    *,
+    source: Source = "live",
+    touched: Mapping[UUID, Touched] | None = None,
+) -> list[SessionOutcome]:
+    """Stores sessions with their messages in one transaction; see `writes.store` for what `source` and `touched` mean."""
     started = time.perf_counter()
     now = timezone.now()
     batch = []
@@ -24,6 +31,6 @@ def ingest(project_id: int, sessions: Sequence[records.Session], *, source: Sour
         batch.append(redact(normalise(session, now=now)))
         # No two messages without times share one: pages by time do not stop between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(project_id, batch, source=source)
+    outcomes = store(project_id, batch, source=source, touched=touched)
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -181,6 +181,8 @@ class Stored:
     call_ids: dict[str, str] = field(default_factory=dict)
     """The ids of the calls, with the model's call ids."""
     open_calls: set[str] = field(default_factory=set)
+    counted: Rollup | None = None
+    """What these add up to, where that was asked for."""
 
 
 @dataclass(kw_only=True)

@@ -9,18 +9,30 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
+from msgspec import json
 
 from access_app.database import prepared_cursor
+from messages_app import ids
 from messages_app.models import Message
 from messages_app.writes import COUNTERS, Counts
 
 from . import records, rows
+from .batch import Touched
 from .rows import Stored, Table
 
 _CLAIM = (
     "INSERT INTO messages_app_messagekey (key, message_id) SELECT * FROM unnest(%s::uuid[], %s::uuid[]) "
     "ON CONFLICT DO NOTHING RETURNING key"
 )
+# By their ids: with "=" PostgreSQL may take the index of messages, and read all rows of one.
+_TOUCHED_STEPS = """
+    SELECT id, iteration, duration_ms, usage::text FROM traces_app_agentstep
+    WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
+    """
+_TOUCHED_CALLS = """
+    SELECT id, call_id, step_id, parent_id, status, duration_ms FROM traces_app_toolcall
+    WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
+    """
 FEW_ROWS = 100
 """So many rows go in as prepared statements, all in one exchange; more go in by COPY, which takes two for each table but
 half the work for each row. Measured: one message with its 20 rows 1.3 ms instead of 2.2, twenty messages 13.8 and 13.4."""
@@ -127,6 +139,60 @@ def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
             if status == "pending":
                 stored[message_id].open_calls.add(row_id.hex)
     return stored
+
+
+def stored_of(message_id: UUID, touched: Touched) -> Stored:
+    """What is there below a message of what a write touches, counted."""
+    stored = Stored()
+    steps, calls = _touched_rows(message_id, touched)
+    for step_id, iteration, _duration, _usage in steps:
+        stored.step_ids.add(step_id.hex)
+        stored.next_iteration = max(stored.next_iteration, iteration + 1)
+    for row_id, call_id, _step_id, _parent_id, status, _duration in calls:
+        stored.call_ids[row_id.hex] = call_id
+        if status == "pending":
+            stored.open_calls.add(row_id.hex)
+    stored.counted = _counted(steps, calls)
+    return stored
+
+
+def count_touched(message_id: UUID, touched: Touched) -> rows.Rollup:
+    return _counted(*_touched_rows(message_id, touched))
+
+
+def count_below(message_id: UUID, usage: dict[str, Any] | None) -> rows.Rollup:
+    """What everything below a message adds up to."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, duration_ms, usage::text FROM traces_app_agentstep WHERE message_id = %s", [message_id]
+        )
+        steps = [(id_, duration, _decoded(said)) for id_, duration, said in cursor.fetchall()]
+        cursor.execute(
+            "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
+            [message_id],
+        )
+        return rows.rollup(usage, steps, cursor.fetchall())
+
+
+def _touched_rows(message_id: UUID, touched: Touched) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    # An array says no month to a plan for all values; the bounds do.
+    bounds = [message_id, *ids.range_below(message_id)]
+    with prepared_cursor() as of_steps, prepared_cursor() as of_calls, connection.connection.pipeline():
+        of_steps.execute(_TOUCHED_STEPS, [list(touched.step_ids), *bounds])
+        of_calls.execute(_TOUCHED_CALLS, [list(touched.call_ids), *bounds])
+        return of_steps.fetchall(), of_calls.fetchall()
+
+
+def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> rows.Rollup:
+    return rows.rollup(
+        None,
+        [(step_id, duration, _decoded(usage)) for step_id, _iteration, duration, usage in steps],
+        [(step_id, parent_id, status, duration) for _id, _call_id, step_id, parent_id, status, duration in calls],
+    )
+
+
+def _decoded(usage: str | None) -> dict[str, Any] | None:
+    return json.decode(usage) if usage else None
 
 
 Tables = Sequence[tuple[str, str, list[rows.Row]]]

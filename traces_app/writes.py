@@ -28,10 +28,10 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from msgspec import UNSET, json
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
@@ -41,10 +41,10 @@ from messages_app.partitions import Month
 from messages_app.writes import Counts, update_session
 
 from . import records, rows
-from .batch import BatchSession, Context, Incoming, SessionGone, SessionOutcome, Source
+from .batch import BatchSession, Context, Incoming, SessionGone, SessionOutcome, Source, Touched
 from .batch_sessions import apply_to_session, columns_said, find_sessions, finish_sessions
 from .known import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims
-from .normalise import as_uuid, text_of
+from .normalise import as_uuid, text_of, tokens
 from .partitions import ensure_months, forget
 from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
 from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
@@ -54,10 +54,13 @@ from .statements import (
     Tables,
     add_to_sessions,
     claim_keys,
+    count_below,
+    count_touched,
     insert_at_once,
     insert_rows,
     lock_messages,
     stored_below,
+    stored_of,
     tool_names,
     upsert_rows,
 )
@@ -68,7 +71,13 @@ AT_A_TIME = 200
 """So many messages are made into rows before these are written: a batch may have thousands, and its rows weigh as much."""
 
 
-def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live") -> list[SessionOutcome]:
+def store(
+    project_id: int,
+    batch: Sequence[Redacted],
+    *,
+    source: Source = "live",
+    touched: Mapping[UUID, Touched] | None = None,
+) -> list[SessionOutcome]:
     """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
 
     Sending the same message again (same id or external id in its session) merges: what is new is added, empty values
@@ -76,6 +85,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
     completed message may be corrected but takes no new steps or calls (refused, `message_completed`).
     "import": new sessions are completed, and a message may grow with later snapshots of its transcript.
     "events": as live, but events may come late, so that a completed message takes what they say.
+    `touched`, by the ids of messages that are there, spares a look at all that lies below them.
     Data for what was deleted or purged is refused, one by one; the rest is stored. Raises Conflict when a message
     comes with another role than it has.
     """
@@ -94,6 +104,7 @@ def store(project_id: int, batch: Sequence[Redacted], *, source: Source = "live"
             sessions=known.sessions,
             is_hopeful=is_hopeful,
             now=timezone.now(),
+            touched=touched or {},
         )
         try:
             with transaction.atomic():
@@ -362,7 +373,9 @@ def _merge(context: Context, messages: Sequence[Incoming]) -> None:
     if not messages:
         return
     stored = lock_messages([message.id for message in messages if message.id is not None])
-    below = stored_below(list(stored))
+    below = stored_below([message_id for message_id in stored if message_id not in context.touched])
+    for message_id in stored.keys() & context.touched.keys():
+        below[message_id] = stored_of(message_id, context.touched[message_id])
     for message in messages:
         assert message.id is not None, "_identify gave it"
         row = stored.get(message.id)
@@ -405,7 +418,7 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
         message.state = "unchanged"
         return
     message.state = "updated"
-    message.session.counts += _finish_message(context, row, changed)
+    message.session.counts += _finish_message(context, row, changed, stored)
 
 
 def _merged_fields(context: Context, record: records.Message, row: Message) -> dict[str, Any]:
@@ -490,7 +503,7 @@ def _patch(
     if change.receipts:
         changed["redactions"] = row.redactions + rows.receipt_list(change.receipts)
     _write_merge(context, row, changed, own, stored, only_open=False)
-    counts = _finish_message(context, row, changed)
+    counts = _finish_message(context, row, changed, stored)
     add_to_sessions({row.session_id: counts})
 
 
@@ -547,18 +560,18 @@ def _write_merge(
     return bool(changed) or any(written)
 
 
-def _finish_message(context: Context, row: Message, changed: dict[str, Any]) -> Counts:
-    """Writes the message row with counts of what is below it now; returns what that adds to the session's counters."""
+def _finish_message(context: Context, row: Message, changed: dict[str, Any], stored: Stored) -> Counts:
+    """Writes the message row with counts of what is below it now; returns what that adds to the session's counters.
+
+    `stored` is what was below it before."""
     before = Counts.of(row)
     for name, value in changed.items():
         setattr(row, name, value)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT id, duration_ms, usage::text FROM traces_app_agentstep WHERE message_id = %s", [row.pk])
-        steps = [(id_, duration, json.decode(usage) if usage else None) for id_, duration, usage in cursor.fetchall()]
-        cursor.execute(
-            "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s", [row.pk]
-        )
-        counts = rows.rollup(row.usage, steps, cursor.fetchall())
+    touched = context.touched.get(row.pk)
+    if touched and stored.counted and (row.step_count, row.call_count) == (touched.step_count, touched.call_count):
+        counts = _counted_on(row, stored.counted, count_touched(row.pk, touched))
+    else:
+        counts = count_below(row.pk, row.usage)
     row.duration_ms = rows.duration_between(row.created_at, row.completed_at, counts.duration_ms)
     row.step_count, row.call_count, row.failure_count = counts.step_count, counts.call_count, counts.failure_count
     row.input_tokens, row.output_tokens = counts.input_tokens, counts.output_tokens
@@ -571,6 +584,25 @@ def _finish_message(context: Context, row: Message, changed: dict[str, Any]) -> 
         ]
     )  # fmt: skip
     return Counts.of(row) + -before
+
+
+def _counted_on(row: Message, before: rows.Rollup, after: rows.Rollup) -> rows.Rollup:
+    """The counts of a message, of which a part was counted before and after it was written."""
+    input_tokens, output_tokens = tokens(row.usage)
+    if not (input_tokens or output_tokens):
+        input_tokens = row.input_tokens + after.input_tokens - before.input_tokens
+        output_tokens = row.output_tokens + after.output_tokens - before.output_tokens
+    is_known = row.duration_ms is not None or after.duration_ms is not None
+    duration_ms = (row.duration_ms or 0) + (after.duration_ms or 0) - (before.duration_ms or 0)
+    return rows.Rollup(
+        step_count=row.step_count + after.step_count - before.step_count,
+        call_count=row.call_count + after.call_count - before.call_count,
+        failure_count=row.failure_count + after.failure_count - before.failure_count,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        # Of a completed message it is not what its steps add up to, and is not asked for.
+        duration_ms=duration_ms if is_known else None,
+    )
 
 
 def _lock(message_id: UUID, project_ids: Collection[int]) -> Message:

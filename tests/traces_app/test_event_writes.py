@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ from traces_app.models import AgentStep, Context, Event, Tool, ToolCall, ToolRes
 from traces_app.purge import Scope, purge
 from traces_app.redaction import redact_event
 
-from .conftest import NOON
+from .conftest import NOON, statements_in
 
 RUN_ID = str(ids.message_id(NOON, "assistant", 0, ("test", "run")))
 
@@ -57,7 +59,8 @@ TRACE = [
     said(4, "agent_start", "n1", agent_name="Researcher"),
     said(5, "prompt_build", "n1", kind="system", length=120),
     said(6, "llm_request_start", "n1", step="s1", model="gpt"),
-    said(7, "llm_request_complete", "n1", step="s1", thought="Look it up.", usage={"input_tokens": 10, "output_tokens": 4}),
+    said(7, "llm_request_complete", "n1", step="s1", thought="Look it up.", duration=700,
+         usage={"input_tokens": 10, "output_tokens": 4}),
     said(8, "tool_call_start", "n1", step="s1", call_id="c1", name="weather", args={}),
     said(9, "tool_call_start", "n1", step="s1", call_id="c1", name="weather", args={"city": "Shanghai"}),
     said(10, "tool_call_start", "n1", call_id="c2", name="weather", args={"city": "Atlantis"}, parent="c1"),
@@ -322,3 +325,50 @@ def test_names_of_any_length_and_characters_are_taken(project: Project) -> None:
 def test_a_result_that_does_not_name_its_tool_makes_none(project: Project) -> None:
     send(project, *TRACE)
     assert set(Tool.objects.values_list("name", flat=True)) == {"weather", "write", "read"}
+
+
+def turn(number: int) -> list[dict[str, Any]]:
+    """Five events of a step with two calls, of which the second goes on from the first."""
+    first, call = 5 * number + 1, {"call_id": f"c{number}", "name": "search"}
+    return [
+        said(first, "llm_request_complete", "n1", step=f"s{number}", thought="Look.", usage={"input_tokens": 7}),
+        said(first + 1, "tool_call_start", "n1", **call, args={"q": number}),
+        said(first + 2, "tool_call_complete", "n1", **call, result="Found."),
+        said(first + 3, "tool_call_start", "n1", call_id=f"d{number}", name="open", parent=f"c{number}"),
+        said(first + 4, "tool_call_error", "n1", call_id=f"d{number}", name="open", error="Gone."),
+    ]
+
+
+def rows_read() -> Counter[str]:
+    """How many rows of each table this transaction has read so far."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT regexp_replace(relname, '_y\\d+m\\d+$', ''), coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) "
+            "FROM pg_stat_xact_user_tables"
+        )
+        read: Counter[str] = Counter()
+        for table, rows in cursor.fetchall():
+            read[table] += rows
+        return read
+
+
+def cost_of_a_batch(project: Project, events_before: int, keep: Any) -> tuple[list[str], Counter[str]]:
+    """The statements of a batch of 20 events, and the rows that it reads of what was there before."""
+    history = [one for number in range(events_before // 5) for one in turn(number)]
+    with keep(execute=True):
+        for at in range(0, len(history), 200):
+            send(project, *history[at : at + 200], session=f"of {events_before}")
+    batch = [one for number in range(4) for one in turn(events_before // 5 + number)]
+    with CaptureQueriesContext(connection) as queries:
+        before = rows_read()
+        send(project, *batch, session=f"of {events_before}")
+        read = rows_read() - before
+    assert ToolCall.objects.count() == (events_before + 20) // 5 * 2
+    forget_all()
+    return [query.split(" ", 1)[0] for query in statements_in(queries)], read
+
+
+def test_a_batch_costs_the_same_however_long_the_run(project: Project, django_capture_on_commit_callbacks: Any) -> None:
+    few = cost_of_a_batch(project, 10, django_capture_on_commit_callbacks)
+    many = cost_of_a_batch(project, 2_000, django_capture_on_commit_callbacks)
+    assert many == few
