@@ -39,7 +39,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     """`Authorization: Bearer ts_...` or `X-API-Key: ts_...`; other schemes of Authorization are left to others."""
 
     def authenticate(self, request: Request) -> tuple[KeyUser, ApiKey] | None:
-        token = _token(request)
+        token = self.token_of(request)
         if token is None:
             return None
         key = find_key(token)
@@ -55,6 +55,14 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
+
+    def token_of(self, request: Request) -> str | None:
+        """The token that was sent; "" when the header was there without one."""
+        scheme, _space, token = request.headers.get("Authorization", "").strip().partition(" ")
+        if scheme.lower() == "bearer":
+            return token.strip()
+        header: str | None = request.headers.get("X-API-Key")
+        return header if header is None else header.strip()
 
 
 class StaffSessionAuthentication(SessionAuthentication):
@@ -73,15 +81,6 @@ class StaffSessionAuthentication(SessionAuthentication):
                 % {"reason": str(error).rstrip("."), "cookie": settings.CSRF_COOKIE_NAME},
                 code="csrf_failed",
             ) from error
-
-
-def _token(request: Request) -> str | None:
-    """The token that was sent; "" when the header was there without one."""
-    scheme, _space, token = request.headers.get("Authorization", "").strip().partition(" ")
-    if scheme.lower() == "bearer":
-        return token.strip()
-    header: str | None = request.headers.get("X-API-Key")
-    return header if header is None else header.strip()
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

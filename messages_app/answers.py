@@ -37,7 +37,7 @@ def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> 
     return stream_answer(b'{"results":', resources, b"," + msgspec.json.encode(ways_on)[1:])
 
 
-def stream_answer(before: bytes, resources: Iterator[Resource], after: bytes) -> StreamingHttpResponse:
+def stream_answer(before: bytes, resources: Iterator[msgspec.Struct], after: bytes) -> StreamingHttpResponse:
     """A JSON list of `resources` between two pieces of JSON, written while it is read."""
 
     def pieces() -> Iterator[bytes]:

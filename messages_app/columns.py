@@ -17,13 +17,12 @@ from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .exchange import Query, Row, fetch
 from .pagination import IdRange
-from .resources import Resource
 
-T = TypeVar("T", bound=Resource)
+T = TypeVar("T", bound=Struct)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,6 +70,8 @@ class Session(models.Model):
 
     created_at = models.DateTimeField(_("created at"))
     updated_at = models.DateTimeField(_("updated at"))
+    pinned_at = models.DateTimeField(_("pinned at"), null=True, blank=True)
+    """Pinned ones stand first for clients of WeKnora."""
     deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
     deleted_by = models.TextField(_("deleted by"), blank=True, default="")
 

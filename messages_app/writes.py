@@ -7,6 +7,7 @@ session rows last.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -57,6 +58,9 @@ class Counts:
 
 
 COUNTERS = tuple(Counts.__dataclass_fields__)
+AT_A_TIME = 1_000
+"""So many rows one statement changes, of what may be any number."""
+_COUNTED = tuple(name for name in COUNTERS if name != "message_count")
 
 
 @transaction.atomic
@@ -79,6 +83,52 @@ def delete_session(session_id: UUID, *, by: str) -> None:
     if not Session.objects.filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
         raise _no_session()
     logger.info("deleted a session", extra={"session_id": str(session_id), "by": by})
+
+
+def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by: str) -> int:
+    """Takes those of the sessions that are there out of sight, None all of the project; returns how many these are.
+
+    Some at a time, each of them in a transaction: a project may have a million.
+    """
+    rows = Session.objects.filter(project_id=project_id)
+    if session_ids is not None:
+        rows = rows.filter(pk__in=session_ids)
+    deleted = 0
+    while True:
+        with transaction.atomic():
+            # In one order, like everybody who locks several sessions.
+            locked = rows.order_by("pk").select_for_update(no_key=True, of=("self",))
+            found = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
+            now = timezone.now()
+            Session.objects.filter(pk__in=found).update(deleted_at=now, deleted_by=by, updated_at=now)
+        deleted += len(found)
+        if len(found) < AT_A_TIME:
+            break
+    if deleted:
+        logger.info("deleted sessions", extra={"project_id": project_id, "sessions": deleted, "by": by})
+    return deleted
+
+
+@transaction.atomic
+def clear_session(session_id: UUID, *, by: str) -> int:
+    """Takes all messages of a session out of sight, and keeps it; returns how many these were.
+
+    Raises NotFound when the session is unknown or deleted. Each message is restored by itself.
+    """
+    now = timezone.now()
+    alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
+    found = list(alive.order_by("pk").select_for_update(of=("self",)).only(*_COUNTED))
+    counts = sum(map(Counts.of, found), Counts())
+    for first in range(0, len(found), AT_A_TIME):
+        keys = [message.pk for message in found[first : first + AT_A_TIME]]
+        of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
+        of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
+    # The session last: whoever deleted it meanwhile was quicker, and took the messages along.
+    if Session.objects.select_for_update().filter(pk=session_id).first() is None:
+        raise _no_session()
+    add_to_session(session_id, -counts)
+    logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
+    return len(found)
 
 
 @transaction.atomic

@@ -14,6 +14,8 @@ from django.http import HttpRequest
 from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
 
+from traces_app.weknora.errors import BASE
+
 DOCS = "/api/v1/docs/"
 
 
@@ -27,7 +29,7 @@ class _ForPages:
     """Put before a middleware of Django's kind, keeps it to pages."""
 
     def __call__(self: _Middleware, request: HttpRequest) -> Any:
-        if request.path_info.startswith("/api/") and request.path_info != DOCS:
+        if request.path_info.startswith(("/api/", BASE)) and request.path_info != DOCS:
             return self.get_response(request)
         return super().__call__(request)  # type: ignore[safe-super]  # that of the middleware
 

@@ -18,12 +18,13 @@ urlpatterns = [
     path("api/v1/", include("traces_app.urls")),
     path("api/v1/schema/", SchemaView.as_view(), name="schema"),
     path("api/v1/docs/", docs, name="docs"),
+    path("weknora/api/v1/", include("traces_app.weknora.urls")),
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),
 ]
 
-# Outside of views errors have the shape of the API, too: JSON under /api/, a page elsewhere.
+# Outside of views errors have the shape of the API, too: JSON under /api/ and /weknora/, a page elsewhere.
 handler400 = "tracesite.api_errors.bad_request"
 handler403 = "tracesite.api_errors.permission_denied"
 handler404 = "tracesite.api_errors.page_not_found"

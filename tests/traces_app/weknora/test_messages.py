@@ -1,0 +1,288 @@
+"""Messages as WeKnora's clients load, page and delete them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from access_app.models import Project
+from messages_app.models import Message as MessageRow
+from messages_app.pagination import MAX_LIMIT
+from tests.traces_app.conftest import NOON, answer, question, statements_in, store
+from tests.traces_app.views.test_query_counts import run
+
+from .conftest import WeKnora, refused
+from .strict import Message
+
+BODY_404 = {
+    "success": False,
+    "code": 1003,
+    "error": {"code": 1003, "message": "session not found", "details": {"code": "session_not_found", "field": None}},
+}
+
+
+def say(count: int, *, start: datetime = NOON, name: str = "m", step: int = 1) -> list[dict[str, Any]]:
+    """Messages, `step` of which share a time."""
+    return [
+        {
+            "external_id": f"{name}{number}",
+            "role": "user" if number % 2 == 0 else "assistant",
+            "content": f"{name}{number}",
+            "created_at": start + timedelta(seconds=number // step),
+        }
+        for number in range(count)
+    ]
+
+
+def front_end(load: Callable[[str | None], list[Message]], limit: int) -> Iterator[list[str]]:
+    """Pages as WeKnora's front end reads them: it goes on from the first message of a page, and stops where a page is
+    empty, shorter than was asked for, or where the cursor did not move."""
+    cursor: str | None = None
+    while page := load(cursor):
+        yield [message.content for message in page]
+        if len(page) < limit or page[0].created_at == cursor:
+            return
+        cursor = page[0].created_at
+    yield []
+
+
+@pytest.mark.requirement("000-06", "000-10", "000-21", "000-23", "000-28", "000-59", "002-20")
+def test_a_whole_trace_is_loaded_as_the_client_decodes_it(weknora: WeKnora, project: Project) -> None:
+    reference = {
+        "id": "chunk-1", "content": "31 °C", "knowledge_id": "doc-1", "chunk_index": 3, "knowledge_title": "Weather",
+        "start_at": 10, "end_at": 15, "seq": 1, "score": 1, "match_type": 4, "sub_chunk_id": ["chunk-2"],
+        "metadata": {"page": 7, "lang": "zh", "none": None, "tags": ["a"], "final": True}, "chunk_type": "text",
+        "parent_chunk_id": "chunk-0", "image_info": "[]", "knowledge_filename": "w.pdf", "knowledge_source": "upload",
+    }  # fmt: skip
+    session = store(project, question(request_id="req-1"), answer(knowledge_references=[reference]))
+    asked, answered = weknora.load(session.id)
+    assert (asked.role, asked.content, asked.agent_steps, asked.knowledge_references) == (
+        "user", "What is the weather in Shanghai and in Atlantis?", None, [],
+    )  # fmt: skip
+    assert (answered.id, answered.session_id, answered.request_id, answered.is_completed, answered.created_at) == (
+        str(session.messages[1].id), str(session.id), "req-1", True, "2026-03-01T12:00:00.000000Z",
+    )  # fmt: skip
+    (found,) = answered.knowledge_references or []
+    assert vars(found) == {
+        **reference, "score": 1.0,
+        "metadata": {"page": "7", "lang": "zh", "none": "", "tags": '["a"]', "final": "true"},
+    }  # fmt: skip
+    steps = answered.agent_steps or []
+    assert [(step.iteration, step.thought, step.timestamp) for step in steps] == [
+        (0, "Ask for both cities at once.", "2026-03-01T12:00:00.000000Z"),
+        (1, "Ask the researcher.", "2026-03-01T12:00:00.000000Z"),
+    ]
+    calls = [(call, call.result) for step in steps for call in step.tool_calls or []]
+    assert [
+        (call.id, call.name, call.args, call.duration, call.reflection, result and vars(result))
+        for call, result in calls
+    ] == [
+        ("call_a", "get_weather", {"city": "上海"}, 40, "",
+         {"success": True, "output": "31 °C", "data": {"temp_c": 31}, "error": "", "images": None}),
+        ("call_b", "get_weather", {"city": "Atlantis"}, 12, "The city does not exist.",
+         {"success": False, "output": "", "data": None, "error": "unknown city", "images": None}),
+        ("call_c", "ask_researcher", {"q": "Atlantis"}, 90, "",
+         {"success": True, "output": "a myth", "data": None, "error": "", "images": None}),
+        ("call_d", "search", {"q": "Atlantis"}, 60, "",
+         {"success": True, "output": "3 hits", "data": None, "error": "", "images": None}),
+    ]  # fmt: skip
+
+
+@pytest.mark.requirement("000-09", "000-22", "000-57", "000-58", "000-59")
+def test_what_is_empty_is_left_out_and_what_is_more_is_told_besides(weknora: WeKnora) -> None:
+    call = {"name": "search", "metadata": {"trace": {"cost": 0.5}}, "retries": 2}
+    steps = [{"thought": "t", "evaluation": {"score": 0.9}, "reasoning_content": "r", "tool_calls": [call]}]
+    sent = {"external_id": "weather", "messages": [question(), answer(agent_steps=steps, channel="web")]}
+    body = msgspec.json.encode({"sessions": [sent]})
+    assert weknora.http.post("/api/v1/ingest/", body, content_type="application/json").status_code == 200
+    assert weknora.load("weather")[1].channel == "web"
+    _status, body = weknora.raw("get", "messages/weather/load")
+    asked, answered = json.loads(body)["data"]
+    assert list(asked) == [
+        *("id", "session_id", "request_id", "content", "role", "knowledge_references", "is_completed"),
+        *("created_at", "updated_at", "deleted_at"),
+    ]
+    (step,) = answered["agent_steps"]
+    assert {name: step[name] for name in ("reasoning_content", "metadata")} == {
+        "reasoning_content": "r",
+        "metadata": {"evaluation": {"score": 0.9}},
+    }
+    (called,) = step["tool_calls"]
+    assert {name: value for name, value in called.items() if name != "id"} == {
+        "name": "search", "args": {}, "result": None, "duration": 0, "metadata": {"trace": {"cost": 0.5}, "retries": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.requirement("000-21", "000-26", "000-50")
+def test_whatever_a_tool_was_given_and_returned_is_decoded(weknora: WeKnora, project: Project) -> None:
+    results: list[Any] = [
+        {"output": "x", "data": [1, 2.5]},
+        {"output": "x", "data": "text"},
+        {"output": "x", "data": 12.0},
+        {"output": {"nested": True}},
+        {"success": False},
+        {"status": "pending", "output": "half"},
+        None,
+    ]
+    args: list[Any] = [["a", 1], "{broken", 7, None, '{"q": 1}', {}, {"deep": [[[]]]}]
+    calls = [
+        {"id": f"c{number}", "name": "t", "args": args[number], "result": result, "duration": 12.5}
+        for number, result in enumerate(results)
+    ]
+    picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+    calls.append({"id": "c7", "name": "t", "result": {"output": picture}})
+    session = store(project, answer(agent_steps=[{"tool_calls": calls}]))
+    ((message,),) = [weknora.load(session.id)]
+    found = (message.agent_steps or [])[0].tool_calls or []
+    assert [call.args for call in found[:7]] == [
+        {"_raw": ["a", 1]}, {"_raw": "{broken"}, {"_raw": 7}, {}, {"q": 1}, {}, {"deep": [[[]]]},
+    ]  # fmt: skip
+    assert {call.duration for call in found[:7]} == {12}
+    assert [call.result.data for call in found[:3] if call.result] == [
+        {"results": [1, "2.5"]}, {"value": "text"}, {"value": "12.0"},
+    ]  # fmt: skip
+    assert found[4].result is not None and not found[4].result.success and found[4].result.error
+    assert (found[5].result, found[6].result) == (None, None)
+    assert found[7].result is not None and found[7].result.images == [picture]
+
+
+@pytest.mark.requirement("000-28", "000-29", "000-34", "002-12", "002-13")
+@pytest.mark.parametrize("step", [1, 3, 45])
+def test_paging_by_the_first_message_gets_each_once_and_ends(weknora: WeKnora, project: Project, step: int) -> None:
+    session = store(project, *say(45, step=step))
+    pages = list(front_end(lambda cursor: weknora.load(session.id, 20, cursor), 20))
+    read = [content for page in reversed(pages) for content in page]
+    assert sorted(read) == sorted(f"m{number}" for number in range(45))
+    assert step > 1 or read == [f"m{number}" for number in range(45)]
+    # What a page begins with, nobody sees again: messages of one time are on one page, whatever its limit.
+    assert [len(page) for page in pages] == {1: [20, 20, 5], 3: [21, 21, 3], 45: [45, 0]}[step]
+
+
+@pytest.mark.requirement("000-30", "000-31", "000-32", "000-34")
+def test_what_is_added_and_deleted_between_pages_changes_nothing_of_that(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *say(45, step=2))
+    seen: list[str] = []
+    for number, page in enumerate(front_end(lambda cursor: weknora.load(session.id, 10, cursor), 10)):
+        seen = page + seen
+        newer = say(2, start=NOON + timedelta(hours=1, minutes=number), name=f"new{number}-")
+        store(project, *newer)
+        last = MessageRow.objects.get(content=page[-1])
+        weknora.delete_message(session.id, last.pk)
+    assert sorted(seen) == sorted(f"m{number}" for number in range(45))
+
+
+def test_a_sample_that_pages_by_the_last_message_reads_the_newest_page_for_ever(
+    weknora: WeKnora, project: Project
+) -> None:
+    """As against WeKnora itself: the first message is the cursor, see docs/weknora.md."""
+    session = store(project, *say(45))
+    page = weknora.load(session.id)
+    assert [message.content for message in weknora.load(session.id, 20, page[-1].created_at)] == [
+        f"m{number}" for number in range(24, 44)
+    ]
+
+
+@pytest.mark.requirement("000-30", "000-32", "000-33")
+@pytest.mark.parametrize(
+    ("cursor", "last"),
+    [
+        ("2026-03-01T12:00:03Z", "m2"),
+        ("2026-03-01T12:00:03.000000001Z", "m3"),
+        ("2026-03-01T11:59:59.999999999Z", None),
+        ("2026-03-01T20:00:03+08:00", "m2"),
+        ("2026-03-01T20:00:03 08:00", "m2"),  # the plus was not percent-encoded
+        ("  2026-03-01T12:00:03Z ", "m2"),
+        ("", "m4"),
+        ("0001-01-01T00:00:00Z", "m4"),  # Go's time that was not set
+        ("0001-01-01T08:05:43+08:05", "m4"),
+        ("0000-12-31T19:03:58-04:56", "m4"),
+    ],
+)
+def test_cursors_are_compared_exactly(weknora: WeKnora, project: Project, cursor: str, last: str | None) -> None:
+    session = store(project, *say(5))
+    found = [message.content for message in weknora.load(session.id, 1, cursor)]
+    assert found == ([last] if last else [])
+
+
+@pytest.mark.parametrize("cursor", ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "2026-02-30T12:00:00Z", "\x00"])
+def test_what_is_no_time_is_refused(weknora: WeKnora, project: Project, cursor: str) -> None:
+    session = store(project, *say(1))
+    status, code, body = refused(lambda: weknora.load(session.id, 20, cursor))
+    assert (status, code, body["success"], body["error"]["code"]) == (400, 1000, False, 1000)
+    assert body["error"]["message"] == "Invalid time format, please use RFC3339 or RFC3339Nano format"
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"),
+    [("3", 3), ("+3", 3), ("", 20), ("abc", 20), ("1e3", 20), ("2.0", 20), (" 5", 20), ("٣", 20), ("9" * 30, 20),
+     ("0", 0), ("-1", 30), ("100", 30), ("999999999", 30)],
+)  # fmt: skip
+def test_limits_are_lenient(weknora: WeKnora, project: Project, limit: str, count: int) -> None:
+    session = store(project, *say(30))
+    assert len(weknora.load(session.id, limit)) == count
+
+
+def test_a_page_may_be_longer_than_what_is_read_at_once(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *say(MAX_LIMIT + 30, step=MAX_LIMIT + 5))
+    names = [f"m{number}" for number in range(MAX_LIMIT + 30)]
+    assert sorted(message.content for message in weknora.load(session.id, 1000)) == sorted(names)
+    # The first message of the page shares its time with 204 others.
+    assert len(weknora.load(session.id, 26)) == MAX_LIMIT + 30
+    assert len(weknora.load(session.id, 25)) == 25
+
+
+def test_resource_urls_are_one_of_two_words(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *say(1))
+    assert len(weknora.load(session.id, resource_urls="public")) == len(weknora.load(session.id, anything="else")) == 1
+    assert refused(lambda: weknora.load(session.id, resource_urls="both"))[:2] == (400, 1000)
+
+
+@pytest.mark.requirement("000-35", "000-39", "002-37")
+def test_a_message_is_deleted_in_its_own_session_and_once(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *say(2))
+    other = store(project, *say(1), external_id="other")
+    message = session.messages[0].id
+    assert refused(lambda: weknora.delete_message(other.id, message))[:2] == (404, 1003)
+    assert weknora.delete_message("weather", message).message == "Message deleted successfully"
+    status, code, body = refused(lambda: weknora.delete_message(session.id, message))
+    assert (status, code, body["error"]["message"]) == (404, 1003, "message not found")
+    assert [found.content for found in weknora.load(session.id)] == ["m1"]
+
+
+@pytest.mark.requirement("000-39")
+@pytest.mark.parametrize("name", ["unknown", "550e8400-e29b-41d4-a716-446655440000", "%00", "a%0Ab"])
+def test_a_session_that_is_not_there_is_an_error(weknora: WeKnora, db: None, name: str) -> None:
+    for call in (lambda: weknora.load(name), lambda: weknora.load(name, 0), lambda: weknora.delete_message(name, "x")):
+        assert refused(call) == (404, 1003, BODY_404)
+
+
+def test_a_session_of_somebody_else_or_in_the_trash_is_not_there(
+    weknora: WeKnora, stranger_of: WeKnora, project: Project
+) -> None:
+    session = store(project, *say(2))
+    assert refused(lambda: stranger_of.load(session.id)) == (404, 1003, BODY_404)
+    assert refused(lambda: stranger_of.delete_message(session.id, session.messages[0].id)) == (404, 1003, BODY_404)
+    weknora.delete(session.id)
+    assert refused(lambda: weknora.load(session.id)) == (404, 1003, BODY_404)
+
+
+@pytest.mark.requirement("000-04", "000-43")
+def test_the_number_of_queries_does_not_grow(weknora: WeKnora, project: Project) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert weknora.load(session.id, 100)
+        return len([one for one in statements_in(captured) if not one.startswith("SET LOCAL ")])
+
+    session = store(project, run(0, 1, 2), external_id="big")
+    weknora.load(session.id)  # the first use of a key is noted
+    few = queries()
+    store(project, *(run(number, 10, 3) for number in range(1, 40)), external_id="big", source="import")
+    # The key, the session, the ids of the page, and five tables.
+    assert queries() == few <= 8

@@ -1,0 +1,56 @@
+"""What WeKnora's clients are told when something goes wrong. Pure, without Django.
+
+Its server nests the code in `error`, its Go client looks for it at the top: here it stands at both places. Without
+credentials, and when a generation is to be stopped, the error is a plain text, as its server answers there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+BASE = "/weknora/"
+"""Where the routes begin."""
+
+INTERNAL = 1007
+_CODES = {
+    400: 1000,
+    401: 1001,
+    403: 1002,
+    404: 1003,
+    405: 1004,
+    409: 1005,
+    412: 1005,
+    429: 1006,
+    500: INTERNAL,
+    503: 1008,
+}
+# Texts that clients know, whatever language they ask for.
+_TEXTS = {"session_not_found": "session not found", "message_not_found": "message not found"}
+
+
+def error_body(
+    path: str, headers: Mapping[str, str], status: int, code: str, message: str, field: str | None
+) -> dict[str, Any]:
+    """The JSON of an error at `path` below BASE; `headers` are those of the request, whatever the case of their names.
+
+    `code`, `message` and `field` are those of our own error.
+    """
+    message = _TEXTS.get(code, message)
+    if status == 401:
+        return {"error": f"Unauthorized: {_unauthorized(code, headers)}"}
+    if path.endswith("/stop"):
+        return {"error": message[:1].upper() + message[1:]}
+    number = _CODES.get(status, INTERNAL if status >= 500 else _CODES[400])
+    details = {"code": code, "field": field}
+    return {
+        "success": False,
+        "code": number,
+        "error": {"code": number, "message": message, "details": details},
+    }
+
+
+def _unauthorized(code: str, headers: Mapping[str, str]) -> str:
+    if code == "not_authenticated":
+        return "missing authentication"
+    return "invalid API key" if "x-api-key" in map(str.lower, headers) else "invalid or expired token"

@@ -1,0 +1,89 @@
+"""The rows that WeKnora's clients ask for: read as the REST API reads them, in the orders of WeKnora."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from uuid import UUID
+
+from django.db.models.functions import Left
+from django.http import QueryDict
+
+from access_app.visibility import Reach
+from messages_app.columns import Column, Source, as_text, as_they_are, instant
+from messages_app.exchange import LIST_MS, fetch
+from messages_app.filters import SessionFilterSet
+from messages_app.models import Message as MessageRow
+from messages_app.pagination import MAX_LIMIT, Page
+from traces_app.models import Event
+from traces_app.queries import messages
+
+from .shapes import Message, Session, message_of
+
+# What a title is made of.
+_BEGINNING = 1000
+# Pinned ones first. No index: one on updated_at would make every write to a session dearer, for this list alone.
+_ORDER = "ORDER BY session.pinned_at DESC NULLS LAST, session.updated_at DESC, session.id DESC LIMIT %s OFFSET %s"
+
+
+def messages_of(page: Page) -> Iterator[Message]:
+    """The messages of a page, read a few at a time: it may be long."""
+    for ids in page.chunks():
+        for first in range(0, len(ids), MAX_LIMIT):
+            yield from map(message_of, messages([str(key) for key in ids[first : first + MAX_LIMIT]]))
+
+
+def sessions(ids: Collection[str]) -> list[Session]:
+    """The sessions of `ids`, in this order; at most one query."""
+    rows = _SESSIONS.read(ids)
+    found = dict(zip((row[0] for row in rows), _SESSIONS.make(rows), strict=True))
+    return [found[session_id] for session_id in ids if session_id in found]
+
+
+def session_page(reach: Reach, said: QueryDict, *, number: int, size: int) -> tuple[list[Session], int]:
+    """A page of sessions, and how many there are; `said` are the parameters `keyword`, `source` and `agent_id`.
+
+    Raises InvalidInput, also where there are so many that it takes too long.
+    """
+    title = QueryDict(mutable=True)
+    title["title"] = said.get("keyword", "")
+    rows = SessionFilterSet(title).found(reach)
+    for name in ("source", "agent_id"):
+        if value := said.get(name, "").replace("\x00", ""):
+            rows = rows.where("session.metadata ->> %s = %s", name, value)
+    counted = rows.query("count(*)")
+    page = rows.query("session.id::text", _ORDER, size, (number - 1) * size)
+    ((total,),), found = fetch([counted, page], at_most_ms=LIST_MS)
+    return sessions([row[0] for row in found]), total
+
+
+def first_question(session_id: UUID) -> str:
+    """The beginning of the first message of a user; "" where there is none."""
+    asked = MessageRow.objects.filter(session_id=session_id, role=MessageRow.Role.USER).order_by("pk")
+    return asked.annotate(beginning=Left("content", _BEGINNING)).values_list("beginning", flat=True).first() or ""
+
+
+def has_events(session_id: UUID, message_id: UUID) -> bool:
+    """Whether a message is made of events."""
+    # Their ids carry its time.
+    lower, upper = message_id.int >> 64 << 64, (message_id.int >> 64) + 1 << 64
+    of_its_time = Event.objects.filter(pk__gte=UUID(int=lower), pk__lt=UUID(int=upper))
+    return of_its_time.filter(session_id=session_id, message_id=message_id).exists()
+
+
+_SESSIONS = Source(
+    resource=Session,
+    table="messages_app_session",
+    partitioned=False,
+    columns={
+        **as_text("id"),
+        **as_they_are("title", "description"),
+        "tenant_id": Column(sql="project_id"),
+        "user_id": Column(sql="end_user"),
+        "is_pinned": Column(sql="pinned_at IS NOT NULL"),
+        "pinned_at": instant("pinned_at"),
+        "created_at": instant("created_at"),
+        "updated_at": instant("updated_at"),
+        "deleted_at": instant("deleted_at"),
+        "last_request_state": Column(sql="NULL"),
+    },
+)

@@ -1,0 +1,262 @@
+"""The JSON that WeKnora's clients decode, made of our resources. Pure, without Django.
+
+Its Go client refuses a whole answer where one field is of another type than it expects: durations are whole numbers,
+arguments and `data` are objects, values of `metadata` of a reference are texts, `match_type` is a number, and times are
+RFC 3339 with a zone. What our rows say beyond that comes under names of its own, which it passes over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+if TYPE_CHECKING:
+    # They know models, and with these Django.
+    from traces_app import resources
+
+STOPPED = "stopped"
+"""In the metadata of an answer that somebody stopped: who and why."""
+
+
+class Shape(Struct, frozen=True, kw_only=True, gc=False):
+    """The base of all that is answered. A field that holds UNSET is left out."""
+
+
+class ToolResult(Shape, frozen=True, kw_only=True):
+    """What a call came to. A failed one has always an `error`."""
+
+    success: bool
+    output: str
+    data: Raw | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    images: list[str] | UnsetType = UNSET
+    """Data URIs."""
+
+
+class ToolCall(Shape, frozen=True, kw_only=True):
+    """One call of a tool."""
+
+    id: str
+    name: str
+    args: Raw
+    result: ToolResult | None
+    duration: int
+    """Milliseconds; 0 where it is not known."""
+    reflection: str | UnsetType = UNSET
+    metadata: Raw | UnsetType = UNSET
+
+
+class AgentStep(Shape, frozen=True, kw_only=True):
+    """One think-act iteration."""
+
+    iteration: int
+    thought: str
+    tool_calls: list[ToolCall]
+    timestamp: str
+    """That of the message where the step has none."""
+    reasoning_content: str | UnsetType = UNSET
+    metadata: Raw | UnsetType = UNSET
+
+
+class SearchResult(Shape, frozen=True, kw_only=True):
+    """One retrieved passage behind an answer."""
+
+    id: str
+    content: str
+    knowledge_id: str
+    chunk_index: int
+    knowledge_title: str
+    start_at: int
+    end_at: int
+    seq: int
+    score: float
+    match_type: int
+    sub_chunk_id: list[str] | None
+    metadata: dict[str, str]
+    chunk_type: str
+    parent_chunk_id: str
+    image_info: str
+    knowledge_filename: str
+    knowledge_source: str
+
+
+class Message(Shape, frozen=True, kw_only=True):
+    """One message of a session."""
+
+    id: str
+    session_id: str
+    request_id: str
+    content: str
+    role: str
+    knowledge_references: list[SearchResult]
+    is_completed: bool
+    created_at: str
+    updated_at: str
+    deleted_at: str | None
+    agent_steps: list[AgentStep] | UnsetType = UNSET
+    channel: str | UnsetType = UNSET
+    metadata: Raw | UnsetType = UNSET
+
+
+class Session(Shape, frozen=True):
+    """One conversation."""
+
+    id: str
+    title: str
+    description: str
+    tenant_id: int
+    """The number of its project."""
+    user_id: str
+    is_pinned: bool
+    pinned_at: str | None
+    created_at: str
+    updated_at: str
+    deleted_at: str | None
+    last_request_state: None = None
+
+
+def message_of(found: resources.Message) -> Message:
+    """A message that was read with everything below it."""
+    metadata = _object(found.metadata)
+    channel = metadata.get("channel")
+    return Message(
+        id=found.id,
+        session_id=found.session_id,
+        request_id=found.request_id,
+        content=found.content,
+        role=found.role,
+        knowledge_references=[_reference_of(reference) for reference in found.knowledge_references],
+        agent_steps=[_step_of(step, found.created_at) for step in found.agent_steps] or UNSET,
+        is_completed=found.is_completed,
+        created_at=found.created_at,
+        updated_at=found.updated_at,
+        deleted_at=found.deleted_at,
+        channel=channel if isinstance(channel, str) and channel else UNSET,
+        metadata=found.metadata if metadata else UNSET,
+    )
+
+
+def was_stopped(found: resources.Message) -> bool:
+    return STOPPED in _object(found.metadata)
+
+
+def call_of(
+    id_: str,
+    name: str,
+    args: Any,
+    result: ToolResult | None,
+    duration: float | None,
+    reflection: str | UnsetType | None = UNSET,
+    metadata: Raw | UnsetType = UNSET,
+) -> ToolCall:
+    """`args` as a value, or as JSON."""
+    return ToolCall(
+        id=id_,
+        name=name,
+        args=_as_object(args, "_raw"),
+        result=result,
+        duration=round(duration or 0),
+        reflection=reflection or UNSET,
+        metadata=metadata,
+    )
+
+
+def result_of(
+    status: str, output: str, data: Any, error: str | UnsetType | None, attachments: Any = UNSET
+) -> ToolResult | None:
+    """`data` and `attachments` as values, or as JSON. What is pending has no result."""
+    if status == "pending":
+        return None
+    is_success = status == "success"
+    return ToolResult(
+        success=is_success,
+        output=output,
+        data=UNSET if data is UNSET or data is None else _as_object(data, "value"),
+        # Writes give every failed call an error; a client would take one without for a success.
+        error=error or (UNSET if is_success else "failed"),
+        images=_images(attachments) or UNSET,
+    )
+
+
+# --- One function a resource ----------------------------------------------------------------------------------------
+
+
+def _step_of(step: resources.AgentStep, created_at: str) -> AgentStep:
+    return AgentStep(
+        iteration=step.iteration,
+        thought=step.thought,
+        tool_calls=[_call_of(call) for call in step.tool_calls],
+        timestamp=step.timestamp or created_at,
+        reasoning_content=step.reasoning_content,
+        metadata=step.metadata,
+    )
+
+
+def _call_of(call: resources.ToolCall) -> ToolCall:
+    found = call.result
+    result = (
+        None if found is None else result_of(found.status, found.output, found.data, found.error, found.attachments)
+    )
+    return call_of(call.id, call.name, call.args, result, call.duration, call.reflection, call.metadata)
+
+
+def _reference_of(found: resources.Reference) -> SearchResult:
+    chunks = None if found.sub_chunk_id is None else msgspec.json.decode(found.sub_chunk_id)
+    return SearchResult(
+        id=found.id,
+        content=found.content,
+        knowledge_id=found.knowledge_id,
+        chunk_index=found.chunk_index,
+        knowledge_title=found.knowledge_title,
+        start_at=found.start_at,
+        end_at=found.end_at,
+        seq=found.seq,
+        score=found.score,
+        match_type=found.match_type,
+        sub_chunk_id=[_text(chunk) for chunk in chunks] if isinstance(chunks, list) else None,
+        metadata={name: _text(value) for name, value in _object(found.metadata).items()},
+        chunk_type=found.chunk_type,
+        parent_chunk_id=found.parent_chunk_id,
+        image_info=found.image_info,
+        knowledge_filename=found.knowledge_filename,
+        knowledge_source=found.knowledge_source,
+    )
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+
+
+def _as_object(value: Any, name: str) -> Raw:
+    """JSON of an object: what is none is wrapped in one, a list as `results`, anything else under `name`."""
+    encoded = bytes(value) if isinstance(value, Raw) else msgspec.json.encode(value)
+    match encoded[:1]:
+        case b"{":
+            return Raw(encoded)
+        case b"[":
+            return Raw(b'{"results":' + encoded + b"}")
+    return Raw(b'{"' + name.encode() + b'":' + encoded + b"}")
+
+
+def _object(raw: Raw) -> dict[str, Any]:
+    found = msgspec.json.decode(raw)
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: Any) -> str:
+    """A text as it is, nothing as "", anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return msgspec.json.encode(value).decode()
+
+
+def _images(attachments: Any) -> list[str]:
+    found = msgspec.json.decode(attachments) if isinstance(attachments, Raw) else attachments
+    if not isinstance(found, list):
+        return []
+    return [
+        f"data:{image.get('media_type') or 'image/png'};base64,{image['data']}"
+        for image in found
+        if isinstance(image, dict) and image.get("type") == "image" and isinstance(image.get("data"), str)
+    ]
