@@ -28,6 +28,7 @@ WITHOUT_DJANGO = (
     "traces_app/images.py",
     "traces_app/call_ids.py",
     "traces_app/health.py",
+    "traces_app/losses.py",
     "traces_app/redaction.py",
     "traces_app/rows.py",
     "traces_app/transcripts.py",

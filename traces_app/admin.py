@@ -40,7 +40,7 @@ from messages_app.visible_text import duration, first_characters, is_plain, mome
 from . import records
 from .batch import Refusal
 from .health import MISSING_RESULT
-from .health_words import FLAG_WORDS, problems_of
+from .health_words import FLAG_WORDS, missing_of, problems_of
 from .ingest import ingest
 from .models import Tool, ToolCall
 from .run_page import read_call, read_run
@@ -310,6 +310,7 @@ class TracedMessageAdmin(MessageAdmin):
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             message = response.context_data["message"]
             response.context_data["problems"] = problems_of(message)
+            response.context_data["missing"] = missing_of(message)
             wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
             response.context_data["run"] = read_run(
                 message.pk,

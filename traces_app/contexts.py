@@ -41,7 +41,7 @@ _STAY = frozenset(
         *("uuid", "call_id", "callId", "tool_call_id", "toolCallId", "toolId", "name", "tool_name", "toolName", "tool"),
         *("step", "step_id", "stepId", "iteration", "parent", "parent_id", "agent_name", "agentName", "stream"),
         *("stream_id", "streamId", "status", "phase", "current_phase", "currentPhase", "kind", "usage", "redactions"),
-        *("contextRef", "contextRefs"),
+        *("contextRef", "contextRefs", "recorder", "truncated"),
     ]
 )
 

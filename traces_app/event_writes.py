@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 from uuid import UUID
@@ -34,11 +34,12 @@ from messages_app import ids
 from messages_app.models import Message, MessageKey, message_key
 from messages_app.partitions import Month
 
-from . import context_rows, projection, records, rows
+from . import context_rows, losses, projection, records, rows
 from .batch import Refusal, SessionGone, SessionOutcome, Touched
 from .contexts import apart
 from .event_ids import made_id
 from .events import CHANNEL
+from .health import TRUNCATED
 from .ingest import ingest
 from .known import find_or_make_tools
 from .layout import Layout
@@ -47,7 +48,7 @@ from .partitions import ensure_months, forget
 from .projection import RUN, Said
 from .redaction import RedactedEvent
 from .run_memory import RunSoFar, Unnamed, recall, remember
-from .statements import insert_rows, lock_messages, look_up
+from .statements import add_receipts, insert_rows, lock_messages, look_up
 
 State = Literal["stored", "duplicate", "refused"]
 
@@ -58,6 +59,8 @@ _COLUMNS = (
     "id, project_id, session_id, message_id, seq, external_id, number, type, level, category, timestamp, agent, subject, "
     "data"
 )
+# Where the paths of receipts lead below a message; the id of the row says which one.
+_BELOW = {"call": "tool_calls", "step": "agent_steps"}
 _CATEGORIES: dict[str, records.Category] = {"tool": "tool", "llm": "prompt", "prompt": "prompt"}
 # Rows of other messages are never touched, and those that stand right are not written. IS NOT DISTINCT FROM, for with "="
 # PostgreSQL may find the rows of a message by its index, and read all of them.
@@ -156,6 +159,9 @@ class _Run:
     """The tools of the calls that the batch speaks of."""
     place: int = 0
     """Of its message in what is said of the session."""
+    has_question: bool = False
+    """Whether what the user asked is said before it."""
+    question: UUID | None = None
 
 
 @dataclass(kw_only=True)
@@ -222,8 +228,9 @@ def take_turns(project_id: int, turns: Iterable[str]) -> None:
 def _new(one: RedactedEvent, now: datetime) -> _New:
     event = one.event
     data = dict(event.data or {})
-    if one.receipts:
-        data["redactions"] = rows.receipt_list(one.receipts)
+    if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
+        # Of the producer's own, which took them out before it sent the event, and of ours.
+        data["redactions"] = rows.receipt_list(receipts)
     external_id = rows.text(event.id) or rows.text(made_id(event))
     # Names that PostgreSQL can hold, from here on: they are looked for as they will be stored.
     names = {name: rows.text(getattr(event, name)) or None for name in ("message_id", "agent")}
@@ -311,6 +318,7 @@ def _record(
             # Where some were refused, the others have numbers that were not expected.
             if not any(one.outcome is not None and one.outcome.state == "refused" for one in session.events):
                 transaction.on_commit(partial(_remember, session, *told[-1]))
+            _keep_receipts(outcome.id, session)
             for run in session.runs:
                 lines += [
                     _row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
@@ -390,7 +398,9 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
     messages: list[records.Message] = []
     run_events = _run_events(session)
     for run in session.runs:
-        messages += _messages(session, run, run_events)
+        of_run = _messages(session, run, run_events)
+        run.has_question = len(of_run) > 1
+        messages += of_run
         run.place = len(messages) - 1
     state = projection.run_state([said for _message, said in run_events]) if run_events else projection.RunState()
     # What nobody said anything of is being executed (004-42).
@@ -398,6 +408,10 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
     return records.Session(
         id=str(session.id or session.name),
         title=state.title or None,
+        description=state.description or None,
+        end_user=state.end_user or None,
+        tags=state.tags or None,
+        metadata=state.session_metadata or None,
         status=state.status,
         current_phase=phase or None,
         workflow=state.workflow,
@@ -448,20 +462,43 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         is_completed=False,
         agent_steps=_steps(run, said_of),
     )
+    if any(projection.is_cut(subject, events) for subject, events in said_of.items()):
+        message = msgspec.structs.replace(message, health=[TRUNCATED])
     if not any(said.subject == RUN for said in new):
         return [message]
-    state = projection.run_state([said for owner, said in run_events if owner in (run.id, run.name)])
+    said_of_run = [said for owner, said in run_events if owner in (run.id, run.name)]
+    state = projection.run_state(said_of_run)
+    if any("references" in said.data for said in new if said.subject == RUN):
+        _make_room_for_references(run, said_of_run)
+    completed_at = state.completed_at
+    if completed_at is not None and state.duration is not None:
+        # A duration is measured by a clock that nobody sets.
+        completed_at = created_at + timedelta(milliseconds=state.duration)
     message = msgspec.structs.replace(
         message,
+        request_id=state.request_id or None,
         content=state.content or None,
+        content_parts=state.content_parts,
+        knowledge_references=state.references or None,
+        usage=state.usage,
         error=state.error or None,
-        is_completed=state.completed_at is not None,
-        completed_at=state.completed_at,
-        metadata={"agents": state.agents} if state.agents else None,
+        is_completed=completed_at is not None,
+        completed_at=completed_at,
+        health=[*(message.health or ()), *state.flags],
+        metadata=state.metadata,
     )
-    if not state.prompt:
+    if not state.is_asked:
         return [message]
-    prompt = records.Message(role="user", external_id=f"{run.name}:prompt", content=state.prompt, created_at=created_at)
+    prompt = records.Message(
+        role="user",
+        external_id=f"{run.name}:prompt",
+        request_id=state.request_id or None,
+        content=state.prompt or None,
+        content_parts=state.prompt_parts,
+        health=state.prompt_flags,
+        metadata=state.prompt_metadata,
+        created_at=created_at,
+    )
     return [prompt, message]
 
 
@@ -520,6 +557,7 @@ def _settle(project_id: int, session: _Session, outcome: SessionOutcome) -> list
             run.events = []
             continue
         run.id = message.id
+        run.question = outcome.messages[run.place - 1].id if run.has_question else None
         _place_rows(project_id, run)
         kept += run.events
     # In the order in which they came, whatever run each belongs to.
@@ -604,6 +642,46 @@ def _move_rows(run: _Run) -> None:
                 "DELETE FROM traces_app_agentstep WHERE id = ANY(%s) AND message_id = %s",
                 [[UUID(_row_id(run.id, name)) for name in gone], run.id],
             )
+
+
+def _make_room_for_references(run: _Run, said: Sequence[Said]) -> None:
+    """Takes away the references that events of this run made: another list takes their place, and may be shorter."""
+    if run.id is None:
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    most = max(len(projection.references_in(one.data)) for one in said)
+    made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
+
+
+def _keep_receipts(session_id: UUID, session: _Session) -> None:
+    """What was taken out of events is on the rows that they became, too: which event it was nobody needs to know."""
+    of_messages: dict[UUID, list[dict[str, str]]] = {}
+    of_session: list[dict[str, str]] = []
+    for run in session.runs:
+        for one in run.events:
+            if not (one.subject and "redactions" in one.data):
+                continue
+            assert run.id is not None, "its events were kept"
+            for receipt in losses.receipts_of(one.data):
+                place = losses.place_of(receipt.path, projection.about(one.subject))
+                if place is None:
+                    continue
+                said = {"path": place.path, "rule": receipt.rule}
+                if place.owner == "session":
+                    of_session.append(said)
+                    continue
+                if place.owner in _BELOW:
+                    said["path"] = f"{_BELOW[place.owner]}[{UUID(_row_id(run.id, one.subject))}].{place.path}"
+                owner = (place.owner == "question" and run.question) or run.id
+                of_messages.setdefault(owner, []).append(said)
+    for message_id, receipts in sorted(of_messages.items()):
+        add_receipts("messages_app_message", message_id, receipts)
+    if of_session:
+        add_receipts("messages_app_session", session_id, of_session)
 
 
 def _place_rows(project_id: int, run: _Run) -> None:

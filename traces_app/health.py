@@ -25,6 +25,12 @@ TIME_WENT_BACK = "time_went_back"
 """A message says an earlier time than the one before it: see `transcripts.with_times`."""
 PARENT_UNKNOWN = "parent_unknown"
 """A call named a parent that is no call of its message; the name is `parent` in the call's metadata."""
+EVENTS_DROPPED = "events_dropped"
+"""The recorder lost events of this message: how many is `recorder` in its metadata, as for the next two."""
+SAMPLED = "sampled"
+"""Calls of this message were left out by sampling."""
+TRUNCATED = "truncated"
+"""Values were cut by the recorder. Which ones is `truncated` in the metadata of the call, step or message."""
 
 FLAGS = (
     ORPHAN_RESULT,
@@ -37,5 +43,8 @@ FLAGS = (
     NAIVE_TIME,
     TIME_WENT_BACK,
     PARENT_UNKNOWN,
+    EVENTS_DROPPED,
+    SAMPLED,
+    TRUNCATED,
 )
 """All of them. A producer may set others of its own."""

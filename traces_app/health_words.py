@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Func, IntegerField, Q
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from messages_app.conversation import ids_below
@@ -13,6 +14,7 @@ from messages_app.models import Message
 
 from .health import (
     EMPTY_TOOL_NAME,
+    EVENTS_DROPPED,
     INVALID_ARGUMENTS,
     MISSING_RESULT,
     NAIVE_TIME,
@@ -20,12 +22,18 @@ from .health import (
     PARENT_UNKNOWN,
     REPAIRED_ID,
     REPAIRED_NAME,
+    SAMPLED,
     TIME_OUT_OF_RANGE,
     TIME_WENT_BACK,
+    TRUNCATED,
 )
+from .losses import counts_of
 from .models import ToolCall
 
 FLAG_WORDS: Mapping[str, Any] = {
+    EVENTS_DROPPED: gettext_lazy("events lost"),
+    SAMPLED: gettext_lazy("calls left out by sampling"),
+    TRUNCATED: gettext_lazy("values cut"),
     MISSING_RESULT: gettext_lazy("call without result"),
     ORPHAN_RESULT: gettext_lazy("result without call"),
     REPAIRED_ID: gettext_lazy("repaired id"),
@@ -77,6 +85,40 @@ _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
         lambda number: ngettext("%(number)d unknown parent call", "%(number)d unknown parent calls", number),
     ),
 }
+
+# What a recorder counts, and how so many of it are said: see losses.py.
+_MISSING: Mapping[str, Callable[[int], str]] = {
+    "dropped": lambda number: ngettext("%(number)d event was lost.", "%(number)d events were lost.", number),
+    "failed": lambda number: ngettext(
+        "%(number)d event could not be recorded.", "%(number)d events could not be recorded.", number
+    ),
+    "sampled_out": lambda number: ngettext(
+        "%(number)d call was left out by sampling.", "%(number)d calls were left out by sampling.", number
+    ),
+    "truncated": lambda number: ngettext("%(number)d value was cut.", "%(number)d values were cut.", number),
+    "redacted": lambda number: ngettext(
+        "%(number)d secret was taken out.", "%(number)d secrets were taken out.", number
+    ),
+}
+
+
+def missing_of(message: Message) -> list[str]:
+    """What a message does not hold of what happened: lost, left out, cut or taken out, in whole sentences. One query."""
+    row = (
+        Message.with_deleted.filter(pk=message.pk)
+        .annotate(secrets=Func("redactions", function="jsonb_array_length", output_field=IntegerField()))
+        .values_list("metadata__recorder", "secrets")
+        .first()
+    )
+    said, secrets = row or (None, 0)
+    counts = counts_of({"recorder": said})
+    # Of a recorder's own receipts some stand for several secrets in one text; others are ours.
+    counts["redacted"] = max(counts.get("redacted", 0), secrets)
+    found = [words(counts[name]) % {"number": counts[name]} for name, words in _MISSING.items() if counts.get(name)]
+    if TRUNCATED in message.health and not counts.get("truncated"):
+        # The run has not come to its end, which would say how many.
+        found.append(_("Values were cut."))
+    return found
 
 
 def problems_of(message: Message) -> list[str]:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from . import records
+from .losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
+from .normalise import text_of
 from .reading.values import as_json, text
 from .unknown_fields import keep_unknown
 
@@ -42,6 +44,10 @@ _REASONING = ("reasoning_content", "reasoning", "thinking")
 _PROMPT = ("prompt", "task_prompt", "taskPrompt")
 _AGENT_NAME = ("agent_name", "agentName")
 _RESULT = ("result", "tool_result", "toolResult")
+_LONGEST_NAME, _LONGEST_TAG = 512, 200
+RECORDER, CUTS = "recorder", "truncated"
+"""In the metadata of a message what its recorder says that is missing, in numbers; and in that of a message, step or call
+what of it was cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +121,11 @@ def is_step(subject: str) -> bool:
     return subject.startswith(_STEP)
 
 
+def about(subject: str) -> About:
+    """What an event of this subject is about."""
+    return "call" if is_call(subject) else "step" if is_step(subject) else "run"
+
+
 def is_unnamed_call(type_: str, data: Mapping[str, Any]) -> bool:
     """Whether an event is about a call and does not say which."""
     return type_.startswith("tool_call") and not _name(data, ("uuid", *_CALL_ID))
@@ -165,11 +176,14 @@ def step_record(
     usage: dict[str, Any] | None = None
     duration: float | None = None
     error = ""
+    metadata: dict[str, Any] = {}
     for said in events:
         stream = _name(said.data, ("stream", "stream_id", "streamId"))
-        if said.type == "llm_request_complete":
-            _put(thoughts, stream, _text(said.data, _THOUGHT))
-            _put(reasoning, stream, _text(said.data, _REASONING))
+        is_answer = said.type == "llm_request_complete"
+        # The content of a request is what the model was asked.
+        _put(thoughts, stream, _text(said.data, _THOUGHT if is_answer else _THOUGHT[:1]))
+        _put(reasoning, stream, _text(said.data, _REASONING))
+        metadata |= _object(said.data, "metadata")
         agent_name = _name(said.data, _AGENT_NAME) or said.agent or agent_name
         model = _name(said.data, ("model",)) or model
         found = said.data.get("usage")
@@ -186,7 +200,7 @@ def step_record(
         usage=usage,
         timestamp=min((said.timestamp for said in events), default=None),
         duration=duration,
-        metadata={"error": error} if error else None,
+        metadata={**metadata, **({"error": error} if error else {}), **_cuts(events, "step")} or None,
         tool_calls=calls,
     )
 
@@ -197,18 +211,23 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
     args: Any = None
     duration: float | None = None
     started_at = completed_at = None
+    metadata: dict[str, Any] = {}
     results: list[records.ToolResult] = []
+    ends = [said for said in events if said.type != "tool_call_start"]
+    # What only adds to a call that has ended, a reflection for example, is no outcome.
+    telling = [said for said in ends if _tells_outcome(said)] or ends
     for said in events:
         name = _name(said.data, _CALL_NAME) or name
         call_id = _name(said.data, _CALL_ID) or call_id
         args = _first(said.data, _ARGS) or args
         reflection = _text(said.data, ("reflection",)) or reflection
         duration = _duration(said.data, duration)
+        metadata |= _object(said.data, "metadata")
         if said.type == "tool_call_start":
             started_at = started_at or said.timestamp
-        else:
-            completed_at = said.timestamp
-            results.append(_result(said))
+    for said in telling:
+        completed_at = said.timestamp
+        results.append(_result(said))
     return records.ToolCall(
         id=call_id[:512] or None,
         uuid=subject,
@@ -221,7 +240,23 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
         started_at=started_at,
         completed_at=completed_at,
         parent=parent,
+        metadata={**metadata, **_cuts(events, "call")} or None,
     )
+
+
+def is_cut(subject: str, events: Sequence[Said]) -> bool:
+    """Whether a recorder cut values of this step or call."""
+    return bool(_cuts(events, about(subject)))
+
+
+def _cuts(events: Sequence[Said], about: About) -> dict[str, Any]:
+    """What was cut of a step or a call, as its metadata says it."""
+    cuts = documents(cut for said in events for _owner, cut in cuts_at(said.data, about))
+    return {CUTS: cuts} if cuts else {}
+
+
+def _tells_outcome(said: Said) -> bool:
+    return said.type == "tool_call_error" or _first(said.data, (*_RESULT, "error")) is not None
 
 
 def _result(said: Said) -> records.ToolResult:
@@ -265,11 +300,50 @@ class RunState:
     phase: str = ""
     workflow: Any = None
     title: str = ""
+    description: str = ""
+    end_user: str = ""
+    tags: list[str] = field(default_factory=list)
+    session_metadata: dict[str, Any] = field(default_factory=dict)
+    request_id: str = ""
+    """Of what the user asked, and of the answer."""
     prompt: str = ""
+    prompt_parts: list[Any] | None = None
     content: str = ""
+    content_parts: list[Any] | None = None
+    references: list[records.Reference] = field(default_factory=list)
+    usage: dict[str, Any] | None = None
     error: str = ""
     completed_at: datetime | None = None
+    duration: float | None = None
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    said_metadata: dict[str, Any] = field(default_factory=dict)
+    losses: dict[str, int] = field(default_factory=dict)
+    """What the recorder says that is missing: see losses.py."""
+    prompt_cuts: list[Cut] = field(default_factory=list)
+    answer_cuts: list[Cut] = field(default_factory=list)
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self.prompt or self.prompt_parts)
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """Of the answer."""
+        own = {"agents": self.agents, RECORDER: self.losses, CUTS: documents(self.answer_cuts)}
+        return {**self.said_metadata, **{name: value for name, value in own.items() if value}} or None
+
+    @property
+    def prompt_metadata(self) -> dict[str, Any] | None:
+        return {CUTS: documents(self.prompt_cuts)} if self.prompt_cuts else None
+
+    @property
+    def flags(self) -> list[str]:
+        """The health of the answer."""
+        return sorted(flags_of(self.losses, self.answer_cuts))
+
+    @property
+    def prompt_flags(self) -> list[str]:
+        return sorted(flags_of({}, self.prompt_cuts))
 
 
 def run_state(events: Sequence[Said]) -> RunState:
@@ -278,20 +352,64 @@ def run_state(events: Sequence[Said]) -> RunState:
     answer = ""
     for said in events:
         data = said.data
-        state.prompt = state.prompt or _text(data, _PROMPT)
+        prompt, parts = _content(data, _PROMPT)
+        state.prompt = state.prompt or prompt
+        state.prompt_parts = state.prompt_parts or parts
         if said.type.startswith("agent_"):
             _take_agent(state, said)
             if said.type == "agent_complete":
-                answer = _text(data, _RESULT) or answer
+                answer = _content(data, _RESULT)[0] or answer
         else:
             _take_workflow(state, said)
+            if said.type.startswith("workflow_execute"):
+                _take_run(state, said)
             if said.type == "workflow_execute_complete":
-                state.content = _text(data, (*_RESULT, "content")) or state.content
+                content, parts = _content(data, (*_RESULT, "content"))
+                state.content = content or state.content
+                state.content_parts = parts or state.content_parts
                 state.error = _text(data, ("error",)) or state.error
                 state.completed_at = said.timestamp
     # What the last agent came to is the answer, until the run says what its own is.
     state.content = state.content or answer
     return state
+
+
+def _take_run(state: RunState, said: Said) -> None:
+    data = said.data
+    state.request_id = _name(data, ("request_id", "requestId"))[:_LONGEST_NAME] or state.request_id
+    state.usage = _object(data, "usage") or state.usage
+    state.said_metadata |= _object(data, "metadata")
+    state.duration = _duration(data, state.duration)
+    state.references = [_reference(one) for one in references_in(data)] or state.references
+    state.losses = added(state.losses, counts_of(data))
+    for owner, cut in cuts_at(data, "run"):
+        (state.prompt_cuts if owner == "question" else state.answer_cuts).append(cut)
+    session = _object(data, "session")
+    state.title = _text(session, ("title",)) or state.title
+    state.description = _text(session, ("description",)) or state.description
+    state.end_user = _name(session, ("end_user",))[:_LONGEST_NAME] or state.end_user
+    state.session_metadata |= _object(session, "metadata")
+    tags = session.get("tags")
+    if isinstance(tags, list):
+        state.tags = [tag[:_LONGEST_TAG] for tag in tags if isinstance(tag, str) and tag] or state.tags
+
+
+def references_in(data: Mapping[str, Any]) -> list[Any]:
+    """The references that an event says; those that were cut are a text."""
+    said = data.get("references")
+    return [said] if said and isinstance(said, str) else said if isinstance(said, list) else []
+
+
+def _reference(value: Any) -> records.Reference:
+    """A reference as it is said; of what is none the text, and the whole in its metadata."""
+    if not isinstance(value, dict):
+        return records.Reference(content=text(value))
+    document = msgspec.json.decode(as_json(value))
+    keep_unknown(document, records.Reference)
+    try:
+        return msgspec.convert(document, records.Reference)
+    except msgspec.ValidationError:
+        return records.Reference(content=text(value.get("content")), metadata={"reference": value})
 
 
 def _take_workflow(state: RunState, said: Said) -> None:
@@ -349,6 +467,23 @@ def _name(data: Mapping[str, Any], names: Iterable[str]) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
     return str(value)
+
+
+def _object(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _content(data: Mapping[str, Any], names: Iterable[str]) -> tuple[str, list[Any] | None]:
+    """A text, with its parts where it is said in content parts."""
+    value = _first(data, names)
+    if isinstance(value, list) and value and all(map(_is_part, value)):
+        return text_of(value)
+    return _text(data, names), None
+
+
+def _is_part(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and not value.keys().isdisjoint(("type", "text")))
 
 
 def _text(data: Mapping[str, Any], names: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from django.db import connection
@@ -289,6 +289,19 @@ def _adding(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[s
         f"WHERE id = %s AND deleted_at IS NULL RETURNING {', '.join(['id', *columns])}"
     )
     return statement, [*(str(getattr(counts, name)) for name in COUNTERS), session_id]
+
+
+def add_receipts(
+    table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, str]]
+) -> None:
+    """Adds to what was taken out of a message or session, each once and in one order."""
+    said = rows.json(list(receipts))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {table} SET redactions = (SELECT jsonb_agg(DISTINCT one) "  # noqa: S608 - one of the two names
+            "FROM jsonb_array_elements(redactions || %s::jsonb) AS one) WHERE id = %s AND NOT redactions @> %s::jsonb",
+            [said, row_id, said],
+        )
 
 
 def lock_sessions(ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:

@@ -568,7 +568,9 @@ def _finish_message(context: Context, row: Message, changed: dict[str, Any], sto
     for name, value in changed.items():
         setattr(row, name, value)
     touched = context.touched.get(row.pk)
-    if touched and stored.counted and (row.step_count, row.call_count) == (touched.step_count, touched.call_count):
+    is_as_counted = (row.step_count, row.call_count) == (touched.step_count, touched.call_count) if touched else False
+    # Of a message that says its own tokens those of its steps are not known.
+    if touched and stored.counted and is_as_counted and "usage" not in changed:
         counts = _counted_on(row, stored.counted, count_touched(row.pk, touched))
     else:
         counts = count_below(row.pk, row.usage)

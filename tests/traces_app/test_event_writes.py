@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app import ids
-from messages_app.models import Message, Session
+from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
 from traces_app import contexts, records, run_memory
 from traces_app.event_writes import EventOutcome, record_events
@@ -76,6 +76,46 @@ TRACE = [
     said(20, "workflow_execute_complete", result="21 °C; there is no Atlantis."),
 ]  # fmt: skip
 
+SECOND_RUN = str(ids.message_id(NOON + timedelta(minutes=1), "assistant", 0, ("test", "second run")))
+PARTS = [{"type": "text", "text": "And in Oslo?"}, {"type": "image", "url": "map.png"}]
+
+
+def second(one: dict[str, Any]) -> dict[str, Any]:
+    return {**one, "message_id": SECOND_RUN}
+
+
+# Two turns as a recorder tells of them, with all that it can say.
+RECORDED = [
+    said(1, "workflow_execute_start", prompt="Weather in Shanghai?", request_id="req-1", metadata={"try": 1, "app": "cli"},
+         session={"title": "Weather", "end_user": "ada", "tags": ["a"], "metadata": {"plan": "free", "n": 1}}),
+    # What was lost before the message's own beginning could be sent is told as another beginning.
+    {**said(1, "workflow_execute_start", recorder={"dropped": 2, "odd": True, "truncated": -1}), "id": "e1.lost"},
+    said(2, "llm_request_start", step="s1", model="gpt", agent_name="planner", metadata={"temperature": 0, "seed": 1}),
+    said(3, "tool_call_start", uuid="u1", call_id="c1", step="s1", name="weather", args={"city": "Shanghai"},
+         metadata={"try": 1}),
+    said(4, "tool_call_start", uuid="u2", name="inner", args={"text": "x" * 10}, parent="u1",
+         truncated=[{"path": "data.args.text", "bytes": 5000}, {"path": 7}],
+         redactions=[{"path": "data.args.key", "rule": "key"}, "odd"]),
+    said(5, "tool_call_error", uuid="u2", name="inner", error="No.", duration=3.5, metadata={"host": "b"}),
+    said(6, "tool_call_complete", uuid="u1", name="weather", result="21 °C", duration=12.25, metadata={"try": 2}),
+    said(7, "llm_request_complete", step="s1", thought="Look it up.", reasoning="Long.", usage={"input_tokens": 3},
+         duration=99, metadata={"seed": 2}, truncated=[{"path": "data.thought", "bytes": 70000}]),
+    said(8, "workflow_execute_complete", result="21 °C.", usage={"input_tokens": 10, "output_tokens": 4}, duration=7500,
+         references=[{"id": "r1", "content": "one", "score": 0.5}, {"id": "r2"}, {"id": "r3", "color": "red"}],
+         metadata={"try": 2}, recorder={"dropped": 1, "sampled_out": 3, "redacted": 1}, redactions="odd"),
+    # What is said of a call after its end changes nothing of its outcome.
+    said(9, "tool_call_complete", uuid="u2", reflection="The inner tool is down."),
+    second(said(10, "workflow_execute_start", prompt=PARTS, request_id="req-2",
+                session={"title": "", "description": "Two turns.", "end_user": "bob", "tags": ["b", "c"],
+                         "metadata": {"n": 2}},
+                truncated=[{"path": "data.prompt[1].url", "bytes": 9}])),
+    second(said(11, "workflow_execute_complete", result=[{"type": "text", "text": "Snow."}], error="Cut short.",
+                references=[{"id": "r1"}, {"id": "r2"}], redactions=[{"path": "data.result[0].text", "rule": "token"}])),
+    # The run ends again, with another list: the first is not mixed with it.
+    second(said(12, "workflow_execute_complete", references=["A text only."], recorder={"truncated": 4, "failed": 1},
+                session={"metadata": {"password": "s3cret-word"}})),
+]  # fmt: skip
+
 
 def rows() -> dict[str, Any]:
     """Everything that the events made, but for when it was written and how often."""
@@ -83,22 +123,30 @@ def rows() -> dict[str, Any]:
     return {
         "session": Session.objects.values_list(
             "external_id", "status", "current_phase", "title", "workflow", "message_count", "call_count", "failure_count",
-            "input_tokens", "output_tokens", "duration_ms", "last_event",
+            "input_tokens", "output_tokens", "duration_ms", "last_event", "description", "end_user", "tags", "metadata",
+            "redactions",
         ).get(),
         # The id of what the user asked is derived from that of the session, which is another one each time.
         "messages": list(
             Message.objects.order_by("pk").values_list(
                 "role", "content", "is_completed", "completed_at", "error", "health", "metadata", "step_count",
                 "call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms", "created_at",
+                "content_parts", "request_id", "usage", "redactions",
+            )
+        ),
+        "references": list(
+            Reference.objects.order_by("message_id", "position").values_list(
+                "message_id", "position", "reference_id", "content", "score", "metadata"
             )
         ),
         "steps": [
-            (s.pk, s.iteration, s.ordinal, s.thought, s.agent_name, s.model, s.usage, s.timestamp)
+            (s.pk, s.iteration, s.ordinal, s.thought, s.agent_name, s.model, s.usage, s.timestamp, s.reasoning, s.duration_ms,
+             s.metadata)
             for s in sorted(steps.values(), key=lambda s: s.ordinal)
         ],
         "calls": sorted(
             (steps[c.step_id].ordinal, c.position, c.pk, c.call_id, c.tool.name, str(c.parent_id), str(c.args), c.status,
-             c.started_at, c.completed_at, c.duration_ms)
+             c.started_at, c.completed_at, c.duration_ms, c.reflection, str(c.metadata))
             for c in ToolCall.objects.select_related("tool")
         ),
         "results": sorted(ToolResult.objects.values_list("pk", "output", "error", "raw"), key=str),
@@ -106,8 +154,8 @@ def rows() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def expected(project: Project) -> dict[str, Any]:
-    send(project, *TRACE)
+def expected(project: Project, trace: list[dict[str, Any]]) -> dict[str, Any]:
+    send(project, *trace)
     found = rows()
     forget_all()
     return found
@@ -122,6 +170,7 @@ def forget_all() -> None:
             "traces_app_toolcall",
             "traces_app_agentstep",
         ),
+        "messages_app_reference",
         *("messages_app_message", "messages_app_messagekey", "messages_app_session"),
     ]
     with connection.cursor() as cursor:
@@ -155,6 +204,77 @@ def test_a_run_of_all_thirteen_types_becomes_its_rows(project: Project) -> None:
     assert (session.input_tokens, session.output_tokens, session.call_count, session.failure_count) == (30, 9, 4, 1)
 
 
+def test_what_a_recorder_says_becomes_its_rows(project: Project) -> None:
+    send(project, *RECORDED)
+    session = Session.objects.get()
+    assert (session.title, session.description, session.end_user, session.tags, session.status) == (
+        "Weather", "Two turns.", "bob", ["b", "c"], "completed",
+    )  # fmt: skip
+    assert session.metadata == {"plan": "free", "n": 2, "password": "[redacted]"}
+    assert session.redactions == [{"path": "metadata.password", "rule": "password"}]
+    question, run, asked, failed = Message.objects.order_by("pk")
+    assert [one.request_id for one in (question, run, asked, failed)] == ["req-1", "req-1", "req-2", "req-2"]
+    assert (asked.content, asked.content_parts, asked.health) == ("And in Oslo?", PARTS, ["truncated"])
+    assert asked.metadata == {"truncated": [{"path": "content_parts[1].url", "bytes": 9}]}
+    assert (run.content, run.usage, run.duration_ms) == ("21 °C.", {"input_tokens": 10, "output_tokens": 4}, 7500)
+    assert run.completed_at == NOON + timedelta(milliseconds=7500)
+    assert run.health == ["events_dropped", "sampled", "truncated"]
+    assert run.metadata == {
+        "try": 2, "app": "cli", "recorder": {"dropped": 3, "sampled_out": 3, "redacted": 1},
+    }  # fmt: skip
+    assert (failed.content, failed.content_parts, failed.error) == (
+        "Snow.", [{"type": "text", "text": "Snow."}], "Cut short.",
+    )  # fmt: skip
+    assert failed.health == ["events_dropped", "truncated"]
+    assert failed.redactions == [{"path": "content_parts[0].text", "rule": "token"}]
+    references = Reference.objects.order_by("message_id", "position")
+    assert [(r.message_id, r.reference_id, r.content, r.metadata) for r in references] == [
+        (run.pk, "r1", "one", {}), (run.pk, "r2", "", {}), (run.pk, "r3", "", {"color": "red"}),
+        (failed.pk, "", "A text only.", {}),
+    ]  # fmt: skip
+    step = AgentStep.objects.get()
+    assert (step.reasoning, step.duration_ms) == ("Long.", 99)
+    assert step.metadata == {
+        "temperature": 0, "seed": 2, "truncated": [{"path": "thought", "bytes": 70000}],
+    }  # fmt: skip
+    outer, inner = ToolCall.objects.select_related("result").order_by("position")
+    assert (outer.metadata, outer.status, outer.duration_ms) == ({"try": 2}, "success", 12)
+    assert inner.metadata == {"host": "b", "truncated": [{"path": "args.text", "bytes": 5000}]}
+    assert (inner.status, inner.result.error, inner.reflection) == ("error", "No.", "The inner tool is down.")
+    assert inner.completed_at == NOON + timedelta(seconds=5)
+    assert run.redactions == [{"path": f"tool_calls[{inner.pk}].args.key", "rule": "key"}]
+    assert Event.objects.get(external_id="e4").data["redactions"] == [{"path": "data.args.key", "rule": "key"}]
+
+
+def test_what_a_recorder_lost_is_counted_once_however_often_it_says_so(project: Project) -> None:
+    lost = {**said(1, "workflow_execute_start", recorder={"dropped": 2, "sampled_out": 1}), "category": "system"}
+    send(project, TRACE[0], {**lost, "id": "l1"}, {**lost, "id": "l1"})
+    send(project, {**lost, "id": "l1"}, {**lost, "id": "l2"})
+    send(project, {**lost, "id": "l1"})
+    assert Message.objects.get(role="assistant").metadata == {"recorder": {"dropped": 4, "sampled_out": 2}}
+
+
+def test_a_session_goes_as_its_last_turn_does(project: Project) -> None:
+    turns = [
+        said(1, "workflow_execute_start"),
+        said(2, "workflow_execute_complete", error="No."),
+        second(said(3, "workflow_execute_start")),
+        second(said(4, "workflow_execute_complete")),
+        {**said(5, "workflow_execute_start"), "message_id": "third"},
+    ]
+    seen = []
+    for one in turns:
+        send(project, one)
+        seen.append((Session.objects.get().status, Session.objects.get().current_phase))
+    assert seen == [
+        ("running", "execute"), ("error", "complete"), ("running", "execute"), ("completed", "complete"),
+        ("running", "execute"),
+    ]  # fmt: skip
+    # What comes late of an earlier turn changes nothing.
+    send(project, {**said(2, "workflow_execute_complete", result="Late."), "id": "late"})
+    assert Session.objects.get().status == "running"
+
+
 @pytest.mark.requirement("000-11", "000-42")
 def test_a_run_is_readable_at_every_moment(project: Project) -> None:
     for at, one in enumerate(TRACE, 1):
@@ -170,18 +290,19 @@ def test_a_run_is_readable_at_every_moment(project: Project) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
+@pytest.mark.parametrize("trace", [TRACE, RECORDED], ids=["all types", "recorded"])
 def test_any_interleaving_and_repetition_gives_the_rows_of_the_sorted_sequence(
-    project: Project, data: st.DataObject
+    project: Project, trace: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     forget_all()
-    wanted = expected(project)
-    order = data.draw(st.permutations(TRACE + data.draw(st.lists(st.sampled_from(TRACE), max_size=8))))
+    wanted = expected(project, trace)
+    order = data.draw(st.permutations(trace + data.draw(st.lists(st.sampled_from(trace), max_size=8))))
     while order:
         size = data.draw(st.integers(1, 8))
         batch, order = order[:size], order[size:]
         send(project, *batch)
     assert rows() == wanted
-    assert sorted(Event.objects.values_list("seq", flat=True)) == list(range(1, len(TRACE) + 1))
+    assert sorted(Event.objects.values_list("seq", flat=True)) == list(range(1, len(trace) + 1))
 
 
 @settings(
@@ -197,9 +318,10 @@ def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows
 ) -> None:
     project, _made = Project.objects.get_or_create(slug="owner")
     forget_all()
-    wanted = expected(project)
+    trace = data.draw(st.sampled_from([TRACE, RECORDED]))
+    wanted = expected(project, trace)
     memories = [run_memory.Memory() for _process in range(2)]
-    events = data.draw(st.sampled_from([TRACE, None])) or data.draw(st.permutations(TRACE))
+    events = data.draw(st.sampled_from([trace, None])) or data.draw(st.permutations(trace))
     while events:
         size = data.draw(st.integers(1, 6))
         run_memory.use(data.draw(st.sampled_from(memories)))
@@ -211,17 +333,18 @@ def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows
 @pytest.mark.requirement("000-46", "004-58")
 @pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
 @pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("trace", [TRACE, RECORDED], ids=["all types", "recorded"])
 def test_events_whose_data_lies_behind_references_come_to_the_same_rows(
-    project: Project, monkeypatch: pytest.MonkeyPatch, at_once: int, backwards: bool
+    project: Project, monkeypatch: pytest.MonkeyPatch, trace: list[dict[str, Any]], at_once: int, backwards: bool
 ) -> None:
-    wanted = expected(project)
+    wanted = expected(project, trace)
     monkeypatch.setattr(contexts, "MOST", 20)
     monkeypatch.setattr(contexts, "_WORTH", 1)
-    told = TRACE[::-1] if backwards else TRACE
+    told = trace[::-1] if backwards else trace
     for at in range(0, len(told), at_once):
         send(project, *told[at : at + at_once])
     assert rows() == wanted
-    assert Context.objects.filter(kind="value").count() > len(TRACE) / 2
+    assert Context.objects.filter(kind="value").count() > len(trace) / 2
 
 
 @pytest.mark.requirement("004-43")
@@ -276,6 +399,20 @@ def test_secrets_are_taken_out_of_events_and_of_what_they_make(project: Project)
     event = Event.objects.get()
     assert event.data["args"] == {"password": "[redacted]"}
     assert [receipt["path"] for receipt in event.data["redactions"]] == ["data.args.password"]
+    path = f"tool_calls[{ToolCall.objects.get().pk}].args.password"
+    assert Message.objects.get().redactions == [{"path": path, "rule": "password"}]
+
+
+def test_what_the_producer_took_out_itself_is_kept_beside_what_we_took_out(project: Project) -> None:
+    own = [{"path": "data.prompt", "rule": "mine"}]
+    data = {"prompt": "[redacted]", "metadata": {"password": "s3cret-word"}, "redactions": own}
+    send(project, {"type": "workflow_execute_start", "id": "e", "message_id": RUN_ID, "data": data})
+    found = {"path": "data.metadata.password", "rule": "password"}
+    assert Event.objects.get().data["redactions"] == [*own, found]
+    question, run = Message.objects.order_by("pk")
+    assert (question.redactions, run.redactions) == (
+        [{"path": "content", "rule": "mine"}], [{"path": "metadata.password", "rule": "password"}],
+    )  # fmt: skip
 
 
 def test_a_late_event_changes_a_completed_run(project: Project) -> None:

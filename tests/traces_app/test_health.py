@@ -14,7 +14,7 @@ from access_app.models import Project
 from messages_app.models import Message
 from traces_app import health
 from traces_app.health import FLAGS, MISSING_RESULT
-from traces_app.health_words import FLAG_WORDS, problems_of
+from traces_app.health_words import FLAG_WORDS, missing_of, problems_of
 
 from .conftest import answer, question, store
 
@@ -103,3 +103,28 @@ def test_the_admin_lists_names_and_filters_what_is_odd(named: dict[str, Message]
     assert [row.pk for row in page.context["cl"].result_list] == [named["open"].pk]
     page = admin_client.get(reverse("admin:messages_app_message_change", args=[named["open"].pk]))
     assert "2 calls without result" in page.content.decode()
+
+
+def test_what_a_recorder_left_out_is_said_in_whole_sentences(project: Project, admin_client: Client) -> None:
+    recorder = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2, "odd": "x"}
+    store(project, question(), run(call(args={"password": "s3cret-word"}), metadata={"recorder": recorder}))
+    asked, answered = Message.objects.order_by("pk")
+    assert missing_of(asked) == []
+    assert missing_of(answered) == [
+        "12 events were lost.",
+        "3 calls were left out by sampling.",
+        "1 value was cut.",
+        "2 secrets were taken out.",
+    ]
+    with translation.override("zh-hans"):
+        assert missing_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用因采样而省略。"]
+    page = admin_client.get(reverse("admin:messages_app_message_change", args=[answered.pk])).content.decode()
+    assert "12 events were lost. 3 calls were left out by sampling." in page
+
+
+def test_what_we_took_out_ourselves_is_said_too_and_what_is_no_count_is_not(project: Project) -> None:
+    secret = call(args={"password": "s3cret-word"})
+    for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
+        store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
+    for message in Message.objects.all():
+        assert missing_of(message) == ["1 secret was taken out.", "Values were cut."]
