@@ -42,21 +42,20 @@ class Entry(NamedTuple):
 
     kind: Kind
     number: int
-    """Nanoseconds since 1970, UTC; no two entries of a process that know of each other have the same."""
+    """Nanoseconds since 1970, UTC; each is later than those that its thread made before."""
     scope: Message | Step | ToolCall
     """What it happened to."""
     name: str
     """What tells it from the other entries of its scope."""
-    data: dict[str, Any]
-    """The data of the event. Values that are bytes are JSON."""
+    said: dict[str, Any]
+    """Of the event's data what has no content: ids, names, numbers."""
+    content: dict[str, Any]
+    """The rest of the data, frozen: values that are bytes are JSON."""
+    size: int
+    """About how much memory it takes, in bytes."""
     failed: bool = False
     duration_ms: float | None = None
     """Of an end."""
-
-    @property
-    def size(self) -> int:
-        """About how much memory it takes, in bytes."""
-        return _ENTRY_BYTES + sum(map(size_of, self.data.values()))
 
 
 def freeze(value: Any) -> Any:
@@ -74,9 +73,14 @@ def freeze(value: Any) -> Any:
         return _encode(_plain(value, 0))
 
 
-def size_of(value: Any) -> int:
-    """About how much memory a frozen value takes, in bytes."""
-    return len(value) if isinstance(value, str | bytes) else 8
+def size_of(content: dict[str, Any]) -> int:
+    """About how much memory an entry with this content takes, in bytes."""
+    size = _ENTRY_BYTES
+    for value in content.values():
+        kind = type(value)
+        if kind is bytes or kind is str:
+            size += len(value)
+    return size
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -101,14 +101,7 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
     """The events of these entries, in their order."""
     if privacy.lean:
         entries = [_lean(entry) for entry in entries]
-    texts: list[Any] = []
-    for entry in entries:
-        for value in entry.data.values():
-            kind = type(value)
-            if kind is bytes:
-                texts.append(value.decode())
-            elif kind is str and len(value) > 4:
-                texts.append(value)
+    texts = [text for entry in entries for value in entry.content.values() if (text := _text(value))]
     closely = privacy.asks_of_all or _may_hold_secrets(texts, privacy.rules)
     return [_event(entry, privacy, closely) for entry in entries]
 
@@ -121,32 +114,39 @@ def report_of_losses(message: Message, losses: Mapping[str, int], name: str) -> 
 
 
 def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
-    data = entry.data
+    _kind, number, scope, name, said, content, *_rest = entry
+    data = dict(said)
     if closely and (
-        privacy.asks_of_all
-        or _may_hold_secrets(
-            [value.decode() if isinstance(value, bytes) else value for value in data.values()], privacy.rules
-        )
+        privacy.asks_of_all or _may_hold_secrets([*filter(None, map(_text, content.values()))], privacy.rules)
     ):
-        data = _redacted(entry, privacy)
-    out: dict[str, Any] = {}
-    cut: list[dict[str, Any]] = []
-    for name, value in data.items():
+        content, receipts = _redacted(content, privacy)
+        if receipts:
+            data["redactions"] = [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
+            scope.message.losses.redacted += len(receipts)
+    for key, value in content.items():
         kind = type(value)
         if (kind is bytes or kind is str) and len(value) > privacy.max_bytes:
-            out[name] = _cut(name, value, privacy.max_bytes)
-            cut.append({"path": name, "bytes": len(value) if kind is bytes else len(value.encode())})
+            data.setdefault("truncated", []).append(
+                {"path": f"data.{key}", "bytes": len(value) if kind is bytes else len(value.encode())}
+            )
+            data[key] = _cut(key, value, privacy.max_bytes)
+            scope.message.losses.truncated += 1
         else:
-            out[name] = Raw(value) if kind is bytes else value
-    losses = entry.scope.message.losses
-    if cut:
-        out["truncated"] = cut
-        losses.truncated += len(cut)
-    if entry.kind is Kind.MESSAGE_END and (said := losses.said()):
-        out["recorder"] = said
-    type_ = "tool_call_error" if entry.kind is Kind.CALL_END and "error" in data else _TYPES[entry.kind]
-    scope = entry.scope
-    return Clean(_encode(_of(scope.message, f"{scope.id}.{entry.name}", type_, entry.number, out)))
+            data[key] = Raw(value) if kind is bytes else value
+    type_ = _TYPES[entry.kind]
+    if entry.kind is Kind.MESSAGE_END and (losses := scope.message.losses.said()):
+        data["recorder"] = losses
+    elif entry.kind is Kind.CALL_END and "error" in content:
+        type_ = "tool_call_error"
+    return Clean(_encode(_of(scope.message, f"{scope.id}.{name}", type_, number, data)))
+
+
+def _text(value: Any) -> str:
+    """What of a frozen value may hold a secret."""
+    kind = type(value)
+    if kind is str:
+        return value if len(value) > 4 else ""
+    return value.decode() if kind is bytes else ""
 
 
 def _of(message: Message, id_: str, type_: str, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,24 +181,17 @@ def _may_hold_secrets(values: Sequence[Any], rules: Rules) -> bool:
     return "\\" in joined or '"value"' in joined or may_hold_secrets((joined,), rules)
 
 
-def _redacted(entry: Entry, privacy: Privacy) -> dict[str, Any]:
-    """The data of an entry without its secrets, with the receipts."""
-    data = {
-        name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in entry.data.items()
-    }
-    found, receipts = redact(data, privacy.rules, path="data")
+def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[Receipt]]:
+    """Content without its secrets, and the receipts."""
+    plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in content.items()}
+    found, receipts = redact(plain, privacy.rules, path="data")
     for pattern in privacy.shapes:
         found = _walk(found, "data", partial(_without_shape, pattern, receipts), 0)
     for function in privacy.functions:
         found = _walk(found, "data", partial(_asked, function, receipts), 0)
-    if not receipts:
-        return entry.data
-    entry.scope.message.losses.redacted += len(receipts)
-    clean: dict[str, Any] = {
+    return {
         name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()
-    }
-    clean["redactions"] = [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
-    return clean
+    }, receipts
 
 
 def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> Any:
@@ -238,7 +231,7 @@ def _asked(function: Masking, receipts: list[Receipt], path: str, value: Any) ->
 
 
 def _lean(entry: Entry) -> Entry:
-    return entry._replace(data={name: value for name, value in entry.data.items() if name not in _BULKY})
+    return entry._replace(content={name: value for name, value in entry.content.items() if name not in _BULKY})
 
 
 def _cut(name: str, value: str | bytes, most: int) -> Any:

@@ -29,6 +29,7 @@ from secrets import token_hex
 from typing import Any, ParamSpec, TypeVar, overload
 
 from . import decorating, ending
+from .entries import Entry, Kind, size_of
 from .guard import Guard, logger
 from .pipeline import Pipeline, Report
 from .privacy import Privacy
@@ -243,9 +244,25 @@ class Recorder:
 
     def _now(self) -> int:
         """Nanoseconds since 1970, later than all before: a clock that is put back must not turn the order round."""
-        now = max(self._clock(), self._last_number + 1)
+        now = self._clock()
+        if now <= self._last_number:
+            now = self._last_number + 1
         self._last_number = now
         return now
+
+    def _put(
+        self,
+        kind: Kind,
+        scope: Message | Step | ToolCall,
+        name: str,
+        said: dict[str, Any],
+        content: dict[str, Any],
+        failed: bool = False,
+        duration_ms: float | None = None,
+    ) -> None:
+        """Hands over that something happened now; see Entry."""
+        size = size_of(content)
+        self._pipeline.put(Entry(kind, self._now(), scope, name, said, content, size, failed, duration_ms))
 
 
 def _server(url: str | None, key: str | None, spool: str | os.PathLike[str] | None, spool_bytes: int) -> Sink | None:

@@ -16,7 +16,7 @@ from messages_app.ids import message_id
 from traces_app import records
 
 from . import decorating
-from .entries import Entry, Kind, freeze, words_of
+from .entries import Entry, Kind, freeze, size_of, words_of
 from .guard import Guard, guarded
 
 if TYPE_CHECKING:
@@ -303,33 +303,20 @@ class Message(Scope):
         self._since = time.perf_counter_ns()
         if not self.id:
             self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
-        data: dict[str, Any] = {}
-        if self._prompt is not None:
-            data["prompt"] = freeze(self._prompt)
-        if self._request_id:
-            data["request_id"] = self._request_id
-        if session := self._session._all():
-            data["session"] = freeze(session)
-        if self.metadata:
-            data["metadata"] = freeze(self.metadata)
-        recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, "s", data))
+        said = {"request_id": self._request_id} if self._request_id else {}
+        content = _frozen(prompt=self._prompt, session=self._session._all(), metadata=self.metadata)
+        recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, "s", said, content, size_of(content)))
 
     def _finish(self) -> None:
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
-        data: dict[str, Any] = {"duration": duration}
-        if self.content is not None:
-            data["result"] = freeze(self.content)
-        if self.error:
-            data["error"] = self.error
-        if self.references:
-            data["references"] = freeze(self.references)
-        if self.usage:
-            data["usage"] = freeze(self.usage)
-        if self.metadata:
-            data["metadata"] = freeze(self.metadata)
-        recorder = self._recorder
-        failed = bool(self.error)
-        recorder._pipeline.put(Entry(Kind.MESSAGE_END, recorder._now(), self, "e", data, failed, duration))
+        content = _frozen(
+            result=self.content,
+            error=self.error,
+            references=self.references,
+            usage=self.usage,
+            metadata=self.metadata,
+        )
+        self._recorder._put(Kind.MESSAGE_END, self, "e", {"duration": duration}, content, bool(self.error), duration)
 
     def _again(self) -> Self:
         return type(self)(self._recorder, self._prompt, None, self._request_id, self._metadata)
@@ -417,9 +404,7 @@ class Step(Scope):
         if self._state == _NEW or not self._recorder.enabled:
             return
         self._updates += 1
-        data = {"step": self.id, **{name: freeze(value) for name, value in said.items() if value is not None}}
-        recorder = self._recorder
-        recorder._pipeline.put(Entry(Kind.STEP_SAID, recorder._now(), self, f"u{self._updates}", data))
+        self._recorder._put(Kind.STEP_SAID, self, f"u{self._updates}", {"step": self.id}, _frozen(**said))
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder
@@ -428,23 +413,19 @@ class Step(Scope):
         self._call = outer.call
         self.id = recorder._new_id()
         self._since = time.perf_counter_ns()
-        recorder._pipeline.put(Entry(Kind.STEP_START, recorder._now(), self, "s", self._who()))
+        recorder._put(Kind.STEP_START, self, "s", self._who(), {})
 
     def _finish(self) -> None:
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
-        data = self._who()
-        data["duration"] = duration
-        for name, value in (
-            ("thought", self.thought),
-            ("reasoning", self.reasoning),
-            ("usage", self.usage),
-            ("metadata", self.metadata),
-            ("error", self.error),
-        ):
-            if value:
-                data[name] = freeze(value)
-        recorder = self._recorder
-        recorder._pipeline.put(Entry(Kind.STEP_END, recorder._now(), self, "e", data, bool(self.error), duration))
+        content = _frozen(
+            thought=self.thought,
+            reasoning=self.reasoning,
+            usage=self.usage,
+            metadata=self.metadata,
+            error=self.error,
+        )
+        said = self._who() | {"duration": duration}
+        self._recorder._put(Kind.STEP_END, self, "e", said, content, bool(self.error), duration)
 
     def _who(self) -> dict[str, Any]:
         data: dict[str, Any] = {"step": self.id}
@@ -534,10 +515,9 @@ class ToolCall(Scope):
         if self._state == _NEW or not self._recorder.enabled:
             return
         self._updates += 1
-        data = {"uuid": self.id, **{name: freeze(value) for name, value in said.items() if value is not None}}
-        kind = Kind.CALL_RESULT if "result" in data else Kind.CALL_SAID
-        recorder = self._recorder
-        recorder._pipeline.put(Entry(kind, recorder._now(), self, f"u{self._updates}", data))
+        content = _frozen(**said)
+        kind = Kind.CALL_RESULT if "result" in content else Kind.CALL_SAID
+        self._recorder._put(kind, self, f"u{self._updates}", {"uuid": self.id}, content)
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder
@@ -546,34 +526,35 @@ class ToolCall(Scope):
         step = self._step = outer.step
         parent = self.parent = outer.call
         self.id = recorder._own_ids() if recorder._own_ids else f"{recorder._prefix}-{next(recorder._counter):x}"
-        data = {"uuid": self.id, "name": self.name, "args": freeze(self._args)}
+        said = {"uuid": self.id, "name": self.name}
         if self.call_id:
-            data["call_id"] = self.call_id
+            said["call_id"] = self.call_id
         if step is not None:
-            data["step"] = step.id
+            said["step"] = step.id
         if parent is not None:
-            data["parent"] = parent.id
+            said["parent"] = parent.id
+        content = {"args": freeze(self._args)}
         if self.metadata:
-            data["metadata"] = freeze(self.metadata)
+            content["metadata"] = freeze(self.metadata)
         self._since = time.perf_counter_ns()
-        recorder._pipeline.put(Entry(Kind.CALL_START, recorder._now(), self, "s", data))
+        recorder._put(Kind.CALL_START, self, "s", said, content)
 
     def _finish(self) -> None:
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
         error = self.error
         result = self.result
-        data: dict[str, Any] = {"uuid": self.id, "name": self.name, "duration": duration, "result": freeze(result)}
-        if error:
-            data["error"] = error
+        said: dict[str, Any] = {"uuid": self.id, "name": self.name, "duration": duration}
         if self.call_id:
-            data["call_id"] = self.call_id
+            said["call_id"] = self.call_id
+        content = {"result": freeze(result)}
+        if error:
+            content["error"] = error
         if self.reflection:
-            data["reflection"] = self.reflection
+            content["reflection"] = self.reflection
         if self.metadata:
-            data["metadata"] = freeze(self.metadata)
-        recorder = self._recorder
-        failed = bool(error) or _is_failure(result)
-        recorder._pipeline.put(Entry(Kind.CALL_END, recorder._now(), self, "e", data, failed, duration))
+            content["metadata"] = freeze(self.metadata)
+        failed = bool(error) or (type(result) is not str and _is_failure(result))
+        self._recorder._put(Kind.CALL_END, self, "e", said, content, failed, duration)
 
     def _again(self) -> Self:
         return type(self)(self._recorder, self.name, None, None, self._metadata)
@@ -583,6 +564,11 @@ class ToolCall(Scope):
 
     def _gives(self, value: Any) -> None:
         self.result = value
+
+
+def _frozen(**values: Any) -> dict[str, Any]:
+    """What there is of these values, frozen."""
+    return {name: freeze(value) for name, value in values.items() if value or value == 0}
 
 
 def _is_failure(result: Any) -> bool:

@@ -33,6 +33,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Sink(Protocol):
     """Takes events. All but `flush`, `close` and `after_fork` are called by one thread at a time."""
 
+    @property
+    def discards(self) -> bool:
+        """Whether it would only throw events away: then none are made, and it is given nothing."""
+
     def send(self, events: Sequence[Clean]) -> int:
         """Takes events from the front and returns how many: those after are lost, and will be counted as lost.
 
@@ -53,7 +57,11 @@ class Sink(Protocol):
 
 
 class NullSink:
-    """Takes everything and keeps nothing."""
+    """Takes everything and keeps nothing: for an agent whose recorder is on and writes nowhere."""
+
+    @property
+    def discards(self) -> bool:
+        return True
 
     def send(self, events: Sequence[Clean]) -> int:
         return len(events)
@@ -81,6 +89,10 @@ class MemorySink(NullSink):
     def __post_init__(self) -> None:
         self._kept = deque(maxlen=self.limit)
 
+    @property
+    def discards(self) -> bool:
+        return False
+
     def send(self, events: Sequence[Clean]) -> int:
         self._kept.extend(events)
         return len(events)
@@ -104,6 +116,10 @@ class JsonLinesSink(NullSink):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file: int | None = None
+
+    @property
+    def discards(self) -> bool:
+        return False
 
     def send(self, events: Sequence[Clean]) -> int:
         if self._file is None:
@@ -129,6 +145,10 @@ class FanOutSink:
         self.sinks = sinks
         self.lost = [0] * len(sinks)
         """How many events each sink did not take."""
+
+    @property
+    def discards(self) -> bool:
+        return all(sink.discards for sink in self.sinks)
 
     def send(self, events: Sequence[Clean]) -> int:
         """Takes what the best of them takes. Raises an ExceptionGroup where all of them fail."""
