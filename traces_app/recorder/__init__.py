@@ -10,7 +10,7 @@ guard.py         nothing raises into the agent
 """
 
 from .privacy import Privacy
-from .recording import Recorder
+from .recording import Recorder, default_recorder, trace_tool
 from .sampling import Sampling
 from .scopes import Message, Scope, Session, Step, ToolCall
 from .sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
@@ -29,4 +29,6 @@ __all__ = [
     "Sink",
     "Step",
     "ToolCall",
+    "default_recorder",
+    "trace_tool",
 ]

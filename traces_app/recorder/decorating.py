@@ -36,16 +36,14 @@ def carried(current: ContextVar[Scope | None], function: Callable[P, R]) -> Call
     return call
 
 
-def decorated(scope: Scope, function: F) -> F:
-    """The function, each call of which is a scope like this one: of the same kind (coroutine, generator ...) as before."""
-    recorder = scope._recorder
-    current = recorder._current
+def decorated(make: Callable[[], Scope], function: F) -> F:
+    """The function, each call of which is a scope that `make` makes: of the same kind (coroutine, generator ...) as before."""
     read = _reader_of(function)
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
-        one = scope._again()
-        if recorder.enabled:
-            with recorder.guard.around():
+        one = make()
+        if one._recorder.enabled:
+            with one.guard.around():
                 one._takes(read(args, kwargs))
         return one
 
@@ -55,7 +53,7 @@ def decorated(scope: Scope, function: F) -> F:
         @wraps(function)
         async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             one = begin(args, kwargs).start()
-            steps = _Steps(one, current)
+            steps = _Steps(one)
             inner = function(*args, **kwargs)
             step: Callable[[], Awaitable[Any]] = inner.__anext__
             try:
@@ -84,7 +82,7 @@ def decorated(scope: Scope, function: F) -> F:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             one = begin(args, kwargs).start()
-            steps = _Steps(one, current)
+            steps = _Steps(one)
             inner = function(*args, **kwargs)
             step: Callable[[], Any] = inner.__next__
             try:
@@ -123,7 +121,7 @@ def decorated(scope: Scope, function: F) -> F:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             one = begin(args, kwargs).start()
-            with _inside(current, one):
+            with _inside(one._recorder._current, one):
                 try:
                     result = function(*args, **kwargs)
                 except BaseException as error:
@@ -131,7 +129,7 @@ def decorated(scope: Scope, function: F) -> F:
                     raise
             if inspect.iscoroutine(result):
                 # The function makes a coroutine without being one: its work is yet to be done.
-                return _awaited(current, one, result)
+                return _awaited(one, result)
             _give(one, result)
             one.end()
             return result
@@ -139,8 +137,8 @@ def decorated(scope: Scope, function: F) -> F:
     return cast("F", call)
 
 
-async def _awaited(current: ContextVar[Scope | None], one: Scope, work: Awaitable[R]) -> R:
-    with _inside(current, one):
+async def _awaited(one: Scope, work: Awaitable[R]) -> R:
+    with _inside(one._recorder._current, one):
         try:
             result = await work
         except BaseException as error:
@@ -154,9 +152,9 @@ async def _awaited(current: ContextVar[Scope | None], one: Scope, work: Awaitabl
 class _Steps:
     """The steps of a generator: `with` is one of them, in which what the generator has opened is open."""
 
-    def __init__(self, scope: Scope, current: ContextVar[Scope | None]) -> None:
+    def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._current = current
+        self._current = scope._recorder._current
         self._inside: Scope | None = scope
         self._outside: Scope | None = None
         self._values: list[Any] = []

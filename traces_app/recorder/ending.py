@@ -9,7 +9,6 @@ import sys
 import threading
 from types import FrameType
 from typing import Protocol
-from weakref import WeakSet
 
 from .guard import Guard
 
@@ -22,7 +21,8 @@ class Ending(Protocol):
     def after_fork(self) -> None: ...
 
 
-_watched: WeakSet[Ending] = WeakSet()
+_watched: dict[int, Ending] = {}
+"""By id. They are kept until they are closed: what a recorder holds must not go with the last name for it."""
 _SIGTERM_SECONDS = 2.0
 
 
@@ -31,9 +31,8 @@ def watch(recorder: Ending, *, handle_sigterm: bool) -> None:
 
     A signal can be handled from the main thread only: elsewhere that part is left out, and said.
     """
-    if not _watched:
-        _register()
-    _watched.add(recorder)
+    _register()
+    _watched[id(recorder)] = recorder
     if handle_sigterm:
         if threading.current_thread() is threading.main_thread():
             _flush_at_sigterm(recorder)
@@ -41,6 +40,11 @@ def watch(recorder: Ending, *, handle_sigterm: bool) -> None:
             recorder.guard.failed(
                 ValueError("SIGTERM can be handled only by a recorder that is made in the main thread.")
             )
+
+
+def forget(recorder: Ending) -> None:
+    """The recorder is closed."""
+    _watched.pop(id(recorder), None)
 
 
 _registered = threading.Event()
@@ -56,22 +60,22 @@ def _register() -> None:
 
 
 def _close_all() -> None:
-    for recorder in list(_watched):
+    for recorder in list(_watched.values()):
         with recorder.guard.around():
             recorder.close()
 
 
 def _fork_all() -> None:
-    for recorder in list(_watched):
+    for recorder in list(_watched.values()):
         with recorder.guard.around():
             recorder.after_fork()
     # A child of multiprocessing ends without atexit, and has its own way.
     ours = sys.modules.get("multiprocessing.util")
     if ours is not None:
-        ours.register_after_fork(_watched, _close_at_exit_of_child)
+        ours.register_after_fork(_registered, _close_at_exit_of_child)
 
 
-def _close_at_exit_of_child(_watched: object) -> None:
+def _close_at_exit_of_child(_event: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
 
 

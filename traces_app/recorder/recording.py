@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count
@@ -108,6 +109,7 @@ class Recorder:
         # What a scope belongs to that did not begin.
         self._no_session = Session(self, None, {}, (), None)
         self._nowhere = Message(self, None, None, None, None)
+        _latest.append(self)
         if self.enabled:
             ending.watch(self, handle_sigterm=handle_sigterm)
 
@@ -177,7 +179,7 @@ class Recorder:
         `call_id` is the id that the model gave the call.
         """
         if callable(name):
-            return ToolCall(self, getattr(name, "__name__", None), None, None, None)(name)
+            return ToolCall(self, None, None, None, None)(name)
         return ToolCall(self, name, args, call_id, metadata)
 
     def current(self) -> Scope | None:
@@ -220,6 +222,7 @@ class Recorder:
     def close(self, timeout: float = EXIT_SECONDS) -> int:
         """Flushes and ends: nothing is recorded afterwards. At the exit of the process it happens by itself."""
         self.enabled = False
+        ending.forget(self)
         return self._pipeline.close(time.monotonic() + timeout)
 
     def report(self) -> Report:
@@ -263,6 +266,32 @@ class Recorder:
         """Hands over that something happened now; see Entry."""
         size = size_of(content)
         self._pipeline.put(Entry(kind, self._now(), scope, name, said, content, size, failed, duration_ms))
+
+
+@overload
+def trace_tool(function: F) -> F: ...
+@overload
+def trace_tool(function: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+def trace_tool(function: Callable[..., Any] | None = None, *, name: str | None = None) -> Any:
+    """A decorator of tools for modules that know no recorder: `@trace_tool` or `@trace_tool(name="search")`.
+
+    Each call is recorded by `default_recorder`, as it is then.
+    """
+
+    def decorate(tool: F) -> F:
+        called = name or getattr(tool, "__name__", "")
+        return decorating.decorated(lambda: ToolCall(default_recorder(), called, None, None, None), tool)
+
+    return decorate if function is None else decorate(function)
+
+
+def default_recorder() -> Recorder:
+    """The recorder that was made last in this process, else one of TRACESITE_URL and TRACESITE_KEY."""
+    # One that is made makes itself the latest.
+    return _latest[-1] if _latest else Recorder()
+
+
+_latest: deque[Recorder] = deque(maxlen=1)
 
 
 def _server(url: str | None, key: str | None, spool: str | os.PathLike[str] | None, spool_bytes: int) -> Sink | None:

@@ -119,7 +119,7 @@ class Scope:
 
     def __call__(self, function: F) -> F:
         """As a decorator: each call of the function is one of these."""
-        return decorating.decorated(self, function)
+        return decorating.decorated(self._again, function)
 
     # --- Inside -----------------------------------------------------------------------------------------------------
 
@@ -561,6 +561,11 @@ class ToolCall(Scope):
 
     def _takes(self, args: dict[str, Any]) -> None:
         self._args = args
+
+    def __call__(self, function: F) -> F:
+        """As a decorator; without a name it is the function's."""
+        self.name = self.name or getattr(function, "__name__", "")
+        return super().__call__(function)
 
     def _gives(self, value: Any) -> None:
         self.result = value
