@@ -19,6 +19,8 @@ from typing import Literal
 import psycopg
 
 from . import http_client, processes
+from .event_load import EventLoad
+from .floor_events import EventFloor
 from .floor_ingest import Floor
 from .workload import Workload
 
@@ -48,10 +50,26 @@ class Job:
     batch: int
     way: Way
     run: int
+    path = "/api/v1/ingest/"
 
     def bodies(self) -> list[bytes]:
         made = _bodies(self.workload, self.first, self.messages, self.batch)
         return [body.replace(RUN, b"%05d" % self.run) for body in made]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventJob:
+    """So many events of a session, in requests of `batch`."""
+
+    load: EventLoad
+    events: int
+    batch: int
+    way: Way
+    run: int
+    path = "/api/v1/events/"
+
+    def bodies(self) -> list[bytes]:
+        return [body.replace(RUN, b"%05d" % self.run) for body in self.load.bodies(self.events, self.batch)]
 
 
 @lru_cache(maxsize=1)
@@ -89,7 +107,7 @@ class Crew:
             if process.is_alive():
                 process.terminate()
 
-    def prepare(self, jobs: Sequence[Job]) -> None:
+    def prepare(self, jobs: Sequence[Job | EventJob]) -> None:
         """Gives one job to each of as many clients and waits until all have their bodies."""
         for line, job in zip(self._lines, jobs, strict=False):
             line.send(job)
@@ -120,15 +138,18 @@ def _client(line: Connection, target: Target) -> None:
     """The life of a client process; it ends when the line is closed."""
     head = {"Authorization": f"Bearer {target.token}"}
     # The ids of different writers must not meet: each counts on from a number of its own.
-    floor = Floor(target.database_url, target.project_id, tail=int.from_bytes(os.urandom(4)) << 28)
+    tails = [int.from_bytes(os.urandom(4)) << 28 for _floor in range(2)]
+    of_messages = Floor(target.database_url, target.project_id, tail=tails[0])
+    of_events = EventFloor(target.database_url, target.project_id, tail=tails[1])
     try:
         while True:
-            job: Job = line.recv()
+            job: Job | EventJob = line.recv()
+            floor = of_messages if isinstance(job, Job) else of_events
             bodies = job.bodies()
             # A new one each time: which worker of the server takes it is chance, and must not be the same chance all along.
             connection = http_client.Connection(target.port)
             if job.way == "HTTP":
-                requests = [http_client.post("/api/v1/ingest/", head, body) for body in bodies]
+                requests = [http_client.post(job.path, head, body) for body in bodies]
                 send: Callable[[bytes], object] = connection.send
             else:
                 requests = bodies
@@ -141,6 +162,7 @@ def _client(line: Connection, target: Target) -> None:
             line.send((begin, monotonic()))
             connection.close()
     except EOFError:
-        floor.close()
+        of_messages.close()
+        of_events.close()
     except (OSError, http_client.HttpError, psycopg.Error) as error:
         line.send(f"{type(error).__name__}: {error}")

@@ -133,7 +133,7 @@ class Floor:
         sessions, tables = self._rows(body)
         with self.connection.transaction(), self.connection.cursor() as cursor:
             if sessions:
-                cursor.executemany(_insert(*SESSIONS), sessions)
+                cursor.executemany(insert_statement(*SESSIONS), sessions)
             for (table, columns), rows in zip(TABLES, tables, strict=True):
                 with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
                     for row in rows:
@@ -144,9 +144,9 @@ class Floor:
         sessions, tables = self._rows(body)
         with self.connection.pipeline(), self.connection.transaction(), self.connection.cursor() as cursor:
             if sessions:
-                cursor.executemany(_insert(*SESSIONS), sessions)
+                cursor.executemany(insert_statement(*SESSIONS), sessions)
             for (table, columns), rows in zip(TABLES, tables, strict=True):
-                cursor.executemany(_insert(table, columns), rows)
+                cursor.executemany(insert_statement(table, columns), rows)
 
     def close(self) -> None:
         self.connection.close()
@@ -162,41 +162,39 @@ class Floor:
         for session in _decode(body).sessions:
             session_id = self._sessions.get(session.external_id)
             if session_id is None:
-                session_id = self._sessions[session.external_id] = (
-                    f"{_time_bits(session.created_at) | next(tails):032x}"
-                )
+                session_id = self._sessions[session.external_id] = f"{time_bits(session.created_at) | next(tails):032x}"
                 sessions.append(self._session_row(session_id, session))
             for message in session.messages:
-                time_bits = _time_bits(message.created_at)
-                message_id = f"{time_bits | next(tails):032x}"
+                bits = time_bits(message.created_at)
+                message_id = f"{bits | next(tails):032x}"
                 call_count = failures = 0
                 for ordinal, step in enumerate(message.agent_steps):
-                    step_id = f"{time_bits | next(tails):032x}"
+                    step_id = f"{bits | next(tails):032x}"
                     steps.append(
                         (
                             *(step_id, message_id, step.iteration, ordinal, step.thought, step.reasoning_content),
-                            *(step.agent_name, step.model, _text(step.usage), step.timestamp, step.duration, "{}"),
+                            *(step.agent_name, step.model, raw_text(step.usage), step.timestamp, step.duration, "{}"),
                         )
                     )
                     for position, call in enumerate(step.tool_calls):
-                        call_id = f"{time_bits | next(tails):032x}"
+                        call_id = f"{bits | next(tails):032x}"
                         result = call.result
                         call_count += 1
                         failures += result.status == "error"
                         calls.append(
                             (
                                 *(call_id, project_id, message_id, step_id, tool_ids[call.name], call.id, position),
-                                *(_text(call.args), call.reflection, result.status, call.started_at),
+                                *(raw_text(call.args), call.reflection, result.status, call.started_at),
                                 *(call.completed_at, call.duration, "{}"),
                             )
                         )
-                        data = _text(result.data) or None
-                        results.append((call_id, result.output, data, result.error, _text(result.metadata), "[]"))
+                        data = raw_text(result.data) or None
+                        results.append((call_id, result.output, data, result.error, raw_text(result.metadata), "[]"))
                 usage = _decode_usage(message.usage)
                 messages.append(
                     (
                         *(message_id, project_id, session_id, message.role, message.external_id, message.request_id),
-                        *(message.content, True, _text(message.usage), "", "{}", "[]", _text(message.metadata)),
+                        *(message.content, True, raw_text(message.usage), "", "{}", "[]", raw_text(message.metadata)),
                         *(len(message.agent_steps), call_count, failures, usage.input_tokens, usage.output_tokens),
                         (message.completed_at - message.created_at) // timedelta(milliseconds=1),
                         *(1, message.created_at, message.created_at, message.completed_at, ""),
@@ -212,17 +210,17 @@ class Floor:
         )
 
 
-def _insert(table: str, columns: str) -> str:
+def insert_statement(table: str, columns: str) -> str:
     return f"INSERT INTO {table} ({columns}) VALUES ({', '.join('%s' for _column in columns.split(','))})"
 
 
-def _time_bits(instant: datetime) -> int:
+def time_bits(instant: datetime) -> int:
     """The first half of an id and its variant; see messages_app.ids."""
     milliseconds, microseconds = divmod((instant - _EPOCH) // _MICROSECOND, 1000)
     return milliseconds << 80 | 7 << 76 | (microseconds * 4096 // 1000) << 64 | 0b101 << 61
 
 
-def _text(raw: Raw) -> str:
+def raw_text(raw: Raw) -> str:
     return str(raw, "utf-8")
 
 

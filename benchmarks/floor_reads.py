@@ -140,6 +140,7 @@ class Session(Struct, gc=False):
     call_count: int
     failure_count: int
     resources: Resources
+    last_event: int
     created_at: str
     updated_at: str
     deleted_at: None
@@ -186,7 +187,7 @@ _FAILED_CALLS = f"""
     """
 _SESSIONS = f"""
     SELECT id::text, external_id, title, description, end_user, status, current_phase, tags, metadata::text,
-        redactions::text, message_count, call_count, failure_count, input_tokens, output_tokens, duration_ms,
+        redactions::text, message_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, last_event,
         {_TIME.format("created_at")}, {_TIME.format("updated_at")}
     FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL
     ORDER BY messages_app_session.id DESC LIMIT %s

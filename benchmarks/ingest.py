@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -10,7 +10,7 @@ from itertools import count
 import psycopg
 
 from . import http_client, processes
-from .clients import RUN, Crew, Job, Target, Way
+from .clients import RUN, Crew, EventJob, Job, Target, Way
 from .report import Bar, Line, Report, at_least, at_most
 from .server import Server, postmaster
 from .workload import Workload
@@ -21,7 +21,7 @@ FLOORS: tuple[Way, ...] = ("COPY", "executemany")
 LARGE_BATCHES = 3
 WORKER_BYTES = 300_000_000
 
-_runs = count(1)
+run_numbers = count(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def measure_large_batches(report: Report, server: Server, target: Target, size: 
         processes.forget_peak(pid)
     before = max(processes.peak_bytes(pid) for pid in server.workers)
     for _batch in range(LARGE_BATCHES):
-        run = b"%05d" % next(_runs)
+        run = b"%05d" % next(run_numbers)
         connection.send(http_client.post("/api/v1/ingest/", head, body.replace(RUN, run)))
     connection.close()
     peaks = [processes.peak_bytes(pid) / 1e6 for pid in server.workers]
@@ -100,6 +100,20 @@ def empty_month(database: psycopg.Connection) -> None:
 
 
 def _measure_shape(crew: Crew, server: Server, shape: Shape, runs: int, database: psycopg.Connection) -> Line:
+    line = in_turns(crew, server, shape.clients, shape.messages, lambda way: list(_jobs(shape, way)), runs, database)
+    return replace(line, name=f"ingest, {shape.clients} x {shape.batch}", unit="msg/s", bar=shape.bar)
+
+
+def in_turns(
+    crew: Crew,
+    server: Server,
+    clients: int,
+    size: int,
+    jobs: Callable[[Way], Sequence[Job | EventJob]],
+    runs: int,
+    database: psycopg.Connection,
+) -> Line:
+    """Jobs of `size` messages or events in all, over HTTP and by each way of the floor, one after the other."""
     seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in FLOORS}}
     cpu = {way: [0.0, 0.0, 0.0] for way in seconds}
     above = postmaster(database)
@@ -107,27 +121,26 @@ def _measure_shape(crew: Crew, server: Server, shape: Shape, runs: int, database
         processes.forget_peak(pid)
     for run in range(runs + 1):
         for way in seconds:
-            crew.prepare(list(_jobs(shape, way)))
-            before = _cpu(crew, server, shape, above)
-            took = crew.go(shape.clients)
-            after = _cpu(crew, server, shape, above)
+            crew.prepare(jobs(way))
+            before = _cpu(crew, server, clients, above)
+            took = crew.go(clients)
+            after = _cpu(crew, server, clients, above)
             # The first run warms up connections and plans.
             if run:
                 seconds[way].append(took)
                 cpu[way] = [sum_ + end - begin for sum_, begin, end in zip(cpu[way], before, after, strict=True)]
     line = Line(
-        name=f"ingest, {shape.clients} x {shape.batch}",
-        unit="msg/s",
+        name="",
+        unit="",
         better="more",
-        runs=[shape.messages / took for took in seconds["HTTP"]],
-        floors={way: [shape.messages / took for took in seconds[way]] for way in FLOORS},
-        bar=shape.bar,
+        runs=[size / took for took in seconds["HTTP"]],
+        floors={way: [size / took for took in seconds[way]] for way in FLOORS},
     )
-    each = 1000 / runs / shape.messages
+    each = 1000 / runs / size
     in_server, in_database, in_clients = (part * each for part in cpu["HTTP"])
     by_floor = next(sum(cpu[way]) * each for way in FLOORS if way == line.best_floor)
     beside = {
-        "CPU ms a message: server": in_server,
+        "CPU ms of each: server": in_server,
         "PostgreSQL": in_database if above else None,
         "clients": in_clients,
         "floor in all": by_floor if above else None,
@@ -143,7 +156,7 @@ def _jobs(shape: Shape, way: Way) -> Iterator[Job]:
             messages=shape.messages // shape.clients,
             batch=shape.batch,
             way=way,
-            run=next(_runs),
+            run=next(run_numbers),
         )
 
 
@@ -152,10 +165,10 @@ def workload_of(client: int) -> Workload:
     return Workload(name=f"client-{client}-run-{RUN.decode()}", begin=begin, messages_a_session=20, sessions_at_once=1)
 
 
-def _cpu(crew: Crew, server: Server, shape: Shape, above: int | None) -> tuple[float, float, float]:
+def _cpu(crew: Crew, server: Server, clients: int, above: int | None) -> tuple[float, float, float]:
     """CPU seconds that the server, PostgreSQL (0 where it is out of sight) and the clients have used so far."""
     database = 0.0
     if above is not None:
         own = processes.cpu_seconds([above], with_ended=True)
         database = own + processes.cpu_seconds(pid for pid in processes.family(above) if pid != above)
-    return server.cpu_seconds(), database, crew.cpu_seconds(shape.clients)
+    return server.cpu_seconds(), database, crew.cpu_seconds(clients)

@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,22 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from access_app.models import Project
+from benchmarks.event_load import EventLoad
+from benchmarks.floor_events import EventFloor
 from benchmarks.floor_ingest import WAYS, Floor, Write
 from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
 from messages_app.partitions import Month
 from traces_app.decode import decode_ingest
+from traces_app.event_decode import decode_events
+from traces_app.event_writes import record_events
 from traces_app.formats.registry import FORMATS
 from traces_app.ingest import ingest
-from traces_app.models import Tool
+from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
 from traces_app.partitions import ensure_months
 from traces_app.queries import messages
+from traces_app.redaction import redact_event
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"
@@ -54,6 +60,11 @@ def test_a_small_run_measures_everything_beside_its_floor(tmp_path: Path) -> Non
         "admin: a conversation",
         "ingest, 1 x 1",
         "ingest, 1 x 20",
+        "events, 1 x 1",
+        "events, 4 x 1",
+        "events, 1 x 20",
+        "events, 4 x 20",
+        "events, 1 x 20, runs of 2,000",
         "peak memory of a worker, batches of 0.5 MB",
         *(f"import {format_.NAME}, {what}" for format_ in FORMATS for what in ("read", "stored")),
         "purge a month of 1,000 beside 100",
@@ -114,6 +125,57 @@ def test_the_floor_stores_what_the_server_stores(way: str, write: Write) -> None
     by_floor, by_server = (content(stored_in(project)) for project in projects)
     assert len(by_server) == 8
     assert by_server == by_floor
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("way", "write"), [("COPY", EventFloor.copy), ("executemany", EventFloor.insert)])
+def test_the_floor_of_events_stores_the_rows_that_the_server_stores(way: str, write: Callable[..., None]) -> None:
+    work = Workload(name="same", begin=datetime(2025, 6, 1, tzinfo=UTC))
+    bodies = EventLoad(work=work, events_a_run=40, first=1).bodies(103, 20)
+    projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
+    Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
+    ensure_months([Month(2025, 6)])
+    floor = EventFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
+    for body in bodies:
+        write(floor, body)
+        record_events(projects[1].pk, [redact_event(event) for event in decode_events(body, ndjson=False)])
+    floor.close()
+    by_floor, by_server = map(rows_of_events, projects)
+    assert [len(by_server[table]) for table in ("messages", "steps", "calls", "results", "events")] == [
+        6,
+        16,
+        31,
+        30,
+        103,
+    ]
+    # A call that has not ended is a row of the server only.
+    by_server["calls"] = [call for call in by_server["calls"] if call[4] != "pending"]
+    assert by_server == by_floor
+
+
+def rows_of_events(project: Project) -> dict[str, list[Any]]:
+    below = {"message__project": project}
+    return {
+        table: [list(row) for row in found]
+        for table, found in {
+            "messages": Message.objects.filter(project=project).order_by("created_at", "role").values_list(
+                "role", "content", "is_completed", "created_at", "completed_at"
+            ),
+            "steps": AgentStep.objects.filter(**below).order_by("message__created_at", "ordinal").values_list(
+                "iteration", "ordinal", "thought", "reasoning", "agent_name", "model", "usage", "timestamp", "duration_ms"
+            ),
+            "calls": ToolCall.objects.filter(**below).order_by("started_at", "call_id").values_list(
+                "call_id", "position", "args", "reflection", "status", "started_at", "completed_at", "duration_ms",
+                "tool__name",
+            ),
+            "results": ToolResult.objects.filter(call__project=project).order_by("call__call_id").values_list(
+                "output", "data", "error", "metadata", "attachments"
+            ),
+            "events": Event.objects.filter(project=project).order_by("seq").values_list(
+                "seq", "external_id", "number", "type", "level", "category", "timestamp", "agent", "subject", "data"
+            ),
+        }.items()
+    }  # fmt: skip
 
 
 def parameters_of_connection() -> dict[str, Any]:
