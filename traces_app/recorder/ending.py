@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Protocol
 
@@ -16,14 +17,15 @@ from .guard import Guard
 class Ending(Protocol):
     @property
     def guard(self) -> Guard: ...
-    def close(self) -> int: ...
+    def close(self, timeout: float) -> int: ...
     def flush(self, timeout: float) -> int: ...
     def after_fork(self) -> None: ...
 
 
 _watched: dict[int, Ending] = {}
 """By id. They are kept until they are closed: what a recorder holds must not go with the last name for it."""
-_SIGTERM_SECONDS = 2.0
+_EXIT_SECONDS = 2.0
+"""How long the end of a process may take, whatever the network does; what is not sent by then waits on the disk."""
 
 
 def watch(recorder: Ending, *, handle_sigterm: bool) -> None:
@@ -60,9 +62,10 @@ def _register() -> None:
 
 
 def _close_all() -> None:
+    deadline = time.monotonic() + _EXIT_SECONDS
     for recorder in list(_watched.values()):
         with recorder.guard.around():
-            recorder.close()
+            recorder.close(max(0.0, deadline - time.monotonic()))
 
 
 def _fork_all() -> None:
@@ -83,7 +86,7 @@ def _flush_at_sigterm(recorder: Ending) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        recorder.flush(_SIGTERM_SECONDS)
+        recorder.flush(_EXIT_SECONDS)
         if callable(before):
             before(number, frame)
         elif before == signal.SIG_DFL:

@@ -42,7 +42,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
-EXIT_SECONDS = 2.0
 _URL = "TRACESITE_URL"
 _KEY = "TRACESITE_KEY"
 
@@ -219,7 +218,7 @@ class Recorder:
         """
         return self._pipeline.flush(time.monotonic() + timeout)
 
-    def close(self, timeout: float = EXIT_SECONDS) -> int:
+    def close(self, timeout: float = 2.0) -> int:
         """Flushes and ends: nothing is recorded afterwards. At the exit of the process it happens by itself."""
         self.enabled = False
         ending.forget(self)
