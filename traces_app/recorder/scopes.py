@@ -301,7 +301,9 @@ class Message(Scope):
         self._session = outer.session if outer is not None else recorder.session()
         self.number = now = recorder._now()
         self._since = time.perf_counter_ns()
-        if not self.id:
+        if not self.id and recorder._own_ids:
+            self.id = recorder._own_ids()
+        elif not self.id:
             self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
         said = {"request_id": self._request_id} if self._request_id else {}
         content = _frozen(prompt=self._prompt, session=self._session._all(), metadata=self.metadata)

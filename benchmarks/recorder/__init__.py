@@ -1,0 +1,1 @@
+"""What the recorder costs an agent, beside OpenTelemetry's batching processor in the same run."""

@@ -1,0 +1,258 @@
+"""Measures the recorder beside OpenTelemetry: python -m benchmarks.recorder [--help]
+
+OpenTelemetry's SDK is not a dependency of the project. Put it beside the recorder, which needs msgspec only:
+
+    python -m venv /tmp/otel && /tmp/otel/bin/pip install msgspec opentelemetry-sdk
+    /tmp/otel/bin/python -m benchmarks.recorder
+
+Without it the recorder is measured alone. Needs two cores to itself and about a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+import tracemalloc
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TypeVar
+
+import msgspec
+
+from benchmarks.report import Line, Report, at_least, at_most
+
+from .contents import Content, contents
+from .sides import HAS_OPENTELEMETRY, Bare, Decorated, OpenTelemetry, Side, Traced
+
+T = TypeVar("T")
+
+SIDES = {"with": Traced, "decorator": Decorated, "disabled": lambda: Traced(enabled=False), "none": Bare}
+PEER = "opentelemetry"
+BURST = 20_000
+MEMORY_CALLS = 1000
+
+
+class Turn(msgspec.Struct):
+    """What one turn of one side took, a call, in microseconds."""
+
+    p50: float
+    p99: float
+    most: float
+    cpu: float
+    """Of the whole process, until everything was flushed."""
+    cpu_here: float
+    """Of it, in the thread of the agent, while it made its calls."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recorder", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=25, help="Turns of each side (default: %(default)s).")
+    parser.add_argument("--calls", type=int, default=1000, help="Calls of a turn (default: %(default)s).")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write all figures there.")
+    parser.add_argument("--memory-of", choices=("with", PEER), help=argparse.SUPPRESS)
+    parser.add_argument("--burst-of", choices=("with", PEER), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of:
+        side = OpenTelemetry() if options.memory_of == PEER else Traced(delay_ms=60_000)
+        print(msgspec.json.encode(memory_of(side)).decode())
+        return
+    if options.burst_of:
+        side = Traced(counting=True) if options.burst_of == "with" else OpenTelemetry()
+        print(msgspec.json.encode(burst_of(side)).decode())
+        return
+    report = Report(circumstances=_circumstances(options.calls, options.rounds))
+    print("\n".join(f"{name}: {value}" for name, value in report.circumstances.items()), "\n", flush=True)
+    measure(report, options.rounds, options.calls)
+    print(f"\n{report.table()}")
+    if options.json:
+        options.json.write_bytes(report.as_json())
+
+
+def made(name: str) -> Side:
+    return OpenTelemetry() if name == PEER else SIDES[name]()
+
+
+def measure(report: Report, rounds: int, calls: int) -> None:
+    names = [*SIDES, *([PEER] if HAS_OPENTELEMETRY else [])]
+    turns = turns_of({name: made(name) for name in names}, rounds, calls)
+    for name in names:
+        if name == PEER:
+            continue
+        bar = at_most(0.4) if name == "with" and PEER in turns else None
+        beside = {
+            "p99": median([turn.p99 for turn in turns[name]]),
+            "max": max(turn.most for turn in turns[name]),
+        }
+        if PEER in turns:
+            beside["p99 of the peer"] = median([turn.p99 for turn in turns[PEER]])
+            beside["max of the peer"] = max(turn.most for turn in turns[PEER])
+        floors = {PEER: [turn.p50 for turn in turns[PEER]]} if PEER in turns else {}
+        report.add(
+            Line(
+                name=f"{name}: p50 of a call",
+                unit="us",
+                runs=[turn.p50 for turn in turns[name]],
+                floors=floors,
+                bar=bar,
+                beside=beside,
+            )
+        )
+        floors = {PEER: [turn.cpu for turn in turns[PEER]]} if PEER in turns else {}
+        runs = [turn.cpu for turn in turns[name]]
+        beside = {"in the agent's thread": median([turn.cpu_here for turn in turns[name]])}
+        if PEER in turns:
+            beside["of the peer"] = median([turn.cpu_here for turn in turns[PEER]])
+        report.add(Line(name=f"{name}: CPU of a call", unit="us", runs=runs, floors=floors, bar=bar, beside=beside))
+    of_children(report)
+
+
+def turns_of(sides: dict[str, Side], rounds: int, calls: int) -> dict[str, list[Turn]]:
+    """In turns, so that a slow minute of the machine is one of all sides; the first is for warming up."""
+    content = contents()
+    turns: dict[str, list[Turn]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name, side in sides.items():
+            turn = turn_of(side, content, calls)
+            if number:
+                turns[name].append(turn)
+    return turns
+
+
+def turn_of(side: Side, content: list[Content], calls: int) -> Turn:
+    gc.collect()
+    clock = time.perf_counter_ns
+    took = []
+    began = time.process_time_ns()
+    began_here = time.thread_time_ns()
+    with side.run():
+        for number in range(calls):
+            one = content[number % len(content)]
+            before = clock()
+            side.call(one)
+            took.append(clock() - before)
+    here = time.thread_time_ns() - began_here
+    side.flush()
+    cpu = time.process_time_ns() - began
+    cuts = quantiles(took, n=100)
+    return Turn(
+        p50=cuts[49] / 1000,
+        p99=cuts[98] / 1000,
+        most=max(took) / 1000,
+        cpu=cpu / calls / 1000,
+        cpu_here=here / calls / 1000,
+    )
+
+
+# --- In processes of their own --------------------------------------------------------------------------------------
+
+
+class Memory(msgspec.Struct):
+    """Of calls that nothing has taken away yet, for each of them."""
+
+    bytes: float
+    blocks: float
+    """Objects that are alive, about."""
+    rss_mb: float
+    """What the process grew by while it made 20,000 calls and flushed after each thousand."""
+
+
+class Burst(msgspec.Struct):
+    kept: int
+    """Of 20,000 calls without a pause."""
+    seconds: float
+
+
+def of_children(report: Report) -> None:
+    mine = _child("--memory-of", "with", Memory)
+    peer = _child("--memory-of", PEER, Memory) if HAS_OPENTELEMETRY else None
+    for name, unit in (("bytes", "B"), ("blocks", ""), ("rss_mb", "MB")):
+        floors = {PEER: [getattr(peer, name)]} if peer else {}
+        title = {"bytes": "memory of a waiting call", "blocks": "objects of a waiting call", "rss_mb": "RSS"}[name]
+        report.add(Line(name=f"with: {title}", unit=unit, runs=[getattr(mine, name)], floors=floors))
+    for name in ("with", *([PEER] if HAS_OPENTELEMETRY else [])):
+        burst = _child("--burst-of", name, Burst)
+        report.add(
+            Line(
+                name=f"{name}: kept of a burst of {BURST:,}",
+                unit="",
+                runs=[burst.kept],
+                better="more",
+                bar=at_least(BURST) if name == "with" else None,
+                beside={"seconds": burst.seconds},
+            )
+        )
+
+
+def memory_of(side: Side) -> Memory:
+    content = contents()
+    turn_of(side, content, 200)
+    before = _rss_mb()
+    for _turn in range(BURST // 1000):
+        turn_of(side, content, 1000)
+    grown = _rss_mb() - before
+    # No more than OpenTelemetry's queue takes, and faster than either worker looks.
+    gc.collect()
+    gc.disable()
+    with side.run():
+        tracemalloc.start()
+        blocks = sys.getallocatedblocks()
+        for number in range(MEMORY_CALLS):
+            side.call(content[number % len(content)])
+        size, _peak = tracemalloc.get_traced_memory()
+        blocks = sys.getallocatedblocks() - blocks
+        tracemalloc.stop()
+    side.flush()
+    return Memory(bytes=size / MEMORY_CALLS, blocks=blocks / MEMORY_CALLS, rss_mb=grown)
+
+
+def burst_of(side: Side) -> Burst:
+    content = contents()
+    began = time.perf_counter()
+    with side.run():
+        for number in range(BURST):
+            side.call(content[number % len(content)])
+        took = time.perf_counter() - began
+    side.flush()
+    # OpenTelemetry's span around them is one too.
+    return Burst(kept=min(side.kept(), BURST), seconds=took)
+
+
+def _child(option: str, name: str, type_: type[T]) -> T:
+    command = [sys.executable, "-m", "benchmarks.recorder", option, name]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=100)
+    return msgspec.json.decode(done.stdout, type=type_)
+
+
+def _rss_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def _circumstances(calls: int, rounds: int) -> dict[str, str]:
+    peer = (
+        f"opentelemetry-sdk {version('opentelemetry-sdk')}"
+        if HAS_OPENTELEMETRY
+        else "opentelemetry-sdk is not installed"
+    )
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+        "load": f"{os.getloadavg()[0]:.2f}",
+        "beside": peer,
+        "of each side": f"{rounds} turns of {calls} calls",
+    }
+
+
+if __name__ == "__main__":
+    main()

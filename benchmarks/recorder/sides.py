@@ -1,0 +1,136 @@
+"""The ways in which a call is traced that are measured beside each other. The tool itself does nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from traces_app.recorder import NullSink, Recorder
+from traces_app.recorder.sinks import Clean
+
+from .contents import Content
+
+HAS_OPENTELEMETRY = importlib.util.find_spec("opentelemetry") is not None
+
+
+class Side(Protocol):
+    """One way of tracing."""
+
+    def run(self) -> AbstractContextManager[Any]:
+        """What the calls lie in."""
+
+    def call(self, content: Content) -> None:
+        """One traced call: this is what is measured."""
+
+    def flush(self) -> None:
+        """Until nothing is left to do."""
+
+    def kept(self) -> int:
+        """Calls that came to the end of the pipeline so far."""
+
+
+class CountingSink(NullSink):
+    """Keeps nothing but the number of the calls that ended."""
+
+    calls = 0
+
+    def send(self, events: Sequence[Clean]) -> int:
+        # A call's own end; its message's is not one.
+        self.calls += sum(
+            b'"type":"tool_call_complete"' in event or b'"type":"tool_call_error"' in event for event in events
+        )
+        return len(events)
+
+
+class Traced:
+    """`with recorder.tool_call(...)`: into a sink that keeps nothing."""
+
+    def __init__(self, *, enabled: bool = True, counting: bool = False, delay_ms: float = 50) -> None:
+        self.sink = CountingSink() if counting else NullSink()
+        self.recorder = Recorder(sink=self.sink, enabled=enabled, delay_ms=delay_ms)
+
+    def run(self) -> AbstractContextManager[Any]:
+        return self.recorder.message("Where is my order?")
+
+    def call(self, content: Content) -> None:
+        with self.recorder.tool_call(content.name, content.args) as call:
+            call.result = content.result
+
+    def flush(self) -> None:
+        self.recorder.flush()
+
+    def kept(self) -> int:
+        return self.sink.calls if isinstance(self.sink, CountingSink) else 0
+
+
+class Decorated(Traced):
+    """`@recorder.tool_call`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        @self.recorder.tool_call("decorated")
+        def tool(args: dict[str, Any], result: str) -> str:
+            return result
+
+        self.tool: Callable[[dict[str, Any], str], str] = tool
+
+    def call(self, content: Content) -> None:
+        self.tool(content.args, content.result)
+
+
+class Bare:
+    """No tracing: what the measuring costs."""
+
+    def run(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def call(self, content: Content) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def kept(self) -> int:
+        return 0
+
+
+class OpenTelemetry:
+    """A span with its arguments as JSON and its result, as instrumentations write them, to an exporter that does nothing."""
+
+    def __init__(self) -> None:
+        # Not a dependency of the project: see __main__.py.
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+        class NullExporter(SpanExporter):
+            spans = 0
+
+            def export(self, spans: Sequence[Any]) -> SpanExportResult:
+                self.spans += len(spans)
+                return SpanExportResult.SUCCESS
+
+            def shutdown(self) -> None:
+                pass
+
+        self.exporter = NullExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(BatchSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("benchmark")
+
+    def run(self) -> AbstractContextManager[Any]:
+        return self.tracer.start_as_current_span("message")
+
+    def call(self, content: Content) -> None:
+        with self.tracer.start_as_current_span(content.name) as span:
+            span.set_attribute("input.value", json.dumps(content.args))
+            span.set_attribute("output.value", content.result)
+
+    def flush(self) -> None:
+        self.provider.force_flush()
+
+    def kept(self) -> int:
+        return self.exporter.spans
