@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.db.models import QuerySet
+from django.forms.fields import InvalidJSONInput
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -16,15 +17,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from .keys import create_key, revoke_key
-from .models import ApiKey, Project, Scope
+from .models import ApiKey, Project, Scope, check_shares
 
 if TYPE_CHECKING:
     ProjectModelAdmin = admin.ModelAdmin[Project]
     ApiKeyModelAdmin = admin.ModelAdmin[ApiKey]
+    ProjectModelForm = forms.ModelForm[Project]
     ApiKeyModelForm = forms.ModelForm[ApiKey]
 else:  # not generic at run time
     ProjectModelAdmin = ApiKeyModelAdmin = admin.ModelAdmin
-    ApiKeyModelForm = forms.ModelForm
+    ProjectModelForm = ApiKeyModelForm = forms.ModelForm
 
 STATUS_LABELS = {
     "active": gettext_lazy("active"),
@@ -33,11 +35,50 @@ STATUS_LABELS = {
 }
 
 
+class SharesField(forms.JSONField):
+    """Shows what was typed again as it was typed: not all that JSON can say can be shown."""
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        return None if data is None else InvalidJSONInput(data)
+
+
+class ProjectForm(ProjectModelForm):
+    class Meta:
+        model = Project
+        fields = "__all__"
+        field_classes: ClassVar = {"sampling_tools": SharesField}
+
+    def clean_sampling_tools(self) -> dict[str, float]:
+        shares = self.cleaned_data["sampling_tools"]
+        if shares is None:
+            return {}
+        # Django asks validators only about what it does not take for empty: a list may be.
+        check_shares(shares)
+        found: dict[str, float] = shares
+        return found
+
+
 @admin.register(Project)
 class ProjectAdmin(ProjectModelAdmin):
+    form = ProjectForm
     list_display = ("slug", "name", "created_at")
     search_fields = ("slug", "name")
-    fields = ("slug", "name", "created_at")
+    fieldsets = (
+        (None, {"fields": ("slug", "name", "created_at")}),
+        (
+            gettext_lazy("What recorders keep"),
+            {
+                "fields": (
+                    *("sampling_rate", "sampling_tools", "sampling_keep_errors"),
+                    "sampling_keep_slower_than_ms",
+                ),
+                "description": gettext_lazy(
+                    "Recorders ask for this every now and then and follow it within a minute, without a restart. What they "
+                    "left out is counted and shown with the trace."
+                ),
+            },
+        ),
+    )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
         # Clients send the slug: another one would lock them out.

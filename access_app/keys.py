@@ -22,7 +22,8 @@ LAST_USED_PRECISION = dt.timedelta(minutes=1)
 _MOST_REMEMBERED = 1_000
 
 _KEY_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
-_PROJECT_COLUMNS = [field.attname for field in Project._meta.concrete_fields]
+# What requests ask a project for; the rest is read where it is needed.
+_PROJECT_COLUMNS = ["id", "slug", "name", "created_at"]
 # Every request asks this. Django takes 1.0 ms to put the same query together each time.
 _FIND = f"""
     SELECT {", ".join(f"key.{name}" for name in _KEY_COLUMNS)}, {", ".join(f"project.{name}" for name in _PROJECT_COLUMNS)}

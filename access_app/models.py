@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import ClassVar
+from typing import Any, ClassVar, TypedDict
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -21,6 +23,21 @@ class Scope(models.TextChoices):
     DELETE = "delete", _("delete and restore")
 
 
+class Sampling(TypedDict):
+    """How much recorders keep, as they read it: see traces_app.recorder.sinks.ServerSampling."""
+
+    rate: float | None
+    tools: dict[str, float]
+    keep_errors: bool
+    keep_slower_than_ms: int | None
+
+
+def check_shares(value: object) -> None:
+    """A share by the name of a tool."""
+    if not isinstance(value, dict) or not all(map(_is_name, value)) or not all(map(_is_share, value.values())):
+        raise ValidationError(_('Expected an object of names and shares from 0 to 1: {"search": 0.1}.'))
+
+
 class Project(models.Model):
     """The isolation boundary: every row of the other apps belongs to exactly one project."""
 
@@ -32,14 +49,59 @@ class Project(models.Model):
     )
     name = models.CharField(_("name"), max_length=200, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+    sampling_rate = models.FloatField(
+        _("share of sessions"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(1)],
+        help_text=_(
+            "Of how many sessions recorders keep what happens, from 0 to 1. Empty: as each recorder says itself."
+        ),
+    )
+    sampling_tools = models.JSONField(
+        _("shares of tools"),
+        default=dict,
+        db_default={},
+        blank=True,
+        validators=[check_shares],
+        help_text=_('How many of the calls of a tool they keep, by its name: {"search": 0.1}. Of all others: all.'),
+    )
+    sampling_keep_errors = models.BooleanField(
+        _("keep what failed"),
+        default=True,
+        db_default=True,
+        help_text=_("What failed is kept, whatever the shares, with all that it lies in."),
+    )
+    sampling_keep_slower_than_ms = models.PositiveIntegerField(
+        _("keep what took longer (ms)"),
+        null=True,
+        blank=True,
+        help_text=_("The same of what took longer than so many milliseconds. Empty: as each recorder says itself."),
+    )
 
     class Meta:
         verbose_name = _("project")
         verbose_name_plural = _("projects")
         ordering: ClassVar = ["slug"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(sampling_rate__gte=0, sampling_rate__lte=1), name="sampling_rate_is_a_share"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.slug
+
+    def sampling(self) -> Sampling | None:
+        """What is asked of recorders; None where it is nothing."""
+        asked = Sampling(
+            rate=self.sampling_rate,
+            tools=self.sampling_tools,
+            keep_errors=self.sampling_keep_errors,
+            keep_slower_than_ms=self.sampling_keep_slower_than_ms,
+        )
+        nothing = Sampling(rate=None, tools={}, keep_errors=True, keep_slower_than_ms=None)
+        return None if asked == nothing else asked
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
@@ -94,3 +156,12 @@ class ApiKey(models.Model):
         if self.expires_at is not None and self.expires_at <= (now or timezone.now()):
             return "expired"
         return "active"
+
+
+def _is_name(name: Any) -> bool:
+    # PostgreSQL holds neither of the two.
+    return name != "" and "\x00" not in name and name == name.encode("utf-8", "ignore").decode()
+
+
+def _is_share(share: Any) -> bool:
+    return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share <= 1

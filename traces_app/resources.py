@@ -395,6 +395,24 @@ class Event(Resource, frozen=True):
     agent: Annotated[str | UnsetType, Meta(description="The agent, or the node of the workflow, that did it.")] = UNSET
 
 
+class RecorderSampling(Resource, frozen=True):
+    """How much a recorder keeps. What it left out, it counts and tells with the trace."""
+
+    rate: Annotated[float | None, Meta(description="The share of the sessions; null: as the recorder says itself.")]
+    tools: Annotated[dict[str, float], Meta(description="The share of the calls of a tool, by its name.")]
+    keep_errors: Annotated[bool, Meta(description="What failed is kept, whatever the shares.")]
+    keep_slower_than_ms: Annotated[
+        int | None,
+        Meta(description="What took longer is kept, whatever the shares; null: as the recorder says itself."),
+    ]
+
+
+class RecorderSettings(Resource, frozen=True):
+    """What a project asks of its recorders."""
+
+    sampling: Annotated[RecorderSampling | None, Meta(description="null: the project asks for nothing.")]
+
+
 class EventPage(Resource, frozen=True):
     """Events of a session in the order of their numbers."""
 

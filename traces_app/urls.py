@@ -15,6 +15,7 @@ from .views.events import EkoCallbackViewSet, EventViewSet, SessionEventViewSet
 from .views.importing import ImportViewSet
 from .views.ingestion import IngestViewSet
 from .views.messages import MessageViewSet
+from .views.recorder import RecorderViewSet
 from .views.sessions import SessionViewSet
 from .views.tools import ToolViewSet
 
@@ -80,5 +81,10 @@ urlpatterns = [
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
     path("ingest/", IngestViewSet.as_view({"post": "create"}), name="ingest"),
+    path(
+        "recorder/",
+        RecorderViewSet.as_view({"get": "settings_of"}, required_scope=Scope.WRITE),
+        name="recorder",
+    ),
     path("import/", ImportViewSet.as_view({"post": "create"}), name="import"),
 ]

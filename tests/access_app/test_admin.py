@@ -154,3 +154,77 @@ def test_the_list_asks_the_same_number_of_queries_for_many_keys(
 def test_the_admin_is_found_where_its_urls_say(db: None) -> None:
     with translation.override("en"):
         assert reverse("admin:access_app_apikey_changelist") == KEYS
+
+
+def sampled(**fields: Any) -> dict[str, Any]:
+    """The form of a project's page as it comes, filled in with these."""
+    return {
+        "name": "",
+        "sampling_rate": "",
+        "sampling_tools": "{}",
+        "sampling_keep_errors": "on",
+        "sampling_keep_slower_than_ms": "",
+        **fields,
+    }
+
+
+@pytest.mark.requirement("001-45")
+def test_what_recorders_keep_is_set_on_the_page_of_a_project(admin: Client, project: Project) -> None:
+    page = f"{PROJECTS}{project.pk}/change/"
+    content = admin.get(page).content.decode()
+    assert "Of how many sessions recorders keep what happens, from 0 to 1." in content
+    assert admin.post(page, sampled()).status_code == 302
+    project.refresh_from_db()
+    assert project.sampling() is None
+
+    answer = admin.post(
+        page,
+        sampled(sampling_rate="0.25", sampling_tools='{"search": 0.1, "天气": 1}', sampling_keep_slower_than_ms="2000"),
+    )
+    assert answer.status_code == 302
+    project.refresh_from_db()
+    assert project.sampling() == {
+        "rate": 0.25,
+        "tools": {"search": 0.1, "天气": 1},
+        "keep_errors": True,
+        "keep_slower_than_ms": 2000,
+    }
+    assert admin.post(page, sampled(sampling_tools="")).status_code == 302
+    project.refresh_from_db()
+    assert project.sampling() is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("sampling_rate", value) for value in ("-0.1", "1.1", "nan", "inf", "many")),
+        *(
+            ("sampling_tools", value)
+            for value in (
+                '{"a": 2}',
+                '{"a": -1}',
+                '{"a": true}',
+                '{"a": NaN}',
+                '{"a": 1e999}',
+                '{"": 1}',
+                '{"\\u0000": 1}',
+            )
+        ),
+        *(("sampling_tools", value) for value in ('{"\\ud800": 1}', "[1]", "[]", "0", "0.5", "{", '"a"')),
+        *(("sampling_keep_slower_than_ms", value) for value in ("-1", "1.5", "99999999999")),
+    ],
+)
+def test_shares_that_cannot_be_are_refused_where_they_stand(
+    admin: Client, project: Project, field: str, value: str
+) -> None:
+    page = admin.post(f"{PROJECTS}{project.pk}/change/", sampled(**{field: value}))
+    assert page.status_code == 200
+    assert set(page.context["adminform"].form.errors) == {field}
+    project.refresh_from_db()
+    assert project.sampling() is None
+
+
+def test_the_help_about_recorders_is_translated(admin: Client, project: Project) -> None:
+    with translation.override("zh-hans"):
+        answer = admin.get(f"{PROJECTS}{project.pk}/change/", headers={"Accept-Language": "zh-hans"})
+    assert "记录器保留多少比例的会话" in answer.content.decode()

@@ -1,0 +1,35 @@
+"""/recorder/: what a project asks of those who record for it."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+
+from access_app.models import Project
+from access_app.permissions import project_for_write
+from messages_app import documentation
+from messages_app.answers import answer
+from messages_app.filters import check_parameters
+from traces_app import resources
+
+from .viewset import TraceViewSet
+
+
+class RecorderViewSet(TraceViewSet):
+    """Recorders have keys that may write, and often nothing else."""
+
+    @extend_schema(
+        operation_id="recorder_settings",
+        parameters=[documentation.PROJECT],
+        responses={200: resources.RecorderSettings, **documentation.errors(400, 404)},
+    )
+    def settings_of(self, request: Request) -> HttpResponseBase:
+        """What the project of the key asks of recorders, as it is set now. Needs the scope `write`.
+
+        Ask for it every now and then, once a minute for example.
+        """
+        check_parameters(request.query_params, ("project",))
+        known = project_for_write(request, request.query_params.get("project"))
+        sampling = Project.objects.get(pk=known.pk).sampling()
+        return answer(resources.RecorderSettings(sampling=resources.RecorderSampling(**sampling) if sampling else None))
