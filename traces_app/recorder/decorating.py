@@ -52,60 +52,32 @@ def decorated(make: Callable[[], Scope], function: F) -> F:
 
         @wraps(function)
         async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-            one = begin(args, kwargs).start()
-            steps = _Steps(one)
+            steps = _Steps(begin(args, kwargs).start())
             inner = function(*args, **kwargs)
             step: Callable[[], Awaitable[Any]] = inner.__anext__
-            try:
-                while True:
+            while True:
+                try:
                     with steps:
                         item = await step()
-                    steps.keep(item)
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        with steps:
-                            await inner.aclose()
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - it is passed on
-                        step = partial(inner.athrow, error)
-                    else:
-                        step = partial(inner.asend, sent)
-            except StopAsyncIteration:
-                steps.end(None)
-            except BaseException as error:
-                steps.end(error)
-                raise
+                except StopAsyncIteration:
+                    return
+                steps.keep(item)
+                sent = None
+                thrown = _Thrown()
+                with thrown:
+                    sent = yield item
+                if isinstance(thrown.error, GeneratorExit):
+                    with steps:
+                        await inner.aclose()
+                    steps.end(None)
+                    raise thrown.error
+                step = partial(inner.athrow, thrown.error) if thrown.error else partial(inner.asend, sent)
 
     elif inspect.isgeneratorfunction(function):
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            one = begin(args, kwargs).start()
-            steps = _Steps(one)
-            inner = function(*args, **kwargs)
-            step: Callable[[], Any] = inner.__next__
-            try:
-                while True:
-                    with steps:
-                        item = step()
-                    steps.keep(item)
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        with steps:
-                            inner.close()
-                        raise
-                    except BaseException as error:  # noqa: BLE001 - it is passed on
-                        step = partial(inner.throw, error)
-                    else:
-                        step = inner.__next__ if sent is None else partial(inner.send, sent)
-            except StopIteration as stop:
-                steps.end(None)
-                return stop.value
-            except BaseException as error:
-                steps.end(error)
-                raise
+            return (yield from _Followed(begin(args, kwargs).start(), function(*args, **kwargs)))
 
     elif inspect.iscoroutinefunction(function):
 
@@ -121,12 +93,8 @@ def decorated(make: Callable[[], Scope], function: F) -> F:
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             one = begin(args, kwargs).start()
-            with _inside(one._recorder._current, one):
-                try:
-                    result = function(*args, **kwargs)
-                except BaseException as error:
-                    one.end(error)
-                    raise
+            with _inside(one._recorder._current, one), _EndsWithError(one):
+                result = function(*args, **kwargs)
             if inspect.iscoroutine(result):
                 # The function makes a coroutine without being one: its work is yet to be done.
                 return _awaited(one, result)
@@ -138,19 +106,43 @@ def decorated(make: Callable[[], Scope], function: F) -> F:
 
 
 async def _awaited(one: Scope, work: Awaitable[R]) -> R:
-    with _inside(one._recorder._current, one):
-        try:
-            result = await work
-        except BaseException as error:
-            one.end(error)
-            raise
+    with _inside(one._recorder._current, one), _EndsWithError(one):
+        result = await work
     _give(one, result)
     one.end()
     return result
 
 
+class _EndsWithError:
+    """An exception that passes through ends the scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is not None:
+            self._scope.end(error)
+
+
+class _Thrown:
+    """Keeps what is thrown at a `yield`, to be thrown into the generator that it is meant for."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        self.error = error
+        return error is not None
+
+
 class _Steps:
-    """The steps of a generator: `with` is one of them, in which what the generator has opened is open."""
+    """The steps of a generator: `with` is one of them, in which what the generator has opened is open; the last one ends
+    the scope."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -164,9 +156,13 @@ class _Steps:
         # Of a recorder that is off nothing is open.
         self._current.set(self._inside if self._scope.is_open else self._outside)
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._inside = self._current.get()
         self._current.set(self._outside)
+        if isinstance(error, StopIteration | StopAsyncIteration):
+            self.end(None)
+        elif error is not None:
+            self.end(error)
 
     def keep(self, item: Any) -> None:
         if self._scope.is_open and len(self._values) < _MOST_VALUES:
@@ -178,6 +174,31 @@ class _Steps:
         else:
             _give(self._scope, self._values)
         self._scope.end(error)
+
+
+class _Followed(Generator[Any, Any, Any]):
+    """A generator whose steps are recorded; `yield from` passes on to it all that its user does."""
+
+    def __init__(self, scope: Scope, inner: Generator[Any, Any, Any]) -> None:
+        self._steps = _Steps(scope)
+        self._inner = inner
+
+    def send(self, value: Any) -> Any:
+        return self._step(partial(self._inner.send, value))
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(partial(self._inner.throw, *error))
+
+    def close(self) -> None:
+        with self._steps:
+            self._inner.close()
+        self._steps.end(None)
+
+    def _step(self, step: Callable[[], Any]) -> Any:
+        with self._steps:
+            item = step()
+        self._steps.keep(item)
+        return item
 
 
 @contextmanager
