@@ -9,8 +9,17 @@
     tool_result                          tool_call_complete; tool_call_error where it says isError
     agent_result                         agent_complete; agent_error where it has an error
     error                                agent_error
+    file                                 llm_request_complete with the file, which lies behind a reference (contexts.py)
+    raw                                  llm_request_start of level trace: what the provider said, and no row
+    tool_running, when it is done        tool_call_start of level trace: how far a call is
     debug_task_start                     workflow_plan_start with the prompt
+    debug_plan_start                     workflow_plan_start; prompt_build for each prompt of the planner
     debug_plan_finished                  workflow_plan_complete
+    debug_workflow_start                 workflow_execute_start with the tree of agents
+    debug_agent_process                  agent_start of level debug: which loop, and the conversation behind a reference
+    debug_agent_finished                 agent_complete or agent_error of level debug, with how much was done
+    debug_llm_request_start              llm_request_start: model, and the conversation behind a reference
+    debug_tool_call_process, when done   as tool_running
     debug_tool_call_finished             tool_call_complete with the duration
     debug_task_finished                  workflow_execute_complete: only this ends a task
 
@@ -159,6 +168,41 @@ def events_of(value: object, nodes: Nodes) -> Iterator[dict[str, Any]]:
             yield event(type_, {"agent_name": name, "result": message.get("result"), "error": error})
         case "error":
             yield event("agent_error", {"agent_name": name, "error": reason_of(message.get("error"))})
+        case "file":
+            said = {"mimeType": message.get("mimeType"), "file": message.get("data")}
+            yield event(
+                "llm_request_complete", {"step": nodes.step_of(node, f"{task}:{digest}"), "agent_name": name, **said}
+            )
+        case "raw":
+            yield event("llm_request_start", {"agent_name": name, "raw": message.get("rawValue")}, level="trace")
+        case "tool_running" | "debug_tool_call_process" if message.get("streamDone") is not False:
+            progress = {"stream": message.get("streamId"), "progress": message.get("text")}
+            yield event("tool_call_start", {**_call(message), "agent_name": name, **progress}, level="trace")
+        case "debug_llm_request_start":
+            yield event("llm_request_start", _request(message, nodes, node, f"{task}:{digest}"))
+        case "debug_agent_process":
+            loop = {"loop": message.get("loopNum"), "loops": message.get("maxReactNum")}
+            conversation = {"currentMessages": message.get("currentMessages")}
+            yield event("agent_start", {"agent_name": name, **loop, **conversation}, level="debug")
+        case "debug_agent_finished":
+            error = reason_of(message.get("error")) if message.get("error") is not None else None
+            # Its result is said by agent_result.
+            done = {"executionStats": message.get("executionStats"), "error": error}
+            type_ = "agent_complete" if error is None else "agent_error"
+            yield event(type_, {"agent_name": name, **done}, level="debug" if error is None else None)
+        case "debug_plan_start":
+            yield event(
+                "workflow_plan_start",
+                {"prompt": message.get("taskPrompt"), "availableAgents": message.get("availableAgents")},
+            )
+            prompts = fields(message.get("plannerPrompt"))
+            for word, prompt in (("system", prompts.get("systemPrompt")), ("user", prompts.get("userPrompt"))):
+                if prompt is not None:
+                    said = {"agent_name": name, "kind": word, "text": prompt}
+                    yield event("prompt_build", said, f"{task}:{digest}:{word}")
+        case "debug_workflow_start":
+            tree = {"workflow": message.get("workflow"), "agentTree": message.get("agentTree")}
+            yield event("workflow_execute_start", tree, agent=None)
         case "debug_task_start":
             yield event("workflow_plan_start", {"prompt": message.get("taskPrompt")})
         case "debug_task_finished":
@@ -174,6 +218,13 @@ def events_of(value: object, nodes: Nodes) -> Iterator[dict[str, Any]]:
 
 def _call(message: dict[str, Any]) -> dict[str, Any]:
     return {"call_id": call_id_of(message) or None, "name": message.get("toolName"), "args": message.get("params")}
+
+
+def _request(message: dict[str, Any], nodes: Nodes, node: str, id_: str) -> dict[str, Any]:
+    said = {"agent_name": text(message.get("agentName")), "model": message.get("modelName")}
+    said |= {"stream": message.get("streamId"), "request": message.get("request"), "context": message.get("context")}
+    # What the planner asks for is no step of an agent.
+    return {"step": nodes.step_of(node, id_), **said} if text(message.get("nodeId")) else said
 
 
 def _result_event(message: dict[str, Any], event: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Monitor messages {taskId, type, ts, payload}: what each of the six types is as an event. Pure, without Django.
 
-    workflow  {agentTree, parallel?}                                workflow_plan_complete
+    workflow  {agentTree, parallel?}                                workflow_plan_complete; workflow_plan_start while it
+                                                                    is said to be `partial` or its streamDone false
     prompt    {agentId, role, text}                                 prompt_build, of kind `role`
     llm       {agentId, phase, token?, usage?}                      llm_request_start; _complete at the end
     agent     {agentId, status, error?}                             agent_start, agent_complete, agent_error
@@ -48,7 +49,8 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
     }
     match kind:
         case "workflow":
-            found["type"] = "workflow_plan_complete"
+            is_partial = data.get("partial") is True or data.get("streamDone") is False
+            found["type"] = "workflow_plan_start" if is_partial else "workflow_plan_complete"
             data["workflow"] = {name: value for name, value in data.items() if name in ("agentTree", "parallel")}
         case "prompt":
             # What becomes of the text, and of the role, is said in contexts.py.

@@ -283,6 +283,7 @@ def test_a_run_is_readable_at_every_moment(project: Project) -> None:
         assert [event.seq for event in events_after(Session.objects.get().pk, 0, 100)] == list(range(1, at + 1))
 
 
+@pytest.mark.requirement("000-46")
 @settings(
     max_examples=25,
     deadline=None,
@@ -330,7 +331,7 @@ def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows
     assert rows() == wanted
 
 
-@pytest.mark.requirement("000-46", "004-58")
+@pytest.mark.requirement("004-58")
 @pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("trace", [TRACE, RECORDED], ids=["all types", "recorded"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from messages_app.models import Message, Session
-from traces_app.models import AgentStep, Event, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
 
 from .conftest import Caller
 
@@ -145,3 +145,71 @@ def test_the_debugger_says_when_a_task_ends(owner: Caller) -> None:
     prompt, run = Message.objects.order_by("pk")
     assert (prompt.content, run.content, run.is_completed) == ("Go.", "Done.", True)
     assert ToolCall.objects.get().duration_ms == 7
+
+
+def test_files_progress_and_what_the_debugger_knows_are_kept(owner: Caller) -> None:
+    planner = {"taskId": "t", "agentName": "Planer", "timestamp": 1772366400000}
+    agent = {"taskId": "t", "agentName": "Draw", "nodeId": "t-00", "timestamp": 1772366401000}
+    call = {**agent, "toolCallId": "c", "toolName": "render"}
+    picture = "iVBORw0KGgo" + "A" * 5000
+    first = [{"role": "system", "content": "You draw."}, {"role": "user", "content": "A house."}]
+    then = [*first, {"role": "assistant", "content": "Rendering."}]
+    prompts = {"systemPrompt": "You plan.", "userPrompt": "A house."}
+    told = [
+        {**planner, "type": "debug_task_start", "taskPrompt": "A house."},
+        {**planner, "type": "debug_plan_start", "taskPrompt": "A house.", "plannerPrompt": prompts, "availableAgents": ["Draw"]},
+        {**planner, "type": "debug_llm_request_start", "modelName": "gpt", "request": {"messages": first[1:]}, "streamId": "p"},
+        {**planner, "type": "debug_plan_process", "streamDone": False, "partialWorkflow": {"name": "Ho"}},
+        {**planner, "type": "debug_plan_finished", "workflow": {"name": "House"}},
+        {**planner, "type": "debug_workflow_start", "workflow": {"name": "House"}, "agentTree": {"type": "normal"}},
+        {**agent, "type": "agent_start"},
+        {**agent, "type": "debug_agent_process", "loopNum": 0, "maxReactNum": 500, "currentMessages": first},
+        {**agent, "type": "debug_llm_request_start", "modelName": "gpt", "request": {"messages": first, "tools": []}, "streamId": "1",
+         "context": {"messageCount": 2, "toolCount": 0}},
+        {**agent, "type": "raw", "rawValue": {"delta": "Ren"}},
+        {**agent, "type": "text", "streamId": "1", "streamDone": True, "text": "Rendering."},
+        {**agent, "type": "file", "mimeType": "image/png", "data": picture},
+        {**call, "type": "tool_use", "params": {"what": "house"}},
+        {**agent, "type": "finish", "finishReason": "tool-calls", "usage": {"promptTokens": 9, "completionTokens": 4}},
+        {**call, "type": "tool_running", "text": "half", "streamId": "r", "streamDone": False},
+        {**call, "type": "tool_running", "text": "half done", "streamId": "r", "streamDone": True},
+        {**call, "type": "tool_result", "params": {"what": "house"}, "toolResult": {"content": [{"type": "text", "text": "ok"}]}},
+        {**agent, "type": "debug_llm_request_start", "modelName": "gpt", "request": {"messages": then}, "streamId": "2"},
+        {**agent, "type": "text", "streamId": "2", "streamDone": True, "text": "Done."},
+        {**agent, "type": "finish", "finishReason": "stop", "usage": {"promptTokens": 12, "completionTokens": 2}},
+        {**agent, "type": "debug_agent_finished", "executionStats": {"loopCount": 2, "duration": 40}},
+        {**agent, "type": "agent_result", "result": "A house."},
+        {**planner, "type": "debug_task_finished", "success": True, "stopReason": "done", "result": "A house."},
+    ]  # fmt: skip
+    sent = owner.post("eko/callbacks/", told)
+    assert (sent.status, sent.json["ignored"]) == (200, 2)
+    again = owner.post("eko/callbacks/", told[5:])
+    assert {one["state"] for one in again.json["results"]} == {"duplicate"}
+
+    def data(type_: str, name: str) -> list[Any]:
+        found = owner.get(f"sessions/t/events/?type={type_}&limit=1000").results
+        return [one["data"][name] for one in found if name in one["data"]]
+
+    def whole(ref: str) -> dict[str, Any]:
+        found: dict[str, Any] = owner.get(f"sessions/t/contexts/{ref}/").json
+        return found
+
+    assert [whole(ref)["text"] for ref in data("prompt_build", "contextRef")] == ["You plan.", "A house."]
+    assert [whole(ref)["conversation"] for ref in data("llm_request_start", "contextRef")] == [first[1:], first, then]
+    assert [whole(ref)["conversation"] for ref in data("agent_start", "contextRef")] == [first]
+    assert Context.objects.filter(kind="entry").count() == 3
+    assert data("llm_request_start", "raw") == [{"delta": "Ren"}]
+    assert data("tool_call_start", "progress") == ["half done"]
+    assert data("agent_complete", "executionStats") == [{"loopCount": 2, "duration": 40}]
+    assert data("workflow_execute_start", "agentTree") == [{"type": "normal"}]
+    assert data("workflow_plan_start", "availableAgents") == [["Draw"]]
+    assert data("llm_request_complete", "file") == []
+    (file,) = data("llm_request_complete", "contextRefs")
+    assert (whole(file["file"]["contextRef"])["value"], file["file"]["bytes"]) == (picture, len(picture) + 2)
+    assert list(AgentStep.objects.order_by("ordinal").values_list("thought", "model", "agent_name")) == [
+        ("Rendering.", "gpt", "Draw"), ("Done.", "gpt", "Draw"),
+    ]  # fmt: skip
+    assert ToolCall.objects.get().status == "success"
+    session = Session.objects.get()
+    assert (session.status, session.title, session.input_tokens) == ("completed", "House", 21)
+    assert Message.objects.get(role="assistant").content == "A house."

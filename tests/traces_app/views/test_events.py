@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
+from traces_app import records
 from traces_app.models import Event, ToolCall
 
 from .conftest import Caller
@@ -193,3 +194,84 @@ def test_monitor_messages_are_events(owner: Caller) -> None:
         ({"q": 1}, "success", "one", ""),
         ({"q": 2}, "error", "", "two"),
     ]
+
+
+def run_of_monitor_messages() -> list[dict[str, Any]]:
+    """What a monitor tells of a task of two agents, one of which fails, as it happens."""
+    tree = {"type": "normal", "agent": {"id": "n1"}, "nextAgent": {"type": "normal", "agent": {"id": "n2"}}}
+    told = [
+        ("workflow", {"agentTree": {"type": "normal"}, "partial": True}),
+        ("workflow", {"agentTree": tree, "parallel": False}),
+        ("session", {"status": "running"}),
+        ("agent", {"agentId": "n1", "status": "start"}),
+        ("prompt", {"agentId": "n1", "role": "system", "text": "You look things up."}),
+        ("prompt", {"agentId": "n1", "role": "user", "text": "Weather in Shanghai?"}),
+        ("llm", {"agentId": "n1", "phase": "start"}),
+        ("llm", {"agentId": "n1", "phase": "delta", "token": "Look"}),
+        ("llm", {"agentId": "n1", "phase": "complete", "usage": {"promptTokens": 30, "completionTokens": 5}}),
+        ("tool", {"agentId": "n1", "name": "weather", "args": {"city": "Shanghai"}, "phase": "start"}),
+        ("tool", {"agentId": "n1", "name": "weather", "result": "21 °C", "phase": "complete"}),
+        ("agent", {"agentId": "n1", "status": "complete", "result": "21 °C"}),
+        ("agent", {"agentId": "n2", "status": "start"}),
+        ("tool", {"agentId": "n2", "name": "write", "args": {}, "phase": "start"}),
+        ("tool", {"agentId": "n2", "name": "write", "error": "The disk is full.", "phase": "error"}),
+        ("agent", {"agentId": "n2", "status": "error", "error": "Could not write."}),
+        ("session", {"status": "completed"}),
+    ]
+    return [monitor(type_, payload, MS + at) for at, (type_, payload) in enumerate(told)]
+
+
+@pytest.mark.requirement("004-02", "004-12", "004-36", "004-40", "004-44", "004-56", "004-57")
+def test_a_full_run_of_monitor_messages_produces_each_of_the_thirteen_types(owner: Caller) -> None:
+    for message in run_of_monitor_messages():
+        sent = owner.post("events/", message).json
+        assert [one["state"] for one in sent["results"]] == ["stored"]
+    found = read(owner, "?limit=1000")
+    assert {one["type"] for one in found} == set(get_args(records.EventType))
+    assert len(get_args(records.EventType)) == 13
+
+    def data(type_: str) -> list[dict[str, Any]]:
+        return [one["data"] for one in found if one["type"] == type_]
+
+    assert data("llm_request_complete")[0]["usage"] == {"promptTokens": 30, "completionTokens": 5}
+    assert [(one["name"], one["error"]) for one in data("tool_call_error")] == [("write", "The disk is full.")]
+    prompts = [owner.get(f"sessions/task-1/contexts/{one['contextRef']}/").json["text"] for one in data("prompt_build")]
+    assert prompts == ["You look things up.", "Weather in Shanghai?"]
+    session = owner.get("sessions/task-1/").json
+    assert (session["status"], session["last_event"], session["call_count"], session["failure_count"]) == (
+        "completed", len(found), 2, 1,
+    )  # fmt: skip
+    assert session["workflow"]["agentTree"]["nextAgent"]["agent"] == {"id": "n2"}
+    assert session["resources"]["total_tokens"] == 35
+    assert sorted(session["context_refs"]) == sorted(one["contextRef"] for one in data("prompt_build"))
+
+
+@pytest.mark.requirement("002-29", "002-30", "002-31", "000-42")
+def test_what_an_agent_does_is_read_at_once_as_a_message(owner: Caller) -> None:
+    """As the message API shows the run after each event: the call, then its result, then the answer."""
+
+    def after(type_: str, **data: Any) -> dict[str, Any]:
+        assert owner.post("events/", event(type_, agent="n1", message_id="run-1", data=data)).status == 200
+        (run,) = owner.get("sessions/task-1/messages/").results
+        found: dict[str, Any] = owner.get(f"messages/{run['id']}/").json
+        assert found == run
+        return found
+
+    draft = after("tool_call_start", step="s1", call_id="c1", name="weather", args={"city": "Shanghai"})
+    (call,) = draft["agent_steps"][0]["tool_calls"]
+    assert (draft["role"], draft["content"], draft["is_completed"]) == ("assistant", "", False)
+    assert (call["name"], call["args"], call["status"], call["result"]) == (
+        "weather",
+        {"city": "Shanghai"},
+        "pending",
+        None,
+    )
+    updated = after("tool_call_complete", call_id="c1", result="21 °C")
+    (call,) = updated["agent_steps"][0]["tool_calls"]
+    assert (updated["id"], updated["is_completed"], updated["version"] > draft["version"]) == (draft["id"], False, True)
+    assert (call["status"], call["result"]["output"]) == ("success", "21 °C")
+    final = after("workflow_execute_complete", result="21 °C in Shanghai.")
+    assert (final["content"], final["is_completed"], final["completed_at"]) == (
+        "21 °C in Shanghai.", True, "2026-03-01T12:00:00.000000Z",
+    )  # fmt: skip
+    assert final["agent_steps"] == updated["agent_steps"]
