@@ -42,9 +42,7 @@ def decorated(make: Callable[[], Scope], function: F) -> F:
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
         one = make()
-        if one._recorder.enabled:
-            with one.guard.around():
-                one._takes(read(args, kwargs))
+        one._take(read, args, kwargs)
         return one
 
     call: Callable[..., Any]
@@ -85,46 +83,29 @@ def decorated(make: Callable[[], Scope], function: F) -> F:
         async def call(*args: Any, **kwargs: Any) -> Any:
             with begin(args, kwargs) as one:
                 result = await function(*args, **kwargs)
-                _give(one, result)
+                one._give(result)
                 return result
 
     else:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            one = begin(args, kwargs).start()
-            with _inside(one._recorder._current, one), _EndsWithError(one):
+            with begin(args, kwargs) as one:
                 result = function(*args, **kwargs)
-            if inspect.iscoroutine(result):
-                # The function makes a coroutine without being one: its work is yet to be done.
-                return _awaited(one, result)
-            _give(one, result)
-            one.end()
-            return result
+                if inspect.iscoroutine(result):
+                    # The function makes a coroutine without being one: its work is yet to be done.
+                    return _awaited(one._pause(), result)
+                one._give(result)
+                return result
 
     return cast("F", call)
 
 
 async def _awaited(one: Scope, work: Awaitable[R]) -> R:
-    with _inside(one._recorder._current, one), _EndsWithError(one):
+    with one._resume():
         result = await work
-    _give(one, result)
-    one.end()
-    return result
-
-
-class _EndsWithError:
-    """An exception that passes through ends the scope."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if error is not None:
-            self._scope.end(error)
+        one._give(result)
+        return result
 
 
 class _Thrown:
@@ -170,9 +151,9 @@ class _Steps:
 
     def end(self, error: BaseException | None) -> None:
         if self._values and all(isinstance(value, str) for value in self._values):
-            _give(self._scope, "".join(self._values))
+            self._scope._give("".join(self._values))
         else:
-            _give(self._scope, self._values)
+            self._scope._give(self._values)
         self._scope.end(error)
 
 
@@ -210,12 +191,6 @@ def _inside(current: ContextVar[Scope | None], scope: Scope | None) -> Iterator[
         yield
     finally:
         current.set(before)
-
-
-def _give(one: Scope, value: Any) -> None:
-    if one.is_open:
-        with one.guard.around():
-            one._gives(value)
 
 
 def _reader_of(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NEW, _OPEN, _ENDED = 0, 1, 2
+_NEW, _OPEN, _PAUSED, _ENDED = range(4)
 
 
 @dataclass
@@ -120,6 +120,36 @@ class Scope:
     def __call__(self, function: F) -> F:
         """As a decorator: each call of the function is one of these."""
         return decorating.decorated(self._again, function)
+
+    # --- For decorators ---------------------------------------------------------------------------------------------
+
+    @guarded
+    def _take(
+        self,
+        read: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        """The arguments of the function."""
+        if self._recorder.enabled:
+            self._takes(read(args, kwargs))
+
+    @guarded
+    def _give(self, value: Any) -> None:
+        """What the function returned."""
+        if self._state == _OPEN:
+            self._gives(value)
+
+    def _pause(self) -> Self:
+        """What follows happens elsewhere: leaving this `with` does not end it, entering the next one goes on with it."""
+        if self._state == _OPEN:
+            self._state = _PAUSED
+        return self
+
+    def _resume(self) -> Self:
+        if self._state == _PAUSED:
+            self._state = _OPEN
+        return self
 
     # --- Inside -----------------------------------------------------------------------------------------------------
 
