@@ -15,7 +15,8 @@ events (POST /ingest/) write no event and wait for nobody here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,13 +26,14 @@ from uuid import UUID
 import msgspec
 import psycopg
 from django.db import IntegrityError, connection, transaction
+from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from access_app.database import prepared_cursor
 from access_app.errors import Conflict
 from messages_app import ids
-from messages_app.models import Message, MessageKey, message_key
+from messages_app.models import message_key
 from messages_app.partitions import Month
 
 from . import context_rows, losses, projection, records, rows
@@ -41,14 +43,14 @@ from .event_ids import made_id
 from .events import CHANNEL
 from .health import TRUNCATED
 from .ingest import ingest
-from .known import find_or_make_tools
+from .known import find_named_sessions, find_or_make_tools, forget_named_sessions
 from .layout import Layout
 from .normalise import as_uuid
 from .partitions import ensure_months, forget
 from .projection import RUN, Said
 from .redaction import RedactedEvent
 from .run_memory import RunSoFar, Unnamed, recall, remember
-from .statements import add_receipts, insert_rows, lock_messages, look_up
+from .statements import add_receipts, insert_rows, lock_messages
 
 State = Literal["stored", "duplicate", "refused"]
 
@@ -92,6 +94,9 @@ _STANDS = """
 _SINCE = f"{_STANDS} AND seq > %s"
 # All of a run have its time in their ids.
 _FROM_THE_BEGINNING = f"{_STANDS} AND id >= %s AND id < %s"
+_NUMBERS = "SELECT external_id, seq FROM traces_app_event WHERE session_id = %s AND external_id = ANY(%s)"
+_LAST = "SELECT last_event FROM messages_app_session WHERE id = %s"
+_TAKE_TURNS = "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key"
 _SAID = """
     SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
     FROM traces_app_event WHERE session_id = %s AND subject = ANY(%s)
@@ -175,6 +180,12 @@ class _Session:
     id: UUID | None = None
     last_event: int = 0
     runs: list[_Run] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Of the events that come again."""
+    asked: set[str] = field(default_factory=set)
+    """The subjects that are in `heard`."""
+    heard: list[tuple[UUID, Said]] = field(default_factory=list)
+    """What was said of them so far, with the run."""
 
 
 def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
@@ -200,8 +211,9 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
                 transaction.on_commit(partial(_tell, told))
             return [one.outcome for one in batch if one.outcome is not None]
         except SessionGone:
-            # Deleted or purged while we wrote: nothing was stored, and the next attempt refuses it by name.
-            pass
+            # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
+            # attempt refuses it by name.
+            forget_named_sessions(project_id, [session.turn for session in sessions])
         except IntegrityError as error:
             if not isinstance(error.__cause__, psycopg.errors.CheckViolation):
                 raise
@@ -217,9 +229,12 @@ def take_turns(project_id: int, turns: Iterable[str]) -> None:
 
     A session is named by its external id, or where it has none by its id.
     """
-    keys = {ids.key("events", project_id, turn).int >> 97 for turn in turns}
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key", [_LOCK, sorted(keys)])
+    with prepared_cursor() as cursor:
+        cursor.execute(_TAKE_TURNS, _turns(project_id, turns))
+
+
+def _turns(project_id: int, turns: Iterable[str]) -> list[Any]:
+    return [_LOCK, sorted({ids.key("events", project_id, turn).int >> 97 for turn in turns})]
 
 
 # --- The steps of a store ---------------------------------------------------------------------------------------------
@@ -244,7 +259,7 @@ def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
     found: dict[str, UUID] = {}
     turns: dict[UUID, str] = {}
     uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
-    for session_id, external_id, _deleted, owner in look_up(project_id, (), uuids, sorted(names)).sessions:
+    for session_id, external_id, _deleted, owner in find_named_sessions(project_id, uuids, sorted(names)):
         if owner == project_id:
             found[str(session_id)] = session_id
             turns[session_id] = external_id or str(session_id)
@@ -268,12 +283,15 @@ def _find_runs(session: _Session) -> None:
     names = {one.run for one in session.events}
     if session.id is not None:
         uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
-        if uuids:
-            stored = Message.with_deleted.filter(pk__in=uuids, session_id=session.id)
-            by_name = {str(pk): pk for pk in stored.values_list("pk", flat=True)}
-        keys = {message_key(session.id, rows.text(name)): name for name in names if name not in by_name}
-        for key, message_id in MessageKey.objects.filter(key__in=keys).values_list("key", "message_id"):
-            by_name[keys[key]] = message_id
+        keys = {message_key(session.id, name): name for name in names}
+        with prepared_cursor() as cursor:
+            cursor.execute("SELECT key, message_id FROM messages_app_messagekey WHERE key = ANY(%s)", [list(keys)])
+            by_name = {keys[key]: message_id for key, message_id in cursor.fetchall()}
+            if uuids:
+                cursor.execute(
+                    "SELECT id FROM messages_app_message WHERE id = ANY(%s) AND session_id = %s", [uuids, session.id]
+                )
+                by_name |= {str(pk): pk for (pk,) in cursor.fetchall()}
     runs: dict[str, _Run] = {}
     for one in session.events:
         # One that is called by its id and by its name is one run.
@@ -294,12 +312,14 @@ def _record(
     project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime
 ) -> list[tuple[UUID, int, int]]:
     """Returns the numbers that were given out: (session, first, last)."""
-    take_turns(project_id, [session.turn for session in sessions])
-    # Whoever held the locks before us may have made what was not there.
-    sessions = _by_session(project_id, batch)
+    turns = _turns(project_id, [session.turn for session in sessions])
+    if any(run.id is None for session in sessions for run in session.runs):
+        take_turns(project_id, [session.turn for session in sessions])
+        # Whoever held the locks before us may have made what was not there.
+        sessions = _by_session(project_id, batch)
+    _read(sessions, turns)
     for session in sessions:
         _leave_out_duplicates(session)
-        _read_on(session)
         _pair_calls(session)
     sessions = [session for session in sessions if session.runs]
     if not sessions:
@@ -328,24 +348,61 @@ def _record(
     return told
 
 
+def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
+    """What is there already of each session, in one exchange, the first of which waits for our turn: the numbers of its
+    events that come again, the number of its last event, the events since the last that this process knows of each run,
+    and what was said so far of the steps and calls that it knows, and that the batch speaks of."""
+    with ExitStack() as stack:
+        stack.enter_context(connection.wrap_database_errors)
+        stack.enter_context(connection.connection.pipeline())
+
+        def ask(statement: str, *parameters: Any) -> CursorWrapper:
+            cursor = stack.enter_context(prepared_cursor())
+            cursor.execute(statement, parameters)
+            return cursor
+
+        ask(_TAKE_TURNS, *turns)
+        asked = [(session, _ask(session, session.id, ask)) for session in sessions if session.id is not None]
+        answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in asked]
+    for session, (numbers, last, said, *since) in answers:
+        session.numbers = dict(numbers)
+        session.last_event = last[0][0] if last else 0
+        session.heard = _heard(said)
+        for run, events in zip([run for run in session.runs if run.id is not None], since, strict=True):
+            run.so_far = _with_more(run.so_far, session.last_event, [_said(*row) for row in events])
+            run.unnamed.update(run.so_far.unnamed)
+
+
+def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
+    since: list[tuple[Any, ...]] = []
+    subjects = {one.subject for one in session.events}
+    known = {RUN}
+    for run in session.runs:
+        if run.id is None:
+            continue
+        run.so_far = recall(session_id, run.id)
+        known |= subjects & run.so_far.layout.subjects.keys()
+        if run.so_far.seq:
+            since.append((_SINCE, session_id, run.id, run.so_far.seq))
+        else:
+            since.append((_FROM_THE_BEGINNING, session_id, run.id, *ids.range_below(run.id)))
+    session.asked = known & subjects
+    return [
+        ask(_NUMBERS, session_id, [one.external_id for one in session.events]),
+        ask(_LAST, session_id),
+        ask(_SAID, session_id, sorted(session.asked)),
+        *(ask(*one) for one in since),
+    ]
+
+
 def _leave_out_duplicates(session: _Session) -> None:
     """Leaves in the runs what is new, and gives it its place in the order."""
-    known: dict[str, int] = {}
-    if session.id is not None:
-        with prepared_cursor() as cursor:
-            cursor.execute(
-                "SELECT external_id, seq FROM traces_app_event WHERE session_id = %s AND external_id = ANY(%s)",
-                [session.id, [rows.text(one.external_id) for one in session.events]],
-            )
-            known = dict(cursor.fetchall())
-            cursor.execute("SELECT last_event FROM messages_app_session WHERE id = %s", [session.id])
-            session.last_event = (cursor.fetchone() or (0,))[0]
     seen: dict[str, _New] = {}
     for one in session.events:
-        name = rows.text(one.external_id)
-        if name in known or name in seen:
+        name = one.external_id
+        if name in session.numbers or name in seen:
             one.outcome = EventOutcome(
-                session_id=session.id, external_id=one.external_id, state="duplicate", seq=known.get(name)
+                session_id=session.id, external_id=one.external_id, state="duplicate", seq=session.numbers.get(name)
             )
         else:
             seen[name] = one
@@ -354,23 +411,6 @@ def _leave_out_duplicates(session: _Session) -> None:
     for run in session.runs:
         run.events = [one for one in run.events if one.outcome is None]
     session.runs = [run for run in session.runs if run.events]
-
-
-def _read_on(session: _Session) -> None:
-    """Learns where the steps and calls of the runs stand, from the events that came since that was last known."""
-    for run in session.runs:
-        if session.id is None or run.id is None:
-            continue
-        known = recall(session.id, run.id)
-        if known.seq < session.last_event:
-            with prepared_cursor() as cursor:
-                if known.seq:
-                    cursor.execute(_SINCE, [session.id, run.id, known.seq])
-                else:
-                    cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *ids.range_below(run.id)])
-                known = _with_more(known, session.last_event, [_said(*row) for row in cursor.fetchall()])
-        run.so_far = known
-        run.unnamed.update(known.unnamed)
 
 
 def _with_more(known: RunSoFar, seq: int, events: Sequence[Said]) -> RunSoFar:
@@ -406,7 +446,9 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
     # What nobody said anything of is being executed (004-42).
     phase = state.phase or ("execute" if not session.last_event else "")
     return records.Session(
-        id=str(session.id or session.name),
+        # By its name, of which this process remembers which session it is.
+        id=str(session.id) if session.turn == str(session.id) else None,
+        external_id=None if session.turn == str(session.id) else session.turn,
         title=state.title or None,
         description=state.description or None,
         end_user=state.end_user or None,
@@ -425,7 +467,7 @@ def _run_events(session: _Session) -> list[tuple[object, Said]]:
     new = [(run.id or run.name, one.said()) for run in session.runs for one in run.events if one.subject == RUN]
     if not new:
         return []
-    stored = [] if session.id is None else _stored(session.id, [RUN])
+    stored = _stored(session, {RUN})
     return sorted([*stored, *new], key=lambda found: found[1].place())
 
 
@@ -441,8 +483,7 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
     said_of: dict[str, list[Said]] = {subject: [] for subject in touched}
     if touched & before.subjects.keys():
-        assert session.id is not None, "it knows subjects"
-        for message_id, said in _stored(session.id, sorted(touched & before.subjects.keys())):
+        for message_id, said in _stored(session, touched & before.subjects.keys()):
             if message_id == run.id:
                 said_of[said.subject].append(said)
     for said in new:
@@ -599,10 +640,22 @@ def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> No
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
-def _stored(session_id: UUID, subjects: Sequence[str]) -> list[tuple[UUID, Said]]:
-    with prepared_cursor() as cursor:
-        cursor.execute(_SAID, [session_id, list(subjects)])
-        found = [(message_id, _said(*row)) for message_id, *row in cursor.fetchall()]
+def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, Said]]:
+    """What was said of these subjects before, with the run."""
+    if session.id is None:
+        return []
+    found = [one for one in session.heard if one[1].subject in subjects]
+    missing = subjects - session.asked
+    if missing:
+        with prepared_cursor() as cursor:
+            cursor.execute(_SAID, [session.id, sorted(missing)])
+            found += _heard(cursor.fetchall())
+    return found
+
+
+def _heard(rows_of_events: Iterable[Sequence[Any]]) -> list[tuple[UUID, Said]]:
+    """Rows of _SAID, with what lies behind references."""
+    found = [(message_id, _said(*row)) for message_id, *row in rows_of_events]
     whole = context_rows.whole([(message_id, said.data) for message_id, said in found])
     return [
         (message_id, said if data is said.data else replace(said, data=data))

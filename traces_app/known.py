@@ -74,6 +74,22 @@ def find_or_make(project_id: int, tool_names: Sequence[str], batch: Sequence[Red
     )
 
 
+def find_named_sessions(
+    project_id: int, uuids: Sequence[UUID], names: Sequence[str]
+) -> list[tuple[UUID, str, bool, int]]:
+    """The sessions of these names and ids that there are, see `statements.Known`; some may be gone, see `forget_sessions`."""
+    remembered = _remembered(_sessions, connection.settings_dict["NAME"], project_id, names)
+    asked = [name for name in names if name not in remembered]
+    found = look_up(project_id, (), uuids, asked).sessions if asked or uuids else []
+    return [*found, *((row_id, name, False, project_id) for name, row_id in remembered.items())]
+
+
+def forget_named_sessions(project_id: int, names: Iterable[str]) -> None:
+    database = connection.settings_dict["NAME"]
+    for name in names:
+        _sessions.pop((database, project_id, name), None)
+
+
 def may_be_new(keys: Collection[UUID]) -> bool:
     """False where one of these identities of messages was claimed through this process."""
     return _claimed.isdisjoint(keys)
@@ -87,9 +103,7 @@ def remember_claims(keys: Collection[UUID]) -> None:
 
 def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:
     """Forgets what this process knows of the sessions of a batch: one was found missing or deleted."""
-    database = connection.settings_dict["NAME"]
-    for name in names_of(batch)[1]:
-        _sessions.pop((database, project_id, name), None)
+    forget_named_sessions(project_id, names_of(batch)[1])
 
 
 def _remembered(known: Mapping[_Named, T], database: str, project_id: int, names: Iterable[str]) -> dict[str, T]:

@@ -493,9 +493,10 @@ def rows_read() -> Counter[str]:
 def cost_of_a_batch(project: Project, events_before: int, keep: Any) -> tuple[list[str], Counter[str]]:
     """The statements of a batch of 20 events, and the rows that it reads of what was there before."""
     history = [one for number in range(events_before // 5) for one in turn(number)]
-    with keep(execute=True):
-        for at in range(0, len(history), 200):
-            send(project, *history[at : at + 200], session=f"of {events_before}")
+    size = min(200, events_before // 2)
+    for at in range(0, len(history), size):
+        with keep(execute=True):
+            send(project, *history[at : at + size], session=f"of {events_before}")
     batch = [one for number in range(4) for one in turn(events_before // 5 + number)]
     with CaptureQueriesContext(connection) as queries:
         before = rows_read()
