@@ -39,6 +39,7 @@ from messages_app.visible_text import duration, first_characters, is_plain, mome
 
 from . import records
 from .batch import Refusal
+from .context_rows import newest_contexts
 from .health import MISSING_RESULT
 from .health_words import FLAG_WORDS, missing_of, problems_of
 from .ingest import ingest
@@ -53,6 +54,7 @@ else:
 
 CALLS_LISTED = 40
 """A run of more calls is only counted in the conversation; its own page shows them."""
+CONTEXTS_LISTED = 50
 LIVE_EVENTS = 5_000
 """That the page of a running session keeps."""
 FLAGS_LISTED = 5
@@ -60,6 +62,13 @@ FLAGS_LISTED = 5
 NAME_LENGTH = 512
 """Of external ids and end users: what records.Name allows."""
 
+CONTEXT_KINDS: Mapping[str, Any] = {
+    "prompt": gettext_lazy("prompt"),
+    "conversation": gettext_lazy("conversation"),
+    "variables": gettext_lazy("variables"),
+    "context": gettext_lazy("context"),
+    "value": gettext_lazy("value"),
+}
 REFUSALS: Mapping[Refusal, Any] = {
     "session_deleted": gettext_lazy("The session is in the trash. Restore it first."),
     "session_purged": gettext_lazy("The session was removed for good. Choose another external id."),
@@ -222,6 +231,18 @@ class TracedSessionAdmin(SessionAdmin):
             "<uuid:session_id>/live/", self.admin_site.admin_view(self.live_view), name="messages_app_session_live"
         )
         return [live, *super().get_urls()]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().change_view(request, object_id, form_url, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            session = response.context_data["session"]
+            # Nothing but events brings contexts, and what is deleted is not read by the API that they lead to.
+            if session.last_event and not session.deleted_at:
+                found = newest_contexts(session.pk, CONTEXTS_LISTED)
+                response.context_data["contexts"] = [(one, CONTEXT_KINDS[one.kind]) for one in found]
+        return response
 
     def live_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
         """The session as it happens: a page that fills itself from /live/."""

@@ -151,6 +151,10 @@ def contexts(keys: Collection[str]) -> list[resources.Context]:
     return [by_id[key] for key in keys if key in by_id]
 
 
+def newest_contexts(session_id: UUID, most: int) -> list[resources.Context]:
+    return contexts([str(key) for key in contexts_of(session_id).keys(newest_first=True, limit=most)])
+
+
 def newest_refs(session_id: UUID, most: int) -> list[str]:
     """The references of a session, newest first, each once."""
     with connection.cursor() as cursor:

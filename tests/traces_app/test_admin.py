@@ -6,6 +6,7 @@ import re
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
@@ -16,7 +17,10 @@ from access_app.models import Project
 from messages_app import ids, writes
 from messages_app.models import Message, Reference, Session
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from traces_app import records
+from traces_app.event_writes import record_events
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.redaction import redact_event
 
 from .conftest import NOON, answer, question, store
 
@@ -230,6 +234,21 @@ def test_whole_traces_are_one_click_away_as_json(staff: Client, project: Project
         response = staff.get(links_of(staff.get(page))[label])
         assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
     assert staff.get(links_of(staff.get(message))["All of it"]).json()["result"]["output"] == "x" * 100_000
+
+
+@pytest.mark.requirement("004-03")
+def test_a_session_lists_the_contexts_that_its_events_refer_to(staff: Client, project: Project) -> None:
+    prompts = [{"session_id": "weather", "type": "prompt_build", "data": {"text": f"Be kind. {n}"}} for n in range(60)]
+    record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in prompts])
+    session = Session.objects.get()
+    page = f"{SESSIONS}{session.pk}/change/"
+    refs = {label: url for label, url in links_of(staff.get(page)).items() if label.startswith("ctx_")}
+    assert len(refs) == 50
+    texts = {staff.get(url).json()["text"] for url in refs.values()}
+    assert texts <= {one["data"]["text"] for one in prompts}
+    assert len(staff.get(links_of(staff.get(page))["All of them"]).json()["results"]) == 20
+    writes.delete_session(session.pk, by="test")
+    assert "ctx_" not in html_of(staff.get(page))
 
 
 def test_a_run_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:

@@ -91,6 +91,15 @@ def test_a_conversation_that_grows_is_stored_once(owner: Caller) -> None:
     assert sorted(lengths) == [1, 2, 3, 4]
 
 
+def test_a_conversation_of_any_length_is_read_from_its_end(owner: Caller) -> None:
+    messages = [{"role": "user", "content": str(number % 700)} for number in range(1500)]
+    (data,) = send(owner, event("llm_request_start", data={"messages": messages}))
+    assert Context.objects.count() == 701
+    url = f"sessions/task-1/contexts/{data['contextRef']}/conversation/"
+    assert owner.get(url).json["entries"] == messages
+    assert owner.get(url, last=3).json == {"ref": data["contextRef"], "length": 1500, "entries": messages[-3:]}
+
+
 @pytest.mark.requirement("004-02", "004-03", "004-58")
 def test_a_session_names_what_belongs_to_it(owner: Caller) -> None:
     tree = {"name": "Weather", "agents": [{"id": "n1"}]}
