@@ -25,7 +25,10 @@ from schemathesis.specs.openapi.checks import (
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
-from traces_app.models import ToolCall
+from traces_app import records
+from traces_app.event_writes import record_events
+from traces_app.models import Context, ToolCall
+from traces_app.redaction import redact_event
 from tracesite.api import schema
 from tracesite.wsgi import application
 
@@ -86,7 +89,11 @@ def names(project: Project) -> dict[str, str]:
     """What is there, by path parameter."""
     message = str(store(project, question(), answer()).messages[1].id)
     call = str(ToolCall.objects.filter(message_id=message).values_list("pk", flat=True)[0])
-    return {"session_id": "weather", "message_id": message, "chain_id": message, "call_id": call}
+    said = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
+    event = records.Event(session_id="weather", type="llm_request_start", data=said)
+    record_events(project.pk, [redact_event(event)])
+    ref = Context.objects.get(kind="context").ref
+    return {"session_id": "weather", "message_id": message, "chain_id": message, "call_id": call, "ref": ref}
 
 
 def check(case: Case, headers: dict[str, str], *, statuses: range) -> int:
