@@ -80,6 +80,8 @@ class Batch:
     lines: list[bytes]
     invalid: list[bytes]
     """Lines between them that are no JSON objects: of a file that was damaged."""
+    own: bool
+    """Of this process, not of a dead one."""
     size: int
     segment: _Segment
 
@@ -284,9 +286,11 @@ class Spool:
                 if lines:
                     events = lines if own else [line for line in lines if _is_object(line)]
                     invalid = [] if len(events) == len(lines) else [line for line in lines if not _is_object(line)]
-                    return Batch(lines=events, invalid=invalid, size=size, segment=segment)
-                if own and len(owner.segments) == 1:
-                    break
+                    return Batch(lines=events, invalid=invalid, own=own, size=size, segment=segment)
+                if segment.events:
+                    self._forget_lost(segment, "was cut short by somebody")
+                elif own and len(owner.segments) == 1:
+                    break  # the one that is written
                 owner.segments.popleft().remove()
             if owner is not None and not own:
                 owner.move_out()
@@ -343,24 +347,26 @@ class Spool:
         with self._lock:
             return self._own.waiting()
 
-    def set_aside(self, name: str, lines: Sequence[bytes]) -> None:
-        """Keeps lines for people, in `<name>.ndjson`, while there is room; they are not sent again."""
+    def set_aside(self, name: str, lines: Sequence[bytes]) -> Path | None:
+        """Keeps lines for people, in `<name>.ndjson`, and returns where; None where there is no room for them."""
         with self._lock:
             if self.directory is None:
-                return
+                return None
+            path = self.directory / f"{name}.ndjson"
             try:
-                file = os.open(
-                    self.directory / f"{name}.ndjson", os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FLAGS, 0o600
-                )
+                file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _FLAGS, 0o600)
                 try:
                     room = ASIDE_BYTES - os.fstat(file).st_size
                     text = b"\n".join([*lines, b""])
-                    if len(text) <= room:
-                        _write(file, text)
+                    if len(text) > room:
+                        return None
+                    _write(file, text)
                 finally:
                     os.close(file)
             except OSError as failure:
-                logger.warning("%s.ndjson cannot be written (%s).", self.directory / name, failure.strerror or failure)
+                logger.warning("%s cannot be written (%s).", path, failure.strerror or failure)
+                return None
+            return path
 
     def _existing_directory(self) -> Path | None:
         """The directory of the destination where an earlier process made it; nothing is made."""
@@ -378,7 +384,11 @@ class Spool:
     def _count_as_lost(self, owner: _Owner, reason: str) -> None:
         segment = owner.segments.popleft()
         segment.close()
+        self._forget_lost(segment, reason)
+
+    def _forget_lost(self, segment: _Segment, reason: str) -> None:
         self.lost += segment.events
+        segment.events = 0
         logger.warning("%s %s: what was in it is not delivered.", segment.path, reason)
 
     # --- The end ----------------------------------------------------------------------------------------------------

@@ -40,8 +40,7 @@ class RecorderForTests(Recorder):
         queue_bytes: int = 64 * 2**20,
     ) -> None:
         self.sink = sink or MemorySink()
-        # A recorder asks for one itself.
-        seconds, ids = count(START, SECOND), count(0)
+        seconds, ids = count(START, SECOND), count(1)
         super().__init__(
             sink=self.sink,
             enabled=enabled,

@@ -370,6 +370,20 @@ def test_a_directory_that_is_removed_meanwhile_is_made_anew(shelf: Shelf, monkey
     assert spool.lost in (1, 2)
 
 
+def test_a_file_that_somebody_cut_short_is_told_and_holds_up_nothing(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = shelf.spool()
+    spool.append(events(1, 2))
+    [segment] = shelf.root.glob("*/*.000001.ndjson")
+    os.truncate(segment, 5)
+    assert take_all(spool) == []
+    assert (spool.waiting()[0], spool.lost) == (0, 2)
+    assert "was cut short by somebody" in caplog.text
+    spool.append(events(3))
+    assert take_all(spool) == events(3)
+
+
 # --- Other users ------------------------------------------------------------------------------------------------------
 
 
