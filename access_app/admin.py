@@ -47,6 +47,7 @@ class ProjectForm(ProjectModelForm):
         model = Project
         fields = "__all__"
         field_classes: ClassVar = {"sampling_tools": SharesField}
+        widgets: ClassVar = {"sampling_tools": forms.Textarea(attrs={"rows": 3})}
 
     def clean_sampling_tools(self) -> dict[str, float]:
         shares = self.cleaned_data["sampling_tools"]

@@ -175,6 +175,33 @@ def test_a_long_run_is_shown_a_page_at_a_time(long_run: str, session_key: str, l
         assert complaints == []
 
 
+@pytest.fixture
+def lossy_run(transactional_db: None) -> str:
+    """The path of a run of which its recorder could not keep everything."""
+    missing = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2}
+    outcome = store(Project.objects.create(slug="lossy"), answer(metadata={"recorder": missing}))
+    return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
+
+
+def test_what_a_recorder_could_not_keep_is_said_first_in_either_language(
+    lossy_run: str, session_key: str, live_server: Any
+) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(lossy_run)
+        note = page.get_by_role("note")
+        assert note.is_visible()
+        assert note.inner_text() == (
+            "Not in this trace: 12 events were lost. 3 calls were left out by sampling. 1 value was cut. "
+            "2 secrets were taken out."
+        )
+        page.get_by_role("button", name="简体中文").click()
+        assert page.get_by_role("note").inner_text() == (
+            "此轨迹中缺少： 丢失了 12 个事件。 3 个调用因采样而省略。 1 个值被截断。 移除了 2 处敏感信息。"
+        )
+        assert complaints == []
+
+
 def test_a_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
