@@ -79,7 +79,7 @@ def test_systemd_waits_longer_than_requests_may_take() -> None:
 
 
 def test_nginx_waits_for_two_signs_of_life() -> None:
-    (location,) = re.findall(r"location /live/ {(.*?)}", NGINX, re.S)
+    (location,) = re.findall(r"location ~ \^/\(live\|.*? {(.*?)}", NGINX, re.S)
     assert [int(seconds) for seconds in re.findall(r"timeout (\d+)s", location)] == [60, 60]
     assert settings.LIVE_HEARTBEAT_SECONDS * 2 < 60
 
@@ -272,6 +272,10 @@ def test_behind_nginx_sessions_are_followed_in_a_process_of_their_own(site: Supe
                         agent.does(database, {"number": number})
                         while answer.readline() != f"id: {number}\n".encode():
                             pass
+                with closing(tls(port)) as client:
+                    path = f"/weknora/api/v1/sessions/continue-stream/{agent.session}?message_id={agent.message}"
+                    client.request("GET", path, headers=headers(site.site.key))
+                    assert client.getresponse().readline() == b"event:message\n"
             live.stop()
         finally:
             live.kill()

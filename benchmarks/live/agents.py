@@ -16,7 +16,7 @@ from benchmarks.faults.site import Site
 _INSERT = """
     INSERT INTO traces_app_event
         (id, project_id, session_id, message_id, seq, external_id, number, type, level, category, timestamp, agent, subject, data)
-    SELECT id, %s, %s, %s, seq, 'e' || seq, NULL, 'agent_start', 'info', 'execution', clock_timestamp(), 'planner', '', data
+    SELECT id, %s, %s, %s, seq, 'e' || seq, NULL, %s, 'info', 'execution', clock_timestamp(), 'planner', '', data
     FROM unnest(%s::uuid[], %s::bigint[], %s::jsonb[]) AS event (id, seq, data)
     """
 
@@ -30,7 +30,9 @@ class Agent:
     message: uuid.UUID
     project: int
 
-    def does(self, connection: psycopg.Connection[Any], *data: dict[str, Any], tells: bool = True) -> list[int]:
+    def does(
+        self, connection: psycopg.Connection[Any], *data: dict[str, Any], kind: str = "agent_start", tells: bool = True
+    ) -> list[int]:
         """Stores one event for each of `data`, in one transaction; returns their numbers."""
         with connection.transaction():
             row = connection.execute(
@@ -45,6 +47,7 @@ class Agent:
                     self.project,
                     self.session,
                     self.message,
+                    kind,
                     self._ids(len(data)),
                     numbers,
                     [json.dumps(d) for d in data],

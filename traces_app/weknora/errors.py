@@ -27,6 +27,7 @@ _CODES = {
 }
 # Texts that clients know, whatever language they ask for.
 _TEXTS = {"session_not_found": "session not found", "message_not_found": "message not found"}
+_OF_STREAMS = {"message_not_found": "Incomplete message not found", "no_stream_events": "No stream events found"}
 
 
 def error_body(
@@ -36,6 +37,8 @@ def error_body(
 
     `code`, `message` and `field` are those of our own error.
     """
+    if "/continue-stream/" in path and code in _OF_STREAMS:
+        return {"success": False, "error": _OF_STREAMS[code]}
     message = _TEXTS.get(code, message)
     if status == 401:
         return {"error": f"Unauthorized: {_unauthorized(code, headers)}"}

@@ -78,6 +78,11 @@ class Telling:
     _call_ids: dict[str, str] = field(default_factory=dict)
     _told: dict[str, bytes] = field(default_factory=dict)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of the answer was told."""
+        return bool(self._texts or self._told)
+
     def beginning(self) -> list[Frame]:
         about = {"session_id": self.session_id, "assistant_message_id": self.message_id}
         return [self._frame("agent_query", done=True, data=about, **about)]
@@ -85,6 +90,10 @@ class Telling:
     def of_event(self, event: Mapping[str, Any]) -> list[Frame]:
         """The frames of an event, as every reader of events is given it."""
         type_, agent, data = event["type"], event.get("agent") or "", event["data"]
+        elsewhere = data.get("contextRefs")
+        if isinstance(elsewhere, dict):
+            # What was too large for the event lies beside it; nobody waits for all of it here.
+            data = {name: ref.get("beginning") for name, ref in elsewhere.items() if isinstance(ref, dict)} | data
         said = Said(
             order=event.get("number", event["seq"]),
             external_id=event["external_id"],

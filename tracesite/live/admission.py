@@ -1,4 +1,4 @@
-"""Who may look at which session: asked of Django, in threads of its own."""
+"""Who may look at which session, and at which answer: asked of Django, in threads of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import find_key
 from access_app.models import ApiKey, Scope
 from access_app.visibility import EVERYTHING, NOTHING, Reach, visible_to
+from messages_app import queries
 from messages_app.models import Session
+from messages_app.queries import FoundMessage
+from traces_app import resources
+from traces_app.queries import EVERYTHING as WHOLE
+from traces_app.queries import Selection, messages
+
+_ABOUT = Selection(fields=frozenset({"role", "request_id", "is_completed", "deleted_at"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,19 @@ def find_session(viewer: Viewer, name: str) -> UUID:
     if found is None:
         raise session_not_found(name)
     return found
+
+
+def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
+    """A message of a session, which is named by its id or external id. Raises NotFound."""
+    close_old_connections()
+    return queries.find_message(viewer.reach, message, queries.find_session(viewer.reach, session))
+
+
+def read_message(message_id: UUID, *, whole: bool) -> resources.Message | None:
+    """A message that is there, with all below it, or a few of its fields; None where it was removed meanwhile."""
+    close_old_connections()
+    found = messages([str(message_id)], WHOLE if whole else _ABOUT)
+    return found[0] if found and found[0].deleted_at is None else None
 
 
 def session_not_found(name: str) -> NotFound:

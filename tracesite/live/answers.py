@@ -1,30 +1,32 @@
-"""Errors of HTTP requests to the live part, in the one shape of the API."""
+"""Errors of HTTP requests to the live part, in the one shape of the API; below /weknora/ in that of WeKnora."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from access_app.errors import ApiError
+from traces_app.weknora.errors import BASE, error_body
+
+from .clients import headers_of
 
 
-async def answer(send: Any, error: ApiError) -> None:
-    body = msgspec.json.encode(
-        {
-            "error": {
-                "code": error.code,
-                "message": error.message,
-                "field": error.field,
-                "request_id": uuid.uuid4().hex,
-            }
-        }
-    )
+async def answer(send: Any, error: ApiError, scope: Mapping[str, Any], request_id: str = "") -> None:
+    request_id = request_id or uuid.uuid4().hex
+    if scope["path"].startswith(BASE):
+        said = error_body(scope["path"], headers_of(scope), error.status, error.code, error.message, error.field)
+    else:
+        about = {"code": error.code, "message": error.message, "field": error.field, "request_id": request_id}
+        said = {"error": about}
+    body = msgspec.json.encode(said)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
+        (b"x-request-id", request_id.encode()),
     ]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

@@ -1,4 +1,5 @@
-"""The ASGI application: /live/ws and /live/sse; everything else is the WSGI application's, where there is one."""
+"""The ASGI application: /live/ws, /live/sse and WeKnora's continue-stream; everything else is the WSGI application's, where
+there is one."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from .answers import answer
 from .clients import Live, headers_of
 from .sockets import talk
 from .streams import stream
+from .weknora import continue_stream, is_continue_stream
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -29,10 +31,13 @@ def application(live: Live, elsewhere: Application | None) -> Application:
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
-        if elsewhere is not None and scope["type"] == "http" and not path.startswith("/live/"):
+        is_of_weknora = is_continue_stream(path)
+        if elsewhere is not None and scope["type"] == "http" and not (path.startswith("/live/") or is_of_weknora):
             await elsewhere(scope, receive, send)
             return
         talks = {("websocket", "/live/ws"): talk, ("http", "/live/sse"): stream}
+        if is_of_weknora:
+            talks["http", path] = continue_stream
         try:
             if not admission.is_our_host(headers_of(scope).get("host", "")):
                 raise InvalidInput(_("This host name is not served here."), code="invalid_host")
@@ -45,7 +50,7 @@ def application(live: Live, elsewhere: Application | None) -> Application:
                 await receive()
                 await send({"type": "websocket.close", "code": 1008})
             else:
-                await answer(send, error)
+                await answer(send, error, scope)
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         try:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -47,7 +48,7 @@ class Client:
     words: deque[Message] = field(default_factory=deque)
     """To be sent before all else."""
     ending: str = ""
-    """Why it is to be closed: `gone`, `refused`, `restart`."""
+    """Why it is to be closed: `gone`, `refused`, `restart`, and others of who serves it."""
 
     def end(self, why: str) -> None:
         self.ending = self.ending or why
@@ -117,11 +118,11 @@ class Live:
             # A browser says where from a WebSocket comes, always; other requests of our own pages may lack it.
             else scope["type"] == "http" and headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
         )
-        return await self._ask(admission.viewer_of_login, cookie) if is_ours else None
+        return await self.ask(admission.viewer_of_login, cookie) if is_ours else None
 
     async def viewer_of_key(self, token: str) -> Viewer:
         """Raises ApiError."""
-        return await self._ask(admission.viewer_of_key, token)
+        return await self.ask(admission.viewer_of_key, token)
 
     async def subscribe(self, client: Client, viewer: Viewer | None, name: Any, after: Any) -> None:
         """From `after` on, also where the client followed the session before. Raises ApiError."""
@@ -131,7 +132,7 @@ class Live:
             raise InvalidInput(_("Name the session by its id or its external id."), field="sessionId")
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= LARGEST_NUMBER:
             raise InvalidInput(_("“after” is the number of the last event that was received, or 0."), field="after")
-        session_id = await self._ask(admission.find_session, viewer, name)
+        session_id = await self.ask(admission.find_session, viewer, name)
         known = client.subscriptions.pop(session_id, None)
         if known is not None:
             self.hub.leave(known[0])
@@ -193,7 +194,7 @@ class Live:
             if not viewers:
                 continue
             try:
-                refused = await self._ask(admission.no_longer_admitted, viewers)
+                refused = await self.ask(admission.no_longer_admitted, viewers)
             except Unavailable:
                 continue
             for client in self.clients:
@@ -215,11 +216,11 @@ class Live:
             self._tasks = []
             self._end_all()
 
-    async def _ask(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def ask(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Calls what needs Django's database. Raises Unavailable, too."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, function, *arguments)
+            return await loop.run_in_executor(self._threads, partial(function, *arguments, **named))
         except (OperationalError, InterfaceError) as error:
             logger.warning("Live: the database does not answer: %s", type(error).__name__)
             raise Unavailable from error

@@ -26,6 +26,12 @@ _STATES = """
         last_event
     FROM messages_app_session WHERE id = ANY(%s) AND deleted_at IS NULL
     """
+_RUN = """
+    SELECT message.is_completed, message.version FROM messages_app_message AS message
+    JOIN messages_app_session AS session ON session.id = message.session_id
+    WHERE message.id = %s AND message.deleted_at IS NULL AND session.deleted_at IS NULL
+    """
+_EVENTS_OF = "SELECT min(seq), max(seq) FROM traces_app_event WHERE message_id = %s AND id >= %s AND id < %s"
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +73,18 @@ class Tables:
     async def news(self, after: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
         *events, states = await self._rows([*_after(after, limit), (_STATES, (list(after),))])
         return _events(after, events), _states(states)
+
+    async def run(self, message_id: UUID) -> tuple[bool, int] | None:
+        """Whether a message is completed, and its version; None where it is gone, or its session."""
+        (rows,) = await self._rows([(_RUN, (message_id,))])
+        return rows[0] if rows else None
+
+    async def events_of(self, message_id: UUID) -> tuple[int, int] | None:
+        """The numbers of the first and the last event of a message; None where it has none."""
+        # Their ids carry its time.
+        lower, upper = message_id.int >> 64 << 64, (message_id.int >> 64) + 1 << 64
+        (rows,) = await self._rows([(_EVENTS_OF, (message_id, UUID(int=lower), UUID(int=upper)))])
+        return None if rows[0][0] is None else rows[0]
 
     async def _rows(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Any]]:
         """The rows of each statement, all of them asked at once."""

@@ -34,9 +34,9 @@ async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str],
             viewer = client.viewer = await live.viewer_of(scope, query)
             await live.subscribe(client, viewer, query.get("session"), _after(headers_of(scope), query))
         except ApiError as error:
-            return await answer(send, error)
+            return await answer(send, error, scope)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        leaving = asyncio.create_task(_wait_for_the_end(client, receive))
+        leaving = asyncio.create_task(wait_for_the_end(client, receive))
 
         async def send_event(message: Message) -> None:
             await send({"type": "http.response.body", "body": _event(message), "more_body": True})
@@ -54,7 +54,8 @@ async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str],
         live.leave(client)
 
 
-async def _wait_for_the_end(client: Client, receive: Any) -> None:
+async def wait_for_the_end(client: Client, receive: Any) -> None:
+    """Of the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
     client.end("closed")

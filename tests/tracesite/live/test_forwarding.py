@@ -54,7 +54,18 @@ def test_what_forwards_only_reads_and_what_stores_does_not_know_of_it() -> None:
     ours = {module for module in known if module.split(".")[0] in ("traces_app", "messages_app", "access_app")}
     assert {module for module in ours if "writes" in module or "ingest" in module} == set()
     assert {module for module in ours if module.startswith("traces_app.")} == {
-        *("traces_app.events", "traces_app.events.AFTER", "traces_app.events.CHANNEL", "traces_app.events.event_of")
+        *("traces_app.events", "traces_app.events.AFTER", "traces_app.events.CHANNEL", "traces_app.events.event_of"),
+        *(
+            "traces_app.resources",
+            "traces_app.queries",
+            "traces_app.queries.EVERYTHING",
+            "traces_app.queries.Selection",
+        ),
+        "traces_app.queries.messages",
+        *("traces_app.weknora.errors", "traces_app.weknora.errors.BASE", "traces_app.weknora.errors.error_body"),
+        *("traces_app.weknora.frames", "traces_app.weknora.frames.Frame", "traces_app.weknora.frames.Telling"),
+        *("traces_app.weknora.frames.encoded", "traces_app.weknora.shapes", "traces_app.weknora.shapes.message_of"),
+        "traces_app.weknora.shapes.was_stopped",
     }
     storing = [*Path(ROOT / "traces_app").rglob("*.py"), *Path(ROOT / "messages_app").rglob("*.py")]
     assert [path for path in storing if "tracesite.live" in _names(path)] == []
