@@ -59,6 +59,9 @@ def _register() -> None:
     atexit.register(_close_all)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_fork_all)
+    ours = sys.modules.get("multiprocessing.process")
+    if ours is not None and ours.parent_process() is not None:
+        _close_at_exit_of_child(None)
 
 
 def _close_all() -> None:
@@ -78,7 +81,7 @@ def _fork_all() -> None:
         ours.register_after_fork(_registered, _close_at_exit_of_child)
 
 
-def _close_at_exit_of_child(_event: object) -> None:
+def _close_at_exit_of_child(_of: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
 
 
@@ -86,7 +89,11 @@ def _flush_at_sigterm(recorder: Ending) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        recorder.flush(_EXIT_SECONDS)
+        if before == signal.SIG_DFL:
+            # Nothing else will be asked at this end.
+            recorder.close(_EXIT_SECONDS)
+        else:
+            recorder.flush(_EXIT_SECONDS)
         if callable(before):
             before(number, frame)
         elif before == signal.SIG_DFL:

@@ -38,7 +38,10 @@ class Guard:
         kind = f"{type(error).__name__} at {place}"
         if kind not in self._told and len(self._told) < _MOST_KINDS:
             self._told.add(kind)
-            logger.warning("Something was not recorded: %s. It is said once; the agent goes on.", kind)
+            # The host's own handlers of logs may raise too.
+            instead_of_failing(
+                None, logger.warning, "Something was not recorded: %s. It is said once; the agent goes on.", kind
+            )
 
     @contextmanager
     def around(self, failed: Callable[[], None] | None = None) -> Iterator[None]:
@@ -73,6 +76,14 @@ def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
             return None
 
     return call
+
+
+def failure_of(function: Callable[..., R], *args: Any) -> R | Exception:
+    """What a function returns, or the exception that it raised: where what it is asked for is done in several places."""
+    try:
+        return function(*args)
+    except Exception as error:  # noqa: BLE001 - this is the guard
+        return error
 
 
 def instead_of_failing(value: R, function: Callable[..., R], *args: Any) -> R:

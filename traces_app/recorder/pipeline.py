@@ -14,10 +14,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from .entries import Entry, Kind
-from .guard import Guard
+from .entries import Entry, Kind, mended
+from .guard import Guard, failure_of
 from .privacy import Privacy, clean, report_of_losses
 from .sampling import Sampler, Sampling
 from .sinks import Clean, Sink
@@ -85,10 +86,13 @@ class Pipeline:
         self._draining = threading.RLock()
         """Held by whoever takes from the queue."""
         self._sampler = Sampler()
-        self._losing = threading.Lock()
+        # A handler of a signal may come in between while its own thread counts a loss.
+        self._losing = threading.RLock()
         self._untold: dict[str, tuple[Message, dict[str, int]]] = {}
         """What messages lost, until it can be told."""
         self._reports = 0
+        self._run = token_hex(4)
+        """Tells the reports of losses from those of other processes that work on the same message."""
         self._taken = self._sent = self._sampled_out = self._dropped = 0
 
     # --- In the host's threads --------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class Pipeline:
                 self._wake.clear()
                 self._asleep = True
                 # Whoever came in between saw it awake.
-                if not self._queue:
+                if not self._queue and not self._closed:
                     self._wake.wait()
                 self._asleep = False
                 last = time.monotonic()
@@ -182,6 +186,8 @@ class Pipeline:
                     time.sleep(0)
             if release:
                 self._send(list(self._sampler.release()))
+            if deadline is not None and self._untold and not self.sink.discards:
+                self._tell()
         finally:
             self._draining.release()
 
@@ -193,12 +199,18 @@ class Pipeline:
 
     def _pass_on(self, entries: Sequence[Entry]) -> None:
         self._taken += len(entries)
-        sampling = self._asked_for()
-        if not (sampling.keeps_all and self._sampler.is_idle):
-            kept = [one for entry in entries for one in self._sampler.sift(entry, sampling)]
-            self._sampled_out = self._sampler.left_out
-            entries = kept
-        self._send(entries)
+        kept = entries
+        # Where it cannot be said what is to be kept, all is.
+        with self._guard.around():
+            kept = self._sampled(entries, self._asked_for())
+        self._send(kept)
+
+    def _sampled(self, entries: Sequence[Entry], sampling: Sampling) -> Sequence[Entry]:
+        if sampling.keeps_all and self._sampler.is_idle:
+            return entries
+        kept = [one for entry in entries for one in self._sampler.sift(entry, sampling)]
+        self._sampled_out = self._sampler.left_out
+        return kept
 
     def _asked_for(self) -> Sampling:
         """What the project asks for on the server, and where it asks for nothing, what this process says."""
@@ -234,23 +246,21 @@ class Pipeline:
 
     def _made(self, entries: Sequence[Entry]) -> tuple[Sequence[Entry], list[Clean]]:
         """The events of the entries. One that cannot be made is lost, and takes no other with it."""
-        failed = False
-
-        def fail() -> None:
-            nonlocal failed
-            failed = True
-
-        with self._guard.around(fail):
-            return entries, clean(entries, self.privacy)
+        events = failure_of(clean, entries, self.privacy)
+        if isinstance(events, list):
+            return entries, events
         made: list[Entry] = []
-        events: list[Clean] = []
+        events = []
         for entry in entries:
-            failed = False
-            with self._guard.around(fail):
-                events += clean([entry], self.privacy)
-                made.append(entry)
-            if failed:
+            one = failure_of(clean, [entry], self.privacy)
+            if isinstance(one, Exception):
+                one = failure_of(clean, [mended(entry)], self.privacy)
+            if isinstance(one, Exception):
                 self._lose(entry)
+                self._guard.failed(one)
+            else:
+                made.append(entry)
+                events += one
         return made, events
 
     # --- What was lost ----------------------------------------------------------------------------------------------
@@ -276,7 +286,7 @@ class Pipeline:
         events: list[Clean] = []
         for message, lost in told:
             self._reports += 1
-            events.append(report_of_losses(message, lost, f"r{self._reports}"))
+            events.append(report_of_losses(message, lost, f"r{self._run}-{self._reports}"))
         taken = 0
         with self._guard.around():
             taken = self.sink.send(events)

@@ -21,7 +21,7 @@ from msgspec import Raw
 from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
 from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, split_words
 
-from .entries import Entry, Kind
+from .entries import Entry, Kind, result_says_error
 from .guard import instead_of_failing
 from .sinks import Clean
 
@@ -45,6 +45,7 @@ _TYPES = {
 }
 _BULKY = ("args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
 """What `lean` leaves out."""
+RESULT_SAYS_ERROR = "The result says that the call failed."
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,6 +70,9 @@ class Privacy:
     def __post_init__(self) -> None:
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise ValueError(f"Privacy.max_bytes: expected bytes above 0, not {self.max_bytes!r}.")
+        if isinstance(self.keys, str) or isinstance(self.patterns, str | re.Pattern):
+            raise ValueError("Privacy.keys and Privacy.patterns: expected several, in a list.")
+        assert self.shapes is not None, "compiling them says which is none"
         for name in self.keys:
             if not split_words(name):
                 raise ValueError(f"Privacy.keys: expected names with letters, not {name!r}.")
@@ -231,7 +235,10 @@ def _asked(function: Masking, receipts: list[Receipt], path: str, value: Any) ->
 
 
 def _lean(entry: Entry) -> Entry:
-    return entry._replace(content={name: value for name, value in entry.content.items() if name not in _BULKY})
+    kept = {name: value for name, value in entry.content.items() if name not in _BULKY}
+    if "error" not in kept and result_says_error(entry):
+        kept["error"] = RESULT_SAYS_ERROR
+    return entry._replace(content=kept)
 
 
 def _cut(name: str, value: str | bytes, most: int) -> Any:

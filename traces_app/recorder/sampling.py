@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from .entries import Entry, Kind
+from .entries import Entry, Kind, result_says_error
 
 _MOST_HELD = 10_000
 """Entries of a message that are held; one that grows beyond is kept."""
@@ -73,15 +73,18 @@ class Sampler:
         if held is None:
             if entry.kind is Kind.MESSAGE_START and not is_chosen(message.session.external_id, sampling.rate):
                 self._messages[message.id] = [entry]
-            elif not message.left_out:
+            elif message.left_out:
+                self.left_out += 1
+            else:
                 yield from self._sift_call(entry, sampling)
             return
         held.append(entry)
-        if _matters(entry, sampling) or len(held) > _MOST_HELD:
+        is_over = entry.kind is Kind.MESSAGE_END
+        if _matters(entry, sampling) or len(held) > _MOST_HELD or (is_over and _calls_are_open(held)):
             del self._messages[message.id]
             for one in held:
                 yield from self._sift_call(one, sampling)
-        elif entry.kind is Kind.MESSAGE_END:
+        elif is_over:
             del self._messages[message.id]
             message.left_out = True
             self.left_out += len(held)
@@ -128,6 +131,11 @@ class Sampler:
 
 def _matters(entry: Entry, sampling: Sampling) -> bool:
     slow = sampling.keep_slower_than_ms
-    return (sampling.keep_errors and entry.failed) or (
-        slow is not None and entry.duration_ms is not None and entry.duration_ms > slow
-    )
+    if slow is not None and entry.duration_ms is not None and entry.duration_ms > slow:
+        return True
+    return sampling.keep_errors and (entry.failed or result_says_error(entry))
+
+
+def _calls_are_open(held: list[Entry]) -> bool:
+    """Whether calls go on after the end of their message: then it is not known whether they fail."""
+    return sum((entry.kind is Kind.CALL_START) - (entry.kind is Kind.CALL_END) for entry in held) > 0

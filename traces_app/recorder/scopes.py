@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from messages_app.ids import message_id
-from traces_app import records
 
 from . import decorating
-from .entries import Entry, Kind, freeze, size_of, words_of
-from .guard import Guard, guarded
+from .entries import Entry, Kind, freeze, size_of, text_of, words_of
+from .guard import Guard, failure_of, guarded
 
 if TYPE_CHECKING:
     from .recording import Recorder
@@ -159,9 +158,18 @@ class Scope:
         if not recorder.enabled:
             return
         current = recorder._current
-        self._outer = outer = current.get()
+        outer = current.get()
+        if self._state != _NEW and not self._may_lie_in(outer):
+            return
+        self._outer = outer
         self._begin_in(outer)
         current.set(self)
+
+    def _may_lie_in(self, outer: Scope | None) -> bool:
+        """Whether it can become current although it has begun: not where it is open already, and not after its end."""
+        while outer is not None and outer is not self:
+            outer = outer._outer
+        return self._state == _OPEN and outer is None
 
     @guarded
     def _exit(self, error: BaseException | None) -> None:
@@ -241,10 +249,12 @@ class Session(Scope):
     ) -> None:
         super().__init__(recorder)
         self._given_id = external_id
-        self.external_id = external_id or f"session-{recorder._new_id()}"
+        given = "" if external_id is None else text_of(external_id)
+        self.external_id = given or f"session-{recorder._new_id()}"
         self._said = said
-        self.tags = list(tags)
-        self.metadata: dict[str, Any] = dict(metadata or {})
+        listed = [tags] if isinstance(tags, str) else failure_of(list, tags)
+        self.tags: list[str] = [] if isinstance(listed, Exception) else listed
+        self.metadata = _own(metadata)
 
     @property
     def session(self) -> Session:
@@ -308,11 +318,11 @@ class Message(Scope):
         self._prompt = prompt
         self._request_id = request_id
         self._metadata = metadata
-        self.id = external_id or ""
+        self.id = "" if external_id is None else text_of(external_id)
         self.content = None
         self.references = []
         self.usage = None
-        self.metadata = dict(metadata or {})
+        self.metadata = _own(metadata)
         self.losses = Losses()
         self.left_out = False
         self.number = 0
@@ -407,7 +417,7 @@ class Step(Scope):
         self.agent = agent
         self._iteration = iteration
         self._metadata = metadata
-        self.metadata = dict(metadata or {})
+        self.metadata = _own(metadata)
         self.reasoning = None
         self.usage = None
         self.id = ""
@@ -512,11 +522,11 @@ class ToolCall(Scope):
         self._outer = self._implicit = self.error = None
         self._state = _NEW
         self._fork = 0
-        self.name = name or ""
+        self.name = "" if name is None else name
         self._args = args
         self.call_id = call_id
         self._metadata = metadata
-        self.metadata = dict(metadata) if metadata else None
+        self.metadata = None if metadata is None else _own(metadata)
         self.result = None
         self.reflection = None
         self.parent: ToolCall | None = None
@@ -585,8 +595,7 @@ class ToolCall(Scope):
             content["reflection"] = self.reflection
         if self.metadata:
             content["metadata"] = freeze(self.metadata)
-        failed = bool(error) or (type(result) is not str and _is_failure(result))
-        self._recorder._put(Kind.CALL_END, self, "e", said, content, failed, duration)
+        self._recorder._put(Kind.CALL_END, self, "e", said, content, bool(error), duration)
 
     def _again(self) -> Self:
         return type(self)(self._recorder, self.name, None, None, self._metadata)
@@ -605,11 +614,17 @@ class ToolCall(Scope):
 
 def _frozen(**values: Any) -> dict[str, Any]:
     """What there is of these values, frozen."""
-    return {name: freeze(value) for name, value in values.items() if value or value == 0}
+    return {name: freeze(value) for name, value in values.items() if not _is_nothing(value)}
 
 
-def _is_failure(result: Any) -> bool:
-    """Whether a result says itself that the call failed; what a text may say is for the server to find."""
-    if isinstance(result, records.ToolResult):
-        return result.status == "error" or result.success is False or bool(result.error)
-    return isinstance(result, dict) and (result.get("status") == "error" or result.get("success") is False)
+def _is_nothing(value: Any) -> bool:
+    """By its type, for what a value says when it is asked is the host's."""
+    return value is None or (type(value) in (str, list, tuple, dict) and len(value) == 0)
+
+
+def _own(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A copy to write to. What is no mapping stands for itself."""
+    if metadata is None:
+        return {}
+    copy: dict[str, Any] | Exception = failure_of(dict, metadata)
+    return {"metadata": metadata} if isinstance(copy, Exception) else copy

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NewType, Protocol
+from typing import Any, NewType, Protocol, TypeVar
 
 import msgspec
+
+from .guard import failure_of
+
+R = TypeVar("R")
 
 Clean = NewType("Clean", bytes)
 """One event as a JSON object in UTF-8 without a line end, with nothing secret left in it: made in privacy.py, nowhere else."""
@@ -116,6 +120,7 @@ class JsonLinesSink(NullSink):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._file: int | None = None
+        self._is_torn = False
 
     @property
     def discards(self) -> bool:
@@ -124,9 +129,12 @@ class JsonLinesSink(NullSink):
     def send(self, events: Sequence[Clean]) -> int:
         if self._file is None:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        whole = memoryview(b"\n".join([*events, b""]))
+        whole = memoryview(b"\n".join([b""] * self._is_torn + [*events, b""]))
         while whole:
-            whole = whole[os.write(self._file, whole) :]
+            written = os.write(self._file, whole)
+            whole = whole[written:]
+            # Until all is written: where the disk is full, the next batch must not go on in the middle of a line.
+            self._is_torn = bool(whole)
         return len(events)
 
     def close(self, deadline: float) -> int:
@@ -155,11 +163,10 @@ class FanOutSink:
         most = 0
         failures: list[Exception] = []
         for place, sink in enumerate(self.sinks):
-            try:
-                taken = sink.send(events)
-            except (OSError, ValueError, RuntimeError) as error:
-                failures.append(error)
-                taken = 0
+            answer = failure_of(sink.send, events)
+            taken = 0 if isinstance(answer, Exception) else answer
+            if isinstance(answer, Exception):
+                failures.append(answer)
             self.lost[place] += len(events) - taken
             most = max(most, taken)
         if len(failures) == len(self.sinks):
@@ -167,14 +174,21 @@ class FanOutSink:
         return most
 
     def flush(self, deadline: float) -> int:
-        return sum(sink.flush(deadline) for sink in self.sinks)
+        return sum(self._ask_all(lambda sink: sink.flush(deadline)))
 
     def close(self, deadline: float) -> int:
-        return sum(sink.close(deadline) for sink in self.sinks)
+        return sum(self._ask_all(lambda sink: sink.close(deadline)))
 
     def after_fork(self) -> None:
-        for sink in self.sinks:
-            sink.after_fork()
+        self._ask_all(lambda sink: sink.after_fork())
 
     def settings(self) -> ServerSettings | None:
         return next((found for sink in self.sinks if (found := sink.settings()) is not None), None)
+
+    def _ask_all(self, ask: Callable[[Sink], R]) -> list[R]:
+        """Asks each of them, whatever those before it did; then raises what they raised."""
+        answers = [failure_of(ask, sink) for sink in self.sinks]
+        failures = [answer for answer in answers if isinstance(answer, Exception)]
+        if failures:
+            raise ExceptionGroup("sinks failed", failures)
+        return [answer for answer in answers if not isinstance(answer, Exception)]

@@ -40,7 +40,8 @@ class RecorderForTests(Recorder):
         queue_bytes: int = 64 * 2**20,
     ) -> None:
         self.sink = sink or MemorySink()
-        seconds, ids = count(START, SECOND), count(1)
+        # A recorder asks for one itself.
+        seconds, ids = count(START, SECOND), count(0)
         super().__init__(
             sink=self.sink,
             enabled=enabled,
