@@ -91,15 +91,25 @@ _STANDS = """
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
     """
-_SINCE = f"{_STANDS} AND seq > %s"
+_SINCE = f"{_STANDS} AND seq > %s ORDER BY seq"
 # All of a run have its time in their ids.
 _FROM_THE_BEGINNING = f"{_STANDS} AND id >= %s AND id < %s"
-_NUMBERS = "SELECT external_id, seq FROM traces_app_event WHERE session_id = %s AND external_id = ANY(%s)"
+# Name by name, as a range and in order: whatever PostgreSQL takes a session to hold, only the index of both columns gives
+# that. With "=" a plan that was made while there was little may read all events of a session for each name.
+_NUMBERS = """
+    SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT external_id, seq FROM traces_app_event
+        WHERE session_id = %s AND external_id BETWEEN wanted.name AND wanted.name ORDER BY external_id
+    ) AS event
+    """
 _LAST = "SELECT last_event FROM messages_app_session WHERE id = %s"
 _TAKE_TURNS = "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key"
 _SAID = """
-    SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
-    FROM traces_app_event WHERE session_id = %s AND subject = ANY(%s)
+    SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
+        FROM traces_app_event
+        WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
+    ) AS event
     """
 
 
@@ -388,9 +398,9 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
             since.append((_FROM_THE_BEGINNING, session_id, run.id, *ids.range_below(run.id)))
     session.asked = known & subjects
     return [
-        ask(_NUMBERS, session_id, [one.external_id for one in session.events]),
+        ask(_NUMBERS, [one.external_id for one in session.events], session_id),
         ask(_LAST, session_id),
-        ask(_SAID, session_id, sorted(session.asked)),
+        ask(_SAID, sorted(session.asked), session_id),
         *(ask(*one) for one in since),
     ]
 
@@ -648,7 +658,7 @@ def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, Said]]:
     missing = subjects - session.asked
     if missing:
         with prepared_cursor() as cursor:
-            cursor.execute(_SAID, [session.id, sorted(missing)])
+            cursor.execute(_SAID, [sorted(missing), session.id])
             found += _heard(cursor.fetchall())
     return found
 

@@ -466,15 +466,20 @@ def test_a_result_that_does_not_name_its_tool_makes_none(project: Project) -> No
 
 
 def turn(number: int) -> list[dict[str, Any]]:
-    """Five events of a step with two calls, of which the second goes on from the first."""
+    """Five events of a step with two calls, of which the second goes on from the first, and ends with the next step."""
     first, call = 5 * number + 1, {"call_id": f"c{number}", "name": "search"}
     return [
         said(first, "llm_request_complete", "n1", step=f"s{number}", thought="Look.", usage={"input_tokens": 7}),
-        said(first + 1, "tool_call_start", "n1", **call, args={"q": number}),
-        said(first + 2, "tool_call_complete", "n1", **call, result="Found."),
-        said(first + 3, "tool_call_start", "n1", call_id=f"d{number}", name="open", parent=f"c{number}"),
-        said(first + 4, "tool_call_error", "n1", call_id=f"d{number}", name="open", error="Gone."),
+        said(first + 1, "tool_call_error", "n1", call_id=f"d{number - 1}", name="open", error="Gone."),
+        said(first + 2, "tool_call_start", "n1", **call, args={"q": number}),
+        said(first + 3, "tool_call_complete", "n1", **call, result="Found."),
+        said(first + 4, "tool_call_start", "n1", call_id=f"d{number}", name="open", parent=f"c{number}"),
     ]
+
+
+def turns(first: int, last: int, session: str) -> list[dict[str, Any]]:
+    run = str(ids.message_id(NOON, "assistant", 0, (session, "run")))
+    return [one | {"message_id": run} for number in range(first, last) for one in turn(number)]
 
 
 def rows_read() -> Counter[str]:
@@ -490,24 +495,21 @@ def rows_read() -> Counter[str]:
         return read
 
 
-def cost_of_a_batch(project: Project, events_before: int, keep: Any) -> tuple[list[str], Counter[str]]:
-    """The statements of a batch of 20 events, and the rows that it reads of what was there before."""
-    history = [one for number in range(events_before // 5) for one in turn(number)]
-    size = min(200, events_before // 2)
-    for at in range(0, len(history), size):
-        with keep(execute=True):
-            send(project, *history[at : at + size], session=f"of {events_before}")
-    batch = [one for number in range(4) for one in turn(events_before // 5 + number)]
-    with CaptureQueriesContext(connection) as queries:
-        before = rows_read()
-        send(project, *batch, session=f"of {events_before}")
-        read = rows_read() - before
-    assert ToolCall.objects.count() == (events_before + 20) // 5 * 2
-    forget_all()
-    return [query.split(" ", 1)[0] for query in statements_in(queries)], read
-
-
 def test_a_batch_costs_the_same_however_long_the_run(project: Project, django_capture_on_commit_callbacks: Any) -> None:
-    few = cost_of_a_batch(project, 10, django_capture_on_commit_callbacks)
-    many = cost_of_a_batch(project, 2_000, django_capture_on_commit_callbacks)
-    assert many == few
+    before = {"short": 4, "long": 400}
+    for session, number in before.items():
+        history = turns(0, number, session)
+        size = min(200, len(history) // 2)
+        for at in range(0, len(history), size):
+            with django_capture_on_commit_callbacks(execute=True):
+                send(project, *history[at : at + size], session=session)
+    cost = {}
+    for session, number in before.items():
+        batch = turns(number, number + 4, session)
+        with CaptureQueriesContext(connection) as queries:
+            read = rows_read()
+            send(project, *batch, session=session)
+            read = rows_read() - read
+        cost[session] = [query.split(" ", 1)[0] for query in statements_in(queries)], read
+    assert cost["long"] == cost["short"]
+    assert Message.objects.order_by("-call_count").first().call_count == 2 * 404 + 1
