@@ -55,6 +55,10 @@ class Touched:
     """Steps that are written or get calls; some of them may not be there yet."""
     call_ids: Sequence[UUID]
     """Calls that are written or named, and all calls of the steps that are written."""
+    ordinals: Mapping[str, int]
+    """Where steps stand that are new, by their row ids."""
+    positions: Mapping[str, int]
+    """Where calls stand in their steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

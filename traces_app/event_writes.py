@@ -50,7 +50,7 @@ from .partitions import ensure_months, forget
 from .projection import RUN, Said
 from .redaction import RedactedEvent
 from .run_memory import RunSoFar, Unnamed, recall, remember
-from .statements import add_receipts, insert_rows, lock_messages
+from .statements import AlreadyClaimed, add_receipts, insert_rows, lock_messages
 
 State = Literal["stored", "duplicate", "refused"]
 
@@ -168,6 +168,8 @@ class _Run:
     after: Layout = field(default_factory=Layout)
     touched: Touched | None = None
     """What the batch changes below the message; None where rows that it does not speak of stand elsewhere now."""
+    is_in_place: bool = False
+    """Whether all rows are written where they stand."""
     unnamed: Counter[Unnamed] = field(default_factory=Counter)
     """How many calls have been named so far."""
     tools: dict[str, str] = field(default_factory=dict)
@@ -211,24 +213,31 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     tools.discard(projection.UNKNOWN)
     if tools:
         find_or_make_tools(project_id, sorted(rows.text(name) for name in tools))
-    for _attempt in range(5):
+    is_hopeful = True
+    for attempts_left in reversed(range(5)):
         sessions = _by_session(project_id, batch)
         months = _months(sessions, batch)
         ensure_months(months)
         try:
             with transaction.atomic():
-                told = _record(project_id, sessions, batch, now)
+                told = _record(project_id, sessions, batch, now, is_hopeful=is_hopeful)
                 transaction.on_commit(partial(_tell, told))
             return [one.outcome for one in batch if one.outcome is not None]
         except SessionGone:
             # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
             # attempt refuses it by name.
             forget_named_sessions(project_id, [session.turn for session in sessions])
+        except AlreadyClaimed:
+            is_hopeful = False
         except IntegrityError as error:
-            if not isinstance(error.__cause__, psycopg.errors.CheckViolation):
+            if isinstance(error.__cause__, psycopg.errors.CheckViolation):
+                # "No partition of relation": a purge dropped a month that this process believed in.
+                forget()
+            elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
+                # A message is there already, or another sender has just used an id that one of ours brings along.
+                is_hopeful = False
+            else:
                 raise
-            # "No partition of relation": a purge dropped a month that this process believed in.
-            forget()
         for one in batch:
             one.outcome = None
     raise Conflict(_("The session is being deleted; try again."), code="session_busy")
@@ -319,7 +328,7 @@ def _months(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Month]:
 
 
 def _record(
-    project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime
+    project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime, *, is_hopeful: bool
 ) -> list[tuple[UUID, int, int]]:
     """Returns the numbers that were given out: (session, first, last)."""
     turns = _turns(project_id, [session.turn for session in sessions])
@@ -336,7 +345,7 @@ def _record(
         return []
     said = [_session_record(session, now) for session in sessions]
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
-    outcomes = ingest(project_id, said, source="events", touched=touched)
+    outcomes = ingest(project_id, said, source="events", touched=touched, is_hopeful=is_hopeful)
     lines: list[rows.Row] = []
     contexts: list[rows.Row] = []
     told: list[tuple[UUID, int, int]] = []
@@ -505,6 +514,8 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         _move_rows(run)
     elif run.id is not None:
         run.touched = _touched(run, run.id, touched)
+        # What is new is written where it stands; only the tool of a call can change.
+        run.is_in_place = not any(_is_renamed(subject, said_of[subject], new) for subject in touched)
     created_at = _created_at(run)
     message = records.Message(
         role="assistant",
@@ -566,7 +577,20 @@ def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:
         call_count=len(before.calls),
         step_ids=[UUID(_row_id(message_id, step)) for step in steps | hosts],
         call_ids=[UUID(_row_id(message_id, call)) for call in calls | parents | calls_of_steps],
+        ordinals={_row_id(message_id, step): after.steps[step][1] for step in steps | hosts},
+        positions={_row_id(message_id, call): after.calls[call][1] for call in calls},
     )
+
+
+def _is_renamed(subject: str, events: Sequence[Said], new: Sequence[Said]) -> bool:
+    """Whether a call that is there has another tool than before."""
+    if not projection.is_call(subject):
+        return False
+    added = {one.external_id for one in new}
+    before = [projection.tool_name(one.data) for one in events if one.external_id not in added]
+    named = [name for name in before if name != projection.UNKNOWN]
+    after = [name for one in events if (name := projection.tool_name(one.data)) != projection.UNKNOWN]
+    return bool(before) and named[-1:] != after[-1:]
 
 
 def _steps(run: _Run, said_of: Mapping[str, list[Said]]) -> list[records.AgentStep]:
@@ -609,7 +633,8 @@ def _settle(project_id: int, session: _Session, outcome: SessionOutcome) -> list
             continue
         run.id = message.id
         run.question = outcome.messages[run.place - 1].id if run.has_question else None
-        _place_rows(project_id, run)
+        if not run.is_in_place and message.state != "created":
+            _place_rows(project_id, run)
         kept += run.events
     # In the order in which they came, whatever run each belongs to.
     wanted = set(map(id, kept))

@@ -22,8 +22,9 @@ def ingest(
     *,
     source: Source = "live",
     touched: Mapping[UUID, Touched] | None = None,
+    is_hopeful: bool = True,
 ) -> list[SessionOutcome]:
-    """Stores sessions with their messages in one transaction; see `writes.store` for what `source` and `touched` mean."""
+    """Stores sessions with their messages in one transaction; see `writes.store` for the rest."""
     started = time.perf_counter()
     now = timezone.now()
     batch = []
@@ -31,6 +32,6 @@ def ingest(
         batch.append(redact(normalise(session, now=now)))
         # No two messages without times share one: pages by time do not stop between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(project_id, batch, source=source, touched=touched)
+    outcomes = store(project_id, batch, source=source, touched=touched, is_hopeful=is_hopeful)
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -195,6 +195,11 @@ class Rows:
     results: list[Row] = field(default_factory=list)
     flags: set[str] = field(default_factory=set)
 
+    def put_in_place(self, ordinals: Mapping[str, int], positions: Mapping[str, int]) -> None:
+        """Where whoever knows all steps and calls of the message says that these stand, by their ids."""
+        self.steps = [(*row[:3], str(ordinals[row[0] or ""]), *row[4:]) for row in self.steps]
+        self.calls = [(*row[:7], str(positions[row[0] or ""]), *row[8:]) for row in self.calls]
+
 
 class Rollup(NamedTuple):
     """What the steps and calls of a message add up to."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
 from django.db import connection
 from django.db.backends.utils import CursorWrapper
+from django.db.models import JSONField
 from msgspec import json
 
 from access_app.database import prepared_cursor
@@ -33,6 +35,23 @@ _TOUCHED_CALLS = """
     SELECT id, call_id, step_id, parent_id, status, duration_ms FROM traces_app_toolcall
     WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
     """
+_FIELDS = [field.attname for field in Message._meta.concrete_fields]
+_JSON = {field.attname for field in Message._meta.concrete_fields if isinstance(field, JSONField)}
+_LOCK_MESSAGES = (
+    f"SELECT {', '.join(f'{name}::text' if name in _JSON else name for name in _FIELDS)} FROM messages_app_message "  # noqa: S608 - constants
+    "WHERE id = ANY(%s) AND id BETWEEN %s AND %s ORDER BY id FOR UPDATE"
+)
+_COUNTED = {
+    **dict.fromkeys(("step_count", "call_count", "failure_count", "version"), "int"),
+    **dict.fromkeys(("input_tokens", "output_tokens", "duration_ms"), "bigint"),
+    "updated_at": "timestamptz",
+}
+COUNTED = tuple(_COUNTED)
+"""What changes of a message with what lies below it."""
+_SAVE_COUNTS = (
+    f"UPDATE messages_app_message SET {', '.join(f'{name} = %s::{type_}' for name, type_ in _COUNTED.items())} "  # noqa: S608 - constants
+    "WHERE id = %s"
+)
 FEW_ROWS = 100
 """So many rows go in as prepared statements, all in one exchange; more go in by COPY, which takes two for each table but
 half the work for each row. Measured: one message with its 20 rows 1.3 ms instead of 2.2, twenty messages 13.8 and 13.4."""
@@ -116,8 +135,28 @@ def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
 
 
 def lock_messages(message_ids: Collection[UUID]) -> dict[UUID, Message]:
-    rows_ = Message.with_deleted.select_for_update(of=("self",)).filter(pk__in=message_ids).order_by("pk")
-    return {row.pk: row for row in rows_}
+    if not message_ids:
+        return {}
+    with prepared_cursor() as cursor:
+        # The bounds leave out months: a plan for any values would look into all of them.
+        cursor.execute(_LOCK_MESSAGES, [list(message_ids), min(message_ids), max(message_ids)])
+        return {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in cursor.fetchall()}
+
+
+def _values(row: Sequence[Any]) -> list[Any]:
+    """Of a row of _LOCK_MESSAGES, as the model has them."""
+    return [
+        json.decode(value) if name in _JSON and value is not None else value
+        for name, value in zip(_FIELDS, row, strict=True)
+    ]
+
+
+def save_counts(row: Message) -> None:
+    """The columns COUNTED of a message."""
+    with prepared_cursor() as cursor:
+        values = [getattr(row, name) for name in COUNTED]
+        # As texts: numbers have another type when they grow, and with it the statement.
+        cursor.execute(_SAVE_COUNTS, [*(None if value is None else str(value) for value in values), row.pk])
 
 
 def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
@@ -249,13 +288,20 @@ def _insert(cursor: CursorWrapper, tables: Tables) -> None:
             cursor.executemany(statement, in_order)
 
 
-def upsert_rows(table: Table, lines: list[rows.Row]) -> bool:
-    """Adds rows or fills in those that are there; whether any changed."""
-    if not lines:
+def upsert_rows(tables: Sequence[tuple[Table, list[rows.Row]]]) -> bool:
+    """Adds rows or fills in those that are there, parents first, in one exchange; whether any changed."""
+    if not tables:
         return False
-    with connection.cursor() as cursor:
-        cursor.execute(table.upsert(), [list(column) for column in zip(*sorted(lines, key=_id), strict=True)])
-        return bool(cursor.fetchall())
+    with ExitStack() as stack:
+        stack.enter_context(connection.wrap_database_errors)
+        stack.enter_context(connection.connection.pipeline())
+        cursors = []
+        for table, lines in tables:
+            cursor = stack.enter_context(prepared_cursor())
+            cursor.execute(table.upsert(), [list(column) for column in zip(*sorted(lines, key=_id), strict=True)])
+            cursors.append(cursor)
+        changed = [cursor.fetchall() for cursor in cursors]
+    return any(changed)
 
 
 def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:

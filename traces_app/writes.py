@@ -49,6 +49,7 @@ from .partitions import ensure_months, forget
 from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
 from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
 from .statements import (
+    COUNTED,
     FEW_ROWS,
     AlreadyClaimed,
     Tables,
@@ -59,6 +60,7 @@ from .statements import (
     insert_at_once,
     insert_rows,
     lock_messages,
+    save_counts,
     stored_below,
     stored_of,
     tool_names,
@@ -77,6 +79,7 @@ def store(
     *,
     source: Source = "live",
     touched: Mapping[UUID, Touched] | None = None,
+    is_hopeful: bool = True,
 ) -> list[SessionOutcome]:
     """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
 
@@ -84,7 +87,8 @@ def store(
     overwrite nothing, created_at and role stay as first said. `source` "live": new sessions are running, and a
     completed message may be corrected but takes no new steps or calls (refused, `message_completed`).
     "import": new sessions are completed, and a message may grow with later snapshots of its transcript.
-    "events": as live, but events may come late, so that a completed message takes what they say.
+    "events": as live, but events may come late, so that a completed message takes what they say. In the transaction of
+    who tells of them, who tries all of it again where another sender was in the way, with `is_hopeful` as Context has it.
     `touched`, by the ids of messages that are there, spares a look at all that lies below them.
     Data for what was deleted or purged is refused, one by one; the rest is stored. Raises Conflict when a message
     comes with another role than it has.
@@ -94,7 +98,6 @@ def store(
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
-    is_hopeful = True
     for attempts_left in reversed(range(5)):
         known = find_or_make(project_id, tools, batch)
         context = Context(
@@ -106,6 +109,10 @@ def store(
             now=timezone.now(),
             touched=touched or {},
         )
+        if source == "events":
+            outcomes = _store(context, batch)
+            _log_stored(project_id, outcomes, started)
+            return outcomes
         try:
             with transaction.atomic():
                 outcomes = _store(context, batch)
@@ -217,7 +224,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
         if message.session.refused:
             message.refuse(message.session.refused)
     admitted = [message for message in messages if not message.refused]
-    claims = _identify(admitted)
+    claims = _identify(context, admitted)
     if context.is_hopeful and _look_new(sessions, admitted, claims):
         _insert_at_once(context, sessions[0], admitted, claims)
     else:
@@ -243,12 +250,12 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     ]
 
 
-def _identify(messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
+def _identify(context: Context, messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
     """Gives every message the id that it has if it is new, and says which stand in this batch before.
 
     Returns the identities that the messages claim. Known are those that say an id of ours.
     """
-    by_uuid = _messages_by_uuid(messages)
+    by_uuid = _messages_by_uuid(context, messages)
     claims: dict[UUID, Incoming] = {}
     firsts: dict[UUID, Incoming] = {}
     brought: dict[UUID, Incoming] = {}
@@ -293,12 +300,20 @@ def _is_kept(given: UUID, record: records.Message) -> bool:
     return record.created_at is not None and ids.is_ours(given, record.created_at, record.role)
 
 
-def _messages_by_uuid(messages: Sequence[Incoming]) -> dict[UUID, UUID]:
+def _messages_by_uuid(context: Context, messages: Sequence[Incoming]) -> dict[UUID, UUID]:
     """The sessions of the messages whose ids the batch names: something of ours that comes back, or someone else's."""
-    given = [uuid for message in messages if (uuid := as_uuid(message.record.id)) is not None]
-    if not given:
-        return {}
-    return dict(Message.with_deleted.filter(pk__in=given).values_list("id", "session_id"))
+    found: dict[UUID, UUID] = {}
+    given = []
+    for message in messages:
+        uuid = as_uuid(message.record.id)
+        if uuid is not None and uuid in context.touched:
+            assert message.session.id is not None, "refused sessions were left out"
+            found[uuid] = message.session.id
+        elif uuid is not None:
+            given.append(uuid)
+    if given:
+        found.update(Message.with_deleted.filter(pk__in=given).values_list("id", "session_id"))
+    return found
 
 
 def _look_new(sessions: Sequence[BatchSession], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]) -> bool:
@@ -373,7 +388,8 @@ def _merge(context: Context, messages: Sequence[Incoming]) -> None:
     if not messages:
         return
     stored = lock_messages([message.id for message in messages if message.id is not None])
-    below = stored_below([message_id for message_id in stored if message_id not in context.touched])
+    unknown = [message_id for message_id in stored if message_id not in context.touched]
+    below = stored_below(unknown) if unknown else {}
     for message_id in stored.keys() & context.touched.keys():
         below[message_id] = stored_of(message_id, context.touched[message_id])
     for message in messages:
@@ -404,6 +420,8 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
         context.tool_ids,
         stored,
     )
+    if touched := context.touched.get(row.pk):
+        own.put_in_place(touched.ordinals, touched.positions)
     if row.is_completed and context.source == "live" and _has_new(own, stored):
         message.refuse("message_completed")
         return
@@ -556,8 +574,7 @@ def _write_merge(
     if flags != set(row.health):
         changed["health"] = sorted(flags)
     tables = ((REFERENCES, own.references), (STEPS, own.steps), (CALLS, own.calls), (RESULTS, own.results))
-    written = [upsert_rows(table, lines) for table, lines in tables]
-    return bool(changed) or any(written)
+    return upsert_rows([(table, lines) for table, lines in tables if lines]) or bool(changed)
 
 
 def _finish_message(context: Context, row: Message, changed: dict[str, Any], stored: Stored) -> Counts:
@@ -579,12 +596,10 @@ def _finish_message(context: Context, row: Message, changed: dict[str, Any], sto
     row.input_tokens, row.output_tokens = counts.input_tokens, counts.output_tokens
     row.version += 1
     row.updated_at = context.now
-    row.save(
-        update_fields=[
-            *changed, "duration_ms", "step_count", "call_count", "failure_count", "input_tokens", "output_tokens",
-            "version", "updated_at",
-        ]
-    )  # fmt: skip
+    if changed:
+        row.save(update_fields=[*changed, *COUNTED])
+    else:
+        save_counts(row)
     return Counts.of(row) + -before
 
 
