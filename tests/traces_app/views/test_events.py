@@ -246,6 +246,28 @@ def test_a_full_run_of_monitor_messages_produces_each_of_the_thirteen_types(owne
     assert sorted(session["context_refs"]) == sorted(one["contextRef"] for one in data("prompt_build"))
 
 
+@pytest.mark.requirement("004-16", "004-52")
+@pytest.mark.parametrize(
+    ("status", "phase", "is_completed"),
+    [
+        ("planning", "plan", False),
+        ("running", "execute", False),
+        ("paused", "execute", False),
+        ("completed", "complete", True),
+        ("error", "complete", True),
+        ("aborted", "complete", True),
+    ],
+)
+def test_a_session_message_says_how_the_task_goes(owner: Caller, status: str, phase: str, is_completed: bool) -> None:
+    owner.post(
+        "events/",
+        [monitor("agent", {"agentId": "n1", "status": "start"}), monitor("session", {"status": status}, MS + 1)],
+    )
+    session = owner.get("sessions/task-1/").json
+    assert (session["status"], session["current_phase"]) == (status, phase)
+    assert [one["is_completed"] for one in owner.get("sessions/task-1/messages/").results] == [is_completed]
+
+
 @pytest.mark.requirement("002-29", "002-30", "002-31", "000-42")
 def test_what_an_agent_does_is_read_at_once_as_a_message(owner: Caller) -> None:
     """As the message API shows the run after each event: the call, then its result, then the answer."""

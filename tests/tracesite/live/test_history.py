@@ -15,6 +15,7 @@ LARGE = "ok " * 20_000
 RUN = [
     ("workflow_execute_start", {"prompt": "Weather in Shanghai?"}),
     ("prompt_build", {"kind": "system", "text": "You look things up."}),
+    ("llm_request_complete", {"step": "s1", "reasoning": "It must be looked up.", "thought": "Look it up."}),
     ("tool_call_start", {"step": "s1", "call_id": "c1", "name": "weather", "args": {"city": "Shanghai"}}),
     ("tool_call_complete", {"call_id": "c1", "result": LARGE}),
     ("workflow_execute_complete", {"result": "21 °C"}),
@@ -38,7 +39,7 @@ def ask(port: int, key: dict[str, str]) -> Iterator[Callable[..., Any]]:
     connection.close()
 
 
-@pytest.mark.requirement("002-27", "002-33", "002-34", "004-43", "004-58")
+@pytest.mark.requirement("002-27", "002-33", "002-34", "004-13", "004-43", "004-58")
 def test_a_run_is_pushed_both_ways_as_it_happens_and_is_read_again_as_a_message(
     key: dict[str, str], viewers: Viewers, ask: Callable[..., Any]
 ) -> None:
@@ -60,10 +61,12 @@ def test_a_run_is_pushed_both_ways_as_it_happens_and_is_read_again_as_a_message(
     events = ask("GET", f"sessions/{session}/events/")["results"]
     assert pushed == {"socket": events, "stream": events}
     assert [event["type"] for event in events] == ["agent_start", *(type_ for type_, _data in RUN)]
-    assert events[4]["data"]["contextRefs"]["result"]["beginning"] == LARGE[:200]
+    assert events[5]["data"]["contextRefs"]["result"]["beginning"] == LARGE[:200]
     question, answer = ask("GET", f"sessions/{session}/messages/")["results"]
     assert (question["role"], question["content"]) == ("user", "Weather in Shanghai?")
     assert (answer["content"], answer["is_completed"]) == ("21 °C", True)
-    assert answer["agent_steps"][0]["tool_calls"][0]["result"]["output"] == LARGE
+    (step,) = answer["agent_steps"]
+    assert (step["reasoning_content"], step["thought"]) == ("It must be looked up.", "Look it up.")
+    assert step["tool_calls"][0]["result"]["output"] == LARGE
     ref = events[2]["data"]["contextRef"]
     assert ask("GET", f"sessions/{session}/contexts/{ref}/")["text"] == "You look things up."
