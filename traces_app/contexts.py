@@ -16,7 +16,7 @@ A reference is a digest of what it stands for: the same content has the same one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
@@ -91,6 +91,14 @@ def refs_of(data: Mapping[str, Any]) -> dict[str, str]:
 def with_fields(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Data with the fields that lie behind references, as far as `values` has them by reference."""
     return {**data, **{name: values[ref] for name, ref in refs_of(data).items() if ref in values}}
+
+
+def without_refs(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    """Data that does not say where these fields of it are."""
+    said = data.get("contextRefs")
+    if not isinstance(said, dict) or said.keys().isdisjoint(names):
+        return data
+    return {**data, "contextRefs": _without(said, *names)}
 
 
 # --- A context -------------------------------------------------------------------------------------------------------

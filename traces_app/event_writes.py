@@ -38,7 +38,7 @@ from messages_app.partitions import Month
 
 from . import context_rows, losses, projection, records, rows
 from .batch import Refusal, SessionGone, SessionOutcome, Touched
-from .contexts import apart
+from .contexts import apart, without_refs
 from .event_ids import made_id
 from .events import CHANNEL
 from .health import TRUNCATED
@@ -108,8 +108,19 @@ _SAID = """
     SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
         SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
         FROM traces_app_event
-        WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
+        WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name
+            AND (wanted.name <> 'run' OR message_id = ANY(%s::uuid[]))
+        ORDER BY subject
     ) AS event
+    """
+# A session may have had thousands of turns: of its other runs it is asked first which was the last that was said.
+_LAST_OF_RUNS = """
+    SELECT max(coalesce(number, seq)) FROM traces_app_event WHERE session_id = %s AND subject BETWEEN 'run' AND 'run'
+    """
+_SAID_OF_OTHERS = """
+    SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, (data - %s::text[])::text
+    FROM traces_app_event
+    WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[])
     """
 
 
@@ -197,7 +208,13 @@ class _Session:
     asked: set[str] = field(default_factory=set)
     """The subjects that are in `heard`."""
     heard: list[tuple[UUID, Said]] = field(default_factory=list)
-    """What was said of them so far, with the run."""
+    """What was said of them so far, with the run; of the subject RUN only what is of a run of the batch."""
+    last_of_runs: int | None = None
+    """The place of the last event about any of its runs as a whole."""
+
+    @property
+    def run_ids(self) -> list[UUID]:
+        return [run.id for run in self.runs if run.id is not None]
 
 
 def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
@@ -383,9 +400,10 @@ def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
         ask(_TAKE_TURNS, *turns)
         asked = [(session, _ask(session, session.id, ask)) for session in sessions if session.id is not None]
         answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in asked]
-    for session, (numbers, last, said, *since) in answers:
+    for session, (numbers, last, last_of_runs, said, *since) in answers:
         session.numbers = dict(numbers)
         session.last_event = last[0][0] if last else 0
+        session.last_of_runs = last_of_runs[0][0]
         session.heard = _heard(said)
         for run, events in zip([run for run in session.runs if run.id is not None], since, strict=True):
             run.so_far = _with_more(run.so_far, session.last_event, [_said(*row) for row in events])
@@ -409,7 +427,8 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
     return [
         ask(_NUMBERS, [one.external_id for one in session.events], session_id),
         ask(_LAST, session_id),
-        ask(_SAID, sorted(session.asked), session_id),
+        ask(_LAST_OF_RUNS, session_id),
+        ask(_SAID, sorted(session.asked), session_id, session.run_ids),
         *(ask(*one) for one in since),
     ]
 
@@ -455,13 +474,13 @@ def _pair_calls(session: _Session) -> None:
 
 def _session_record(session: _Session, now: datetime) -> records.Session:
     messages: list[records.Message] = []
-    run_events = _run_events(session)
+    own = _run_events(session)
     for run in session.runs:
-        of_run = _messages(session, run, run_events)
+        of_run = _messages(session, run, own)
         run.has_question = len(of_run) > 1
         messages += of_run
         run.place = len(messages) - 1
-    state = projection.run_state([said for _message, said in run_events]) if run_events else projection.RunState()
+    state = projection.run_state(_told_of_session(session, own))
     # What nobody said anything of is being executed (004-42).
     phase = state.phase or ("execute" if not session.last_event else "")
     return records.Session(
@@ -482,12 +501,32 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
 
 
 def _run_events(session: _Session) -> list[tuple[object, Said]]:
-    """All that was ever said of the session's runs as a whole, with the run; nothing where the batch says nothing."""
-    new = [(run.id or run.name, one.said()) for run in session.runs for one in run.events if one.subject == RUN]
-    if not new:
-        return []
-    stored = _stored(session, {RUN})
-    return sorted([*stored, *new], key=lambda found: found[1].place())
+    """All that was ever said of the runs of the batch as a whole, with the run; nothing where the batch says nothing."""
+    new = [(run.id or run.name, said) for run in session.runs for said in _new_of_run(run)]
+    return sorted([*_stored(session, {RUN}), *new], key=_place) if new else []
+
+
+def _told_of_session(session: _Session, own: Sequence[tuple[object, Said]]) -> list[Said]:
+    """What there is to say of the session: what is new, for the row holds what was said before; or where that is not the
+    last word, everything."""
+    new = [said for run in session.runs for said in _new_of_run(run)]
+    if session.id is None or session.last_of_runs is None or not new:
+        return sorted(new, key=Said.place)
+    if min(said.order for said in new) > session.last_of_runs:
+        return sorted(new, key=Said.place)
+    with prepared_cursor() as cursor:
+        cursor.execute(_SAID_OF_OTHERS, [list(projection.OF_A_MESSAGE), session.id, session.run_ids])
+        others = _heard(cursor.fetchall(), projection.OF_A_MESSAGE)
+    return [said for _run, said in sorted([*own, *others], key=_place)]
+
+
+def _new_of_run(run: _Run) -> list[Said]:
+    """What the batch says of a run as a whole."""
+    return [one.said() for one in run.events if one.subject == RUN]
+
+
+def _place(found: tuple[object, Said]) -> tuple[int, str]:
+    return found[1].place()
 
 
 def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, Said]]) -> list[records.Message]:
@@ -683,14 +722,16 @@ def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, Said]]:
     missing = subjects - session.asked
     if missing:
         with prepared_cursor() as cursor:
-            cursor.execute(_SAID, [sorted(missing), session.id])
+            cursor.execute(_SAID, [sorted(missing), session.id, session.run_ids])
             found += _heard(cursor.fetchall())
     return found
 
 
-def _heard(rows_of_events: Iterable[Sequence[Any]]) -> list[tuple[UUID, Said]]:
-    """Rows of _SAID, with what lies behind references."""
+def _heard(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()) -> list[tuple[UUID, Said]]:
+    """Rows of _SAID, with what lies behind references, but for the fields `without`."""
     found = [(message_id, _said(*row)) for message_id, *row in rows_of_events]
+    if without:
+        found = [(message_id, replace(said, data=without_refs(said.data, without))) for message_id, said in found]
     whole = context_rows.whole([(message_id, said.data) for message_id, said in found])
     return [
         (message_id, said if data is said.data else replace(said, data=data))

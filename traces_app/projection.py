@@ -44,6 +44,8 @@ _REASONING = ("reasoning_content", "reasoning", "thinking")
 _PROMPT = ("prompt", "task_prompt", "taskPrompt")
 _AGENT_NAME = ("agent_name", "agentName")
 _RESULT = ("result", "tool_result", "toolResult")
+OF_A_MESSAGE = (*_PROMPT, *_RESULT, "content", "references", "usage", "metadata")
+"""Fields of what is said of a run as a whole from which its session takes nothing."""
 _LONGEST_NAME, _LONGEST_TAG = 512, 200
 RECORDER, CUTS = "recorder", "truncated"
 """In the metadata of a message what its recorder says that is missing, in numbers; and in that of a message, step or call

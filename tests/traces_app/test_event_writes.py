@@ -20,7 +20,7 @@ from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
-from traces_app import contexts, records, run_memory
+from traces_app import contexts, projection, records, run_memory
 from traces_app.event_writes import EventOutcome, record_events
 from traces_app.events import events_after
 from traces_app.models import AgentStep, Context, Event, Tool, ToolCall, ToolResult
@@ -273,6 +273,35 @@ def test_a_session_goes_as_its_last_turn_does(project: Project) -> None:
     # What comes late of an earlier turn changes nothing.
     send(project, {**said(2, "workflow_execute_complete", result="Late."), "id": "late"})
     assert Session.objects.get().status == "running"
+
+
+def test_a_turn_reads_nothing_of_the_turns_before(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    fold = projection.run_state
+
+    def counted(events: list[projection.Said]) -> projection.RunState:
+        read.append(len(events))
+        return fold(events)
+
+    monkeypatch.setattr(projection, "run_state", counted)
+    for turn in range(5):
+        name, at = f"run {turn}", turn * 10
+        send(project, {**said(at + 1, "workflow_execute_start", prompt="Hello"), "message_id": name})
+        send(project, {**said(at + 2, "workflow_execute_complete", result="Bye"), "message_id": name})
+    assert max(read) == 2
+    # What is said late of an earlier turn is read with all that came after it.
+    read.clear()
+    send(project, {**said(5, "workflow_execute_complete", error="No."), "message_id": "run 0"})
+    assert (max(read), Session.objects.get().status) == (11, "completed")
+
+
+def test_what_people_change_of_a_session_stays_until_an_event_says_something_else(project: Project) -> None:
+    send(project, said(1, "workflow_execute_start", session={"title": "Weather"}))
+    Session.objects.update(title="My weather")
+    send(project, said(2, "workflow_execute_complete"))
+    assert Session.objects.get().title == "My weather"
+    send(project, second(said(3, "workflow_execute_start", session={"title": "Climate"})))
+    assert Session.objects.get().title == "Climate"
 
 
 @pytest.mark.requirement("000-11", "000-42")
