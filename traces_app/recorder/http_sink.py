@@ -256,6 +256,7 @@ class HttpSink:
             self._is_closed = True
             self._changed.notify_all()
         self._spool.release()
+        self._tell_what_is_left(left)
         # A thread that still waits for an answer ends with it, and closes the connection.
         self._server.break_off()
         if self._thread is None:
@@ -517,6 +518,8 @@ class HttpSink:
                 # Full jitter: recorders that failed together do not come back together.
                 pause = random.uniform(0, min(longest, FIRST_PAUSE * 2 ** min(self._failures - 1, 20)))  # noqa: S311
             self._retry_at = time.monotonic() + pause
+        if self._is_closed:
+            return  # the request was broken off by ourselves
         # Only what has an advice is worth another line while something is wrong already.
         if not self._trouble or (later.advice and later.reason != self._trouble):
             self._trouble = later.reason
@@ -542,6 +545,17 @@ class HttpSink:
             self._retry_at = time.monotonic() + LONGEST_PAUSE
             self._is_told_to_wait = True
             self._last_error = "the recorder failed"
+
+    def _tell_what_is_left(self, left: int) -> None:
+        if self._spool.lost:
+            logger.warning("%d events for %s are lost: they were not on the disk.", self._spool.lost, self._server.url)
+        elif left and not self._trouble:
+            logger.warning(
+                "%d events are not delivered to %s yet. They wait in %s for the next process that records to it.",
+                left,
+                self._server.url,
+                self._spool.directory,
+            )
 
     def _tell_once(self, what: str, message: str, *args: object) -> None:
         if what not in self._told:

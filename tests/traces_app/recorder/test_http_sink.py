@@ -125,6 +125,7 @@ def test_events_arrive_in_order_and_nothing_is_left(fake: FakeTracesite, sinks: 
     assert sinks.files() == []
 
 
+@pytest.mark.requirement("001-47")
 def test_a_batch_is_bounded_compressed_and_carries_the_key(fake: FakeTracesite, sinks: Sinks) -> None:
     sink = sinks.to(fake.url + "/prefix/")
     sink.send([event(number, 5000) for number in range(1000)])
@@ -268,7 +269,8 @@ def test_a_server_that_asks_for_a_pause_gets_it_in_a_flush_too(fake: FakeTracesi
     assert fake.posts()[1].at - fake.posts()[0].at >= 1
 
 
-def test_a_silent_server_holds_up_nobody(sinks: Sinks) -> None:
+@pytest.mark.requirement("001-46")
+def test_a_silent_server_holds_up_nobody(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = sinks.to(f"http://127.0.0.1:{silent.getsockname()[1]}")
         begun = time.monotonic()
@@ -279,6 +281,9 @@ def test_a_silent_server_holds_up_nobody(sinks: Sinks) -> None:
         assert sink.close(soon(0.2)) == 50
         assert time.monotonic() - begun < 0.8
         wait_until(lambda: sink._thread is None, 1.0)  # the request that hung was broken off
+        [left] = messages(caplog)
+        assert left.startswith("50 events are not delivered to ")
+        assert left.endswith(" for the next process that records to it.")
 
 
 def test_a_slow_server_is_given_up_after_the_read_timeout(fake: FakeTracesite, sinks: Sinks) -> None:
@@ -292,6 +297,43 @@ def test_a_slow_server_is_given_up_after_the_read_timeout(fake: FakeTracesite, s
     assert sink.flush(soon()) == 0
     wait_until(lambda: fake.duplicates == ["1"])  # both were heard in the end
     assert fake.stored == ["1"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_a_server_does_in_between_every_event_is_stored_once_and_in_order(
+    fake: FakeTracesite, sinks: Sinks, seed: int
+) -> None:
+    chance = random.Random(seed)
+
+    def misbehave(request: Request) -> Response | None:
+        if request.method == "GET":
+            return None
+        match chance.randrange(8):
+            case 0:
+                fake.take(request)
+                raise ConnectionError("the answer is lost")
+            case 1:
+                fake.take(request)
+                return 200, {"Content-Encoding": "identity"}, b'{"results": ['  # cut off
+            case 2:
+                raise ConnectionError("before anything was stored")
+            case 3:
+                return error(chance.choice([409, 429, 500, 502, 503, 504]))
+            case 4:
+                return 200, {}, b"<html>"
+        return None
+
+    fake.answer = misbehave
+    sink = sinks.to(fake.url)
+    names = [f"{number:04d}" for number in range(1000)]
+    for start in range(0, 1000, 10):
+        assert sink.send(events(*names[start : start + 10])) == 10
+        if chance.random() < 0.2:
+            time.sleep(0.005)
+    assert sink.flush(soon(20)) == 0
+    assert fake.stored == names
+    assert sink.report().refused == {}
 
 
 @pytest.mark.usefixtures("quick")
@@ -618,6 +660,20 @@ def test_without_a_disk_events_are_delivered_from_memory(
     assert sink.close(soon()) == 0
     assert fake.stored == [str(name) for name in range(700)]
     assert len(messages(caplog)) == 1
+    away = HttpSink("http://127.0.0.1:1", KEY, spool=tmp_path / "file" / "spool")
+    away.send(events(1, 2))
+    assert (away.close(soon(0.2)), away.report().lost) == (2, 2)
+    assert messages(caplog)[-1] == "2 events for http://127.0.0.1:1 are lost: they were not on the disk."
+
+
+def test_two_sinks_of_one_process_share_a_directory(fake: FakeTracesite, sinks: Sinks) -> None:
+    first, second = sinks.to(fake.url), sinks.to(fake.url)
+    for number in range(100):
+        first.send(events(f"a{number}"))
+        second.send(events(f"b{number}"))
+    assert (first.close(soon()), second.close(soon())) == (0, 0)
+    assert sorted(fake.stored) == sorted(f"{letter}{number}" for letter in "ab" for number in range(100))
+    assert (fake.duplicates, sinks.files()) == ([], [])
 
 
 # --- Addresses --------------------------------------------------------------------------------------------------------
