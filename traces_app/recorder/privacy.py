@@ -129,12 +129,13 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
             scope.message.losses.redacted += len(receipts)
     for key, value in content.items():
         kind = type(value)
-        if (kind is bytes or kind is str) and len(value) > privacy.max_bytes:
-            data.setdefault("truncated", []).append(
-                {"path": f"data.{key}", "bytes": len(value) if kind is bytes else len(value.encode())}
-            )
-            data[key] = _cut(key, value, privacy.max_bytes)
-            scope.message.losses.truncated += 1
+        # A character of a text has up to four bytes.
+        if (kind is bytes or kind is str) and len(value) > privacy.max_bytes // 4:
+            cuts: list[dict[str, Any]] = []
+            data[key] = _within(f"data.{key}", value, privacy.max_bytes, cuts)
+            if cuts:
+                data.setdefault("truncated", []).extend(cuts)
+                scope.message.losses.truncated += len(cuts)
         else:
             data[key] = Raw(value) if kind is bytes else value
     type_ = _TYPES[entry.kind]
@@ -241,9 +242,21 @@ def _lean(entry: Entry) -> Entry:
     return entry._replace(content=kept)
 
 
-def _cut(name: str, value: str | bytes, most: int) -> Any:
-    """The beginning of a value, and how much of it there is no more."""
-    raw = value if isinstance(value, bytes) else value.encode("utf-8", "backslashreplace")
+def _within(path: str, value: str | bytes, most: int, cuts: list[dict[str, Any]]) -> Any:
+    """A frozen value as it is said; of a longer one the beginning, and how much of it there is no more."""
+    raw = value if isinstance(value, bytes) else value.encode()
+    if len(raw) <= most:
+        return Raw(value) if isinstance(value, bytes) else value
+    if path == "data.session":
+        # Its fields are values of their own: a long description must not take the title with it.
+        fields = msgspec.json.decode(raw, type=dict[str, Raw])
+        return {name: _field(f"{path}.{name}", field, most, cuts) for name, field in fields.items()}
+    cuts.append({"path": path, "bytes": len(raw)})
     text = f"{raw[:most].decode('utf-8', 'ignore')}… [{len(raw) - most} of {len(raw)} bytes were cut]"
     # Arguments are an object: what is none is kept like this everywhere.
-    return {"_raw": text} if name in ("args", "metadata") else text
+    return {"_raw": text} if path.endswith((".args", ".metadata")) else text
+
+
+def _field(path: str, json: Raw, most: int, cuts: list[dict[str, Any]]) -> Any:
+    value = msgspec.json.decode(json)
+    return _within(path, value if isinstance(value, str) else bytes(json), most, cuts)
