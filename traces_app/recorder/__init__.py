@@ -2,6 +2,7 @@
 
 recording.py     what an agent's code calls: Recorder, and the sessions, messages, steps and calls that it opens
 decorating.py    the same as decorators, and what is open carried to other threads
+tracker.py       ToolCallChainTracker: chains.py keeps what is open, chain_files.py what is over
 entries.py       what is handed to the worker
 pipeline.py      queue -> sampling.py -> privacy.py -> sinks.py, on one worker
 http_sink.py     to a server; spool.py: on the disk until it is there
@@ -14,6 +15,7 @@ from .recording import Recorder, default_recorder, trace_tool
 from .sampling import Sampling
 from .scopes import Message, Scope, Session, Step, ToolCall
 from .sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
+from .tracker import ToolCallChainTracker
 
 __all__ = [
     "FanOutSink",
@@ -29,6 +31,7 @@ __all__ = [
     "Sink",
     "Step",
     "ToolCall",
+    "ToolCallChainTracker",
     "default_recorder",
     "trace_tool",
 ]

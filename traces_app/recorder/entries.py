@@ -99,6 +99,12 @@ def mended(entry: Entry) -> Entry:
     return entry._replace(said=said, content=content)
 
 
+def thawed(value: Any) -> Any:
+    """The value as JSON has it once it is frozen: dicts, lists, texts, numbers, and nobody else's."""
+    frozen = freeze(value)
+    return msgspec.json.decode(frozen) if isinstance(frozen, bytes) else frozen
+
+
 def size_of(content: dict[str, Any]) -> int:
     """About how much memory an entry with this content takes, in bytes."""
     size = _ENTRY_BYTES

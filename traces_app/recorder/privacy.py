@@ -46,6 +46,8 @@ _TYPES = {
 _BULKY = ("args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
 """What `lean` leaves out."""
 RESULT_SAYS_ERROR = "The result says that the call failed."
+_OF_A_CHAIN = frozenset({"parameters", "result", "error_message", "metadata"})
+"""What has content in the document of a chain."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -108,6 +110,39 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
     texts = [text for entry in entries for value in entry.content.values() if (text := _text(value))]
     closely = privacy.asks_of_all or _may_hold_secrets(texts, privacy.rules)
     return [_event(entry, privacy, closely) for entry in entries]
+
+
+def clean_document(document: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The document of a chain without its secrets, and the receipts. Long values are cut; with `lean` there are none."""
+    found, receipts = _without_secrets(
+        {
+            **_contents_of(document),
+            "calls": {call_id: _contents_of(call) for call_id, call in document["calls"].items()},
+        },
+        privacy,
+        "",
+    )
+    calls = {call_id: call | _short(found["calls"][call_id], privacy) for call_id, call in document["calls"].items()}
+    return {**document, **_short(found, privacy), "calls": calls}, [
+        {"path": receipt.path, "rule": receipt.rule} for receipt in receipts
+    ]
+
+
+def _contents_of(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part[name] for name in _OF_A_CHAIN if name in part}
+
+
+def _short(contents: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
+    """What is kept of contents without secrets. Results are cut by who knows their text."""
+    kept: dict[str, Any] = {}
+    for name in _OF_A_CHAIN & contents.keys():
+        value = contents[name]
+        if privacy.lean and name != "error_message":
+            value = None if name == "result" else {}
+        elif name in ("parameters", "metadata") and len(written := _encode(value)) > privacy.max_bytes:
+            value = _cut("args", written, privacy.max_bytes)
+        kept[name] = value
+    return kept
 
 
 def report_of_losses(message: Message, losses: Mapping[str, int], name: str) -> Clean:
@@ -189,21 +224,27 @@ def _may_hold_secrets(values: Sequence[Any], rules: Rules) -> bool:
 def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[Receipt]]:
     """Content without its secrets, and the receipts."""
     plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in content.items()}
-    found, receipts = redact(plain, privacy.rules, path="data")
-    for pattern in privacy.shapes:
-        found = _walk(found, "data", partial(_without_shape, pattern, receipts), 0)
-    for function in privacy.functions:
-        found = _walk(found, "data", partial(_asked, function, receipts), 0)
+    found, receipts = _without_secrets(plain, privacy, "data")
     return {
         name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()
     }, receipts
+
+
+def _without_secrets(value: Any, privacy: Privacy, path: str) -> tuple[Any, list[Receipt]]:
+    found, receipts = redact(value, privacy.rules, path=path)
+    for pattern in privacy.shapes:
+        found = _walk(found, path, partial(_without_shape, pattern, receipts), 0)
+    for function in privacy.functions:
+        found = _walk(found, path, partial(_asked, function, receipts), 0)
+    return found, receipts
 
 
 def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> Any:
     if depth > MAX_DEPTH:
         return MARKER
     if isinstance(value, dict):
-        return {key: _walk(item, f"{path}.{key}", ask, depth + 1) for key, item in value.items()}
+        before = f"{path}." if path else ""
+        return {key: _walk(item, f"{before}{key}", ask, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_walk(item, f"{path}[{place}]", ask, depth + 1) for place, item in enumerate(value)]
     return ask(path, value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -98,6 +98,15 @@ class Scope:
         """Ends; with an error it has failed. A second time does nothing."""
         self._end(error)
 
+    def enter(self, within: Scope | None = None) -> Self:
+        """Begins as `start` does, and is the current one here until `leave`."""
+        self._enter(within)
+        return self
+
+    def leave(self, error: BaseException | str | None = None) -> None:
+        """Ends, and what was current before is so again; so is it if what lies in this was never ended."""
+        self._leave(error)
+
     def __enter__(self) -> Self:
         self._enter()
         return self
@@ -153,7 +162,7 @@ class Scope:
     # --- Inside -----------------------------------------------------------------------------------------------------
 
     @guarded
-    def _enter(self) -> None:
+    def _enter(self, within: Scope | None = None) -> None:
         recorder = self._recorder
         if not recorder.enabled:
             return
@@ -162,7 +171,7 @@ class Scope:
         if self._state != _NEW and not self._may_lie_in(outer):
             return
         self._outer = outer
-        self._begin_in(outer)
+        self._begin_in(within if within is not None else outer)
         current.set(self)
 
     def _may_lie_in(self, outer: Scope | None) -> bool:
@@ -172,7 +181,7 @@ class Scope:
         return self._state == _OPEN and outer is None
 
     @guarded
-    def _exit(self, error: BaseException | None) -> None:
+    def _exit(self, error: BaseException | str | None) -> None:
         # Not by a token: a generator may end in another context than it began in.
         current = self._recorder._current
         if current.get() is self:
@@ -181,6 +190,17 @@ class Scope:
                 outer = outer._outer
             current.set(outer)
         self._end_with(error)
+
+    @guarded
+    def _leave(self, error: BaseException | str | None) -> None:
+        current = self._recorder._current
+        inside = one = current.get()
+        while one is not None and one is not self:
+            one = one._outer
+        if one is not None and one is not inside:
+            # What was left open inside it is not where anything belongs any more.
+            current.set(self)
+        self._exit(error)
 
     @guarded
     def _start(self, within: Scope | None) -> None:
@@ -560,6 +580,10 @@ class ToolCall(Scope):
         content = _frozen(**said)
         kind = Kind.CALL_RESULT if "result" in content else Kind.CALL_SAID
         self._recorder._put(kind, self, f"u{self._updates}", {"uuid": self.id}, content)
+
+    def has_taken(self, time_before: timedelta) -> None:
+        """The call began so much earlier than it was said."""
+        self._since -= time_before // timedelta(microseconds=1) * 1000
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder

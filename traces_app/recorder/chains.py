@@ -1,0 +1,305 @@
+"""Chains of tool calls as objects: the chain, its calls, the document that they are exported as, and what is open here.
+
+"Here" is a context of `contextvars`: a task finds what was open where it was made and what it opened itself, but nothing of
+its siblings. So parallel calls share their parent, and none adopts another.
+
+What is written here is written by single operations that are atomic in CPython; nothing waits for a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from .entries import text_of, thawed, words_of
+from .guard import instead_of_failing
+from .privacy import Privacy, clean_document
+
+if TYPE_CHECKING:
+    from .scopes import Message, ToolCall
+
+MOST_RESULT_CHARACTERS = 1000
+NO_CHAIN = "No active call chain"
+NO_CALL = "No active call to end"
+_MOST_NESTED = 100
+"""Chains in which a chain lies. Whoever opens more than that never ends them."""
+_STANDARD = Privacy()
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class ToolCallNode:
+    """One call of a chain."""
+
+    tool_id: str
+    call_id: str
+    parent_id: str | None = None
+    child_calls: list[str] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """As JSON has them: what the agent does with its objects afterwards changes nothing here."""
+    result: Any = None
+    """As JSON has it; whole, in the document it is cut."""
+    duration: float = 0.0
+    """Seconds."""
+    success: bool = True
+    """False too of a call that was still open when its chain ended."""
+    error_message: str | None = None
+    started_at: datetime = field(default_factory=utc_now)
+    completed_at: datetime | None = None
+    """None while the call is open, and for ever if its chain ended before it."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    recorded_as: ToolCall | None = field(default=None, repr=False, compare=False)
+    """What it is on the recorder, until its chain ends."""
+
+    @property
+    def status(self) -> Literal["pending", "success", "error"]:
+        if self.completed_at is None:
+            return "pending"
+        return "success" if self.success else "error"
+
+
+@dataclass
+class ToolCallChain:
+    """A tree of calls, or several one after the other."""
+
+    chain_id: str
+    root_tool_id: str
+    root_call_id: str = ""
+    """The first call that no other started; "" before there is one."""
+    root_calls: list[str] = field(default_factory=list)
+    """All of them, in order."""
+    calls: dict[str, ToolCallNode] = field(default_factory=dict)
+    created_at: datetime = field(default_factory=utc_now)
+    completed_at: datetime | None = None
+    duration: float = 0.0
+    """Seconds; 0 before the end."""
+    success: bool = True
+    """No call failed, and at the end none was open."""
+    error_message: str | None = None
+    """The first that a call failed with."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    recorded_as: Message | None = field(default=None, repr=False, compare=False)
+    """What it is on the recorder, until it ends."""
+
+    def to_dict(self, privacy: Privacy = _STANDARD) -> dict[str, Any]:
+        """The document of the chain, without its secrets: the keys that /chains/{id}/ of the server has too. Results are
+        texts of 1000 characters at most."""
+        document, receipts = clean_document(
+            {
+                "chain_id": self.chain_id,
+                "root_tool_id": self.root_tool_id,
+                "root_call_id": self.root_call_id,
+                "created_at": _time(self.created_at),
+                "completed_at": _time(self.completed_at),
+                "duration": self.duration,
+                "success": self.success,
+                "error_message": self.error_message,
+                "metadata": self.metadata,
+                "type": "tool_call_chain",
+                "root_calls": list(self.root_calls),
+                "calls": {call_id: _call_document(node) for call_id, node in list(self.calls.items())},
+            },
+            privacy,
+        )
+        # After that: half a secret at the place of the cut would not be known as one.
+        for call in document["calls"].values():
+            call["result"] = _result_text(call["result"])
+        return document | {"redactions": receipts} if receipts else document
+
+
+def _call_document(node: ToolCallNode) -> dict[str, Any]:
+    return {
+        "call_id": node.call_id,
+        "tool_id": node.tool_id,
+        "parent_id": node.parent_id,
+        "child_calls": list(node.child_calls),
+        "parameters": node.parameters,
+        "result": node.result,
+        "status": node.status,
+        "success": node.success,
+        "error_message": node.error_message,
+        "duration": node.duration,
+        "started_at": _time(node.started_at),
+        "completed_at": _time(node.completed_at),
+        "metadata": node.metadata,
+    }
+
+
+def _result_text(result: Any) -> str | None:
+    """0, "", [] and False are results; only None is none."""
+    return None if result is None else str(result)[:MOST_RESULT_CHARACTERS]
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+# --- What is open -----------------------------------------------------------------------------------------------------
+
+
+class _Place(NamedTuple):
+    """What is open at one place of a program."""
+
+    chain: ToolCallChain
+    numbers: count[int]
+    """Of its calls; the places of a chain share it."""
+    calls: tuple[ToolCallNode, ...]
+    """From the outermost to the innermost."""
+    outer: _Place | None
+    """What was open when the chain was started."""
+    depth: int
+
+
+class ToolCallChainContext:
+    """Opens and ends chains and calls, and knows what is open here.
+
+    A chain that is started while another is open lies beside it: it takes none of its calls, and when it ends the other goes
+    on where it was.
+    """
+
+    def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
+        self._clock = clock
+        self._here: ContextVar[_Place | None] = ContextVar("tracesite_chain", default=None)
+
+    @property
+    def current_chain(self) -> ToolCallChain | None:
+        """The chain that is open here."""
+        place = self.place()
+        return None if place is None else place.chain
+
+    @property
+    def current_call_stack(self) -> list[ToolCallNode]:
+        """Its calls that are open here, from the outermost to the innermost."""
+        place = self.place()
+        return [] if place is None else [call for call in place.calls if call.completed_at is None]
+
+    def start_chain(self, chain_id: str, root_tool_id: str) -> ToolCallChain:
+        chain = ToolCallChain(chain_id, root_tool_id, created_at=self._clock())
+        outer = self.place()
+        depth = 0 if outer is None else outer.depth + 1
+        if depth > _MOST_NESTED:
+            outer, depth = None, 0
+        self._here.set(_Place(chain, count(1), (), outer, depth))
+        return chain
+
+    def end_chain(self, chain: ToolCallChain | None = None) -> ToolCallChain | None:
+        """The chain that was open here, this one or else the innermost; None where it was not. Calls that are still open
+        stay without an end."""
+        place = self.place()
+        while place is not None and chain is not None and place.chain is not chain:
+            place = place.outer
+        if place is None or place.chain.completed_at is not None:
+            return None
+        chain = place.chain
+        chain.completed_at = self._clock()
+        chain.duration = (chain.completed_at - chain.created_at).total_seconds()
+        for call in list(chain.calls.values()):
+            if call.completed_at is None:
+                call.success = chain.success = False
+        self._here.set(place.outer)
+        return chain
+
+    def start_call(self, tool_id: str, parameters: Any = None) -> ToolCallNode:
+        """A call inside the innermost that is open here. Raises RuntimeError where no chain is open."""
+        place = self.place()
+        if place is None:
+            raise RuntimeError(NO_CHAIN)
+        chain = place.chain
+        node = ToolCallNode(
+            tool_id,
+            f"{chain.chain_id}-{next(place.numbers)}",
+            parameters=as_mapping(parameters),
+            started_at=self._clock(),
+        )
+        if place.calls:
+            parent = place.calls[-1]
+            node.parent_id = parent.call_id
+            parent.child_calls.append(node.call_id)
+        else:
+            chain.root_calls.append(node.call_id)
+            chain.root_call_id = chain.root_calls[0]
+        chain.calls[node.call_id] = node
+        self._here.set(place._replace(calls=(*place.calls, node)))
+        return node
+
+    def end_call(self, result: Any = None, success: bool = True, error_message: str | None = None) -> ToolCallNode:
+        """The innermost call that was open here. Raises RuntimeError where none was."""
+        node = next(reversed(self.current_call_stack), None)
+        if node is None:
+            raise RuntimeError(NO_CALL)
+        self.end(node, result, success, error_message)
+        return node
+
+    def end(self, node: ToolCallNode, result: Any, success: bool, error_message: str | None) -> None:
+        """Ends this call of a chain that is open here, whatever was left open inside it. A chain that has ended does not
+        change any more."""
+        place = self.place()
+        while place is not None and node.call_id not in place.chain.calls:
+            place = place.outer
+        if place is None or place.chain.completed_at is not None or node.completed_at is not None:
+            return
+        chain = place.chain
+        node.result = copied(result)
+        node.success = success
+        node.error_message = _words(error_message)
+        node.completed_at = self._clock()
+        node.duration = (node.completed_at - node.started_at).total_seconds()
+        if not success:
+            chain.success = False
+            chain.error_message = chain.error_message or node.error_message
+        inside = next((index for index, call in enumerate(place.calls) if call is node), None)
+        if inside is not None:
+            self._here.set(place._replace(calls=place.calls[:inside]))
+
+    def place(self) -> _Place | None:
+        """What is open here. A chain that was ended elsewhere is not any more."""
+        place = self._here.get()
+        while place is not None and place.chain.completed_at is not None:
+            place = place.outer
+        return place
+
+    def inside(self, place: _Place | None) -> _Inside:
+        """`with` it, that is open which was open at this place."""
+        return _Inside(self._here, place)
+
+
+class _Inside:
+    def __init__(self, here: ContextVar[_Place | None], place: _Place | None) -> None:
+        self._here = here
+        self._place = place
+        self._before: _Place | None = None
+
+    def __enter__(self) -> None:
+        self._before = self._here.get()
+        self._here.set(self._place)
+
+    def __exit__(self, *_error: object) -> None:
+        self._here.set(self._before)
+
+
+def copied(value: Any) -> Any:
+    """The value as JSON has it."""
+    return instead_of_failing(f"<{type(value).__name__}>", thawed, value)
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Parameters or metadata; what is no mapping is kept as the server keeps it."""
+    found = {} if value is None else copied(value)
+    return found if isinstance(found, dict) else {"_raw": found}
+
+
+def _words(error: Any) -> str | None:
+    if error is None or type(error) is str:
+        return error
+    return instead_of_failing(f"<{type(error).__name__}>", _said, error)
+
+
+def _said(error: Any) -> str:
+    return words_of(error) if isinstance(error, BaseException) else text_of(error)
