@@ -400,6 +400,25 @@ def test_two_senders_of_the_same_events_at_once_make_the_rows_of_one() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_two_senders_of_the_same_conversation_at_once_store_it_once(transactional_db: None) -> None:
+    project = Project.objects.create(slug="owner")
+    messages = [f"message {number}" for number in range(40)]
+
+    def tell(sender: str) -> None:
+        try:
+            for upto in range(1, len(messages) + 1):
+                send(project, {**said(upto, "llm_request_start", messages=messages[:upto]), "id": f"{sender}{upto}"})
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(2) as senders:
+        list(senders.map(tell, "ab"))
+    assert Context.objects.filter(kind="entry").count() == len(messages)
+    assert Context.objects.filter(kind="conversation").count() == len(messages)
+    assert Event.objects.count() == 2 * len(messages)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_one_notice_a_batch_tells_of_every_session_once_it_is_committed(transactional_db: None) -> None:
     project = Project.objects.create(slug="owner")
     with connection.cursor() as cursor:
