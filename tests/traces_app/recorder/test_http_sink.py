@@ -141,12 +141,16 @@ def test_a_batch_is_bounded_compressed_and_carries_the_key(fake: FakeTracesite, 
 
 
 def test_no_thread_begins_before_the_first_event_and_none_is_left(fake: FakeTracesite, sinks: Sinks) -> None:
+    def senders() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "tracesite-sender"]
+
+    before = senders()
     sink = sinks.to(fake.url)
-    assert "tracesite-sender" not in [thread.name for thread in threading.enumerate()]
+    assert senders() == before
     sink.send(events(1))
-    assert "tracesite-sender" in [thread.name for thread in threading.enumerate()]
+    assert len(senders()) == len(before) + 1
     sink.close(soon())
-    assert "tracesite-sender" not in [thread.name for thread in threading.enumerate()]
+    assert senders() == before
 
 
 def test_a_connection_that_the_server_closed_is_opened_anew(fake: FakeTracesite, sinks: Sinks) -> None:
@@ -378,7 +382,7 @@ def test_a_wrong_address_or_key_is_said_once_and_nothing_is_lost(
     fake.answer = lambda _request: response
     sink = sinks.to(fake.url)
     sink.send(events(1, 2, 3))
-    wait_until(lambda: len(fake.posts()) >= 4)
+    wait_until(lambda: len(fake.posts()) >= 4 and messages(caplog))
     [warning] = messages(caplog)
     assert advice in warning
     assert KEY not in caplog.text
