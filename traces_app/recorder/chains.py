@@ -91,7 +91,7 @@ class ToolCallChain:
     def to_dict(self, privacy: Privacy = _STANDARD) -> dict[str, Any]:
         """The document of the chain, without its secrets: the keys that /chains/{id}/ of the server has too. Results are
         texts of 1000 characters at most."""
-        document, receipts = clean_document(
+        document = clean_document(
             {
                 "chain_id": self.chain_id,
                 "root_tool_id": self.root_tool_id,
@@ -111,7 +111,7 @@ class ToolCallChain:
         # After that: half a secret at the place of the cut would not be known as one.
         for call in document["calls"].values():
             call["result"] = _result_text(call["result"])
-        return document | {"redactions": receipts} if receipts else document
+        return document
 
 
 def _call_document(node: ToolCallNode) -> dict[str, Any]:

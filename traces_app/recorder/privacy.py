@@ -46,7 +46,7 @@ _TYPES = {
 _BULKY = ("args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
 """What `lean` leaves out."""
 RESULT_SAYS_ERROR = "The result says that the call failed."
-_OF_A_CHAIN = frozenset({"parameters", "result", "error_message", "metadata"})
+_OF_A_CHAIN = ("parameters", "result", "error_message", "metadata")
 """What has content in the document of a chain."""
 _encode = msgspec.json.Encoder().encode
 
@@ -112,8 +112,9 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
     return [_event(entry, privacy, closely) for entry in entries]
 
 
-def clean_document(document: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """The document of a chain without its secrets, and the receipts. Long values are cut; with `lean` there are none."""
+def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
+    """The document of a chain without its secrets; long values are cut, and with `lean` there are none. `redactions` and
+    `truncated` say where, as in an event."""
     found, receipts = _without_secrets(
         {
             **_contents_of(document),
@@ -122,26 +123,32 @@ def clean_document(document: Mapping[str, Any], privacy: Privacy) -> tuple[dict[
         privacy,
         "",
     )
-    calls = {call_id: call | _short(found["calls"][call_id], privacy) for call_id, call in document["calls"].items()}
-    return {**document, **_short(found, privacy), "calls": calls}, [
-        {"path": receipt.path, "rule": receipt.rule} for receipt in receipts
-    ]
+    cuts: list[dict[str, Any]] = []
+    calls = {
+        call_id: call | _short(f"calls.{call_id}.", found["calls"][call_id], privacy, cuts)
+        for call_id, call in document["calls"].items()
+    }
+    kept = {**document, **_short("", found, privacy, cuts), "calls": calls}
+    if receipts:
+        kept["redactions"] = [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
+    return kept | {"truncated": cuts} if cuts else kept
 
 
 def _contents_of(part: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part[name] for name in _OF_A_CHAIN if name in part}
 
 
-def _short(contents: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
+def _short(path: str, contents: Mapping[str, Any], privacy: Privacy, cuts: list[dict[str, Any]]) -> dict[str, Any]:
     """What is kept of contents without secrets. Results are cut by who knows their text."""
     kept: dict[str, Any] = {}
-    for name in _OF_A_CHAIN & contents.keys():
-        value = contents[name]
+    for name in _OF_A_CHAIN:
+        value = contents.get(name)
         if privacy.lean and name != "error_message":
             value = None if name == "result" else {}
-        elif name in ("parameters", "metadata") and len(written := _encode(value)) > privacy.max_bytes:
-            value = _cut("args", written, privacy.max_bytes)
-        kept[name] = value
+        elif name in ("parameters", "metadata") and value and len(written := _encode(value)) > privacy.max_bytes:
+            value = _within(f"{path}{name}", written, privacy.max_bytes, cuts)
+        if name in contents:
+            kept[name] = value
     return kept
 
 
@@ -295,7 +302,7 @@ def _within(path: str, value: str | bytes, most: int, cuts: list[dict[str, Any]]
     cuts.append({"path": path, "bytes": len(raw)})
     text = f"{raw[:most].decode('utf-8', 'ignore')}… [{len(raw) - most} of {len(raw)} bytes were cut]"
     # Arguments are an object: what is none is kept like this everywhere.
-    return {"_raw": text} if path.endswith((".args", ".metadata")) else text
+    return {"_raw": text} if path.endswith(("args", "parameters", "metadata")) else text
 
 
 def _field(path: str, json: Raw, most: int, cuts: list[dict[str, Any]]) -> Any:

@@ -642,7 +642,9 @@ def test_documents_hold_what_privacy_lets_them() -> None:
     call_id = tracker.start_tool_call("pay", {"iban": "DE1", "text": "x" * 500})
     tracker.end_tool_call({"sum": 7})
     chain = finished(tracker)
-    call = chain.to_dict(Privacy(keys=["iban"], max_bytes=100))["calls"][call_id]
+    document = chain.to_dict(Privacy(keys=["iban"], max_bytes=100))
+    call = document["calls"][call_id]
+    assert [f"calls.{call_id}.parameters", "metadata"] == [cut["path"] for cut in document["truncated"]]
     assert call["parameters"]["_raw"].startswith('{"iban":"[redacted]"')
     assert "bytes were cut" in call["parameters"]["_raw"]
     lean = chain.to_dict(Privacy(lean=True))
