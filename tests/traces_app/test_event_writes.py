@@ -21,6 +21,7 @@ from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_message, delete_session
 from traces_app import contexts, projection, records, run_memory
+from traces_app.checks import Tally, check
 from traces_app.event_writes import EventOutcome, record_events
 from traces_app.events import events_after
 from traces_app.models import AgentStep, Context, Event, Tool, ToolCall, ToolResult
@@ -76,7 +77,7 @@ TRACE = [
     said(20, "workflow_execute_complete", result="21 °C; there is no Atlantis."),
 ]  # fmt: skip
 
-SECOND_RUN = str(ids.message_id(NOON + timedelta(minutes=1), "assistant", 0, ("test", "second run")))
+SECOND_RUN = str(ids.message_id(NOON + timedelta(seconds=10), "assistant", 0, ("test", "second run")))
 PARTS = [{"type": "text", "text": "And in Oslo?"}, {"type": "image", "url": "map.png"}]
 
 
@@ -244,6 +245,7 @@ def test_what_a_recorder_says_becomes_its_rows(project: Project) -> None:
     assert inner.completed_at == NOON + timedelta(seconds=5)
     assert run.redactions == [{"path": f"tool_calls[{inner.pk}].args.key", "rule": "key"}]
     assert Event.objects.get(external_id="e4").data["redactions"] == [{"path": "data.args.key", "rule": "key"}]
+    assert list(check(tally=Tally())) == []
 
 
 def test_what_a_recorder_lost_is_counted_once_however_often_it_says_so(project: Project) -> None:

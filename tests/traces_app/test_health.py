@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -12,9 +13,11 @@ from django.utils import translation
 from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
-from traces_app import health
+from traces_app import health, records
+from traces_app.event_writes import record_events
 from traces_app.health import FLAGS, MISSING_RESULT
 from traces_app.health_words import FLAG_WORDS, missing_of, problems_of
+from traces_app.redaction import redact_event
 
 from .conftest import answer, question, store
 
@@ -128,3 +131,17 @@ def test_what_we_took_out_ourselves_is_said_too_and_what_is_no_count_is_not(proj
         store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
     for message in Message.objects.all():
         assert missing_of(message) == ["1 secret was taken out.", "Values were cut."]
+
+
+def test_a_reader_is_told_what_a_recorder_left_out_and_finds_such_messages(project: Project, client: Client) -> None:
+    lost = {"dropped": 12, "sampled_out": 3}
+    for name, said in (("lossy", {"recorder": lost}), ("whole", {})):
+        document = {"session_id": name, "message_id": name, "type": "workflow_execute_start", "data": said}
+        record_events(project.pk, [redact_event(msgspec.convert(document, records.Event))])
+    token = create_key(project, "reader", ["read"])[1]
+    for flag in ("events_dropped", "sampled"):
+        found = client.get("/api/v1/messages/", {"health": flag}, headers={"X-API-Key": token}).json()["results"]
+        assert [(one["external_id"], one["health"], one["metadata"]) for one in found] == [
+            ("lossy", ["events_dropped", "sampled"], {"recorder": lost})
+        ]
+    assert client.get("/api/v1/messages/?health=truncated", headers={"X-API-Key": token}).json()["results"] == []
