@@ -225,8 +225,9 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
         reflection = _text(said.data, ("reflection",)) or reflection
         duration = _duration(said.data, duration)
         metadata |= _object(said.data, "metadata")
-        if said.type == "tool_call_start":
-            started_at = started_at or said.timestamp
+        if said.type == "tool_call_start" and (started_at is None or said.data.get("runs") is True):
+            # A call may be told when the model asks for it, and again when its tool runs.
+            started_at = said.timestamp
     for said in telling:
         completed_at = said.timestamp
         results.append(_result(said))

@@ -702,8 +702,8 @@ def _turn(turn: _Turn) -> records.Message:
     if plain:
         answer, reply = (spoken or plain)[-1]
         earlier = [other for step, other in plain if step.iteration < answer.iteration]
-        content, metadata = reply.content, dict.fromkeys(key for other in earlier for key in _beside(other))
-        metadata |= _beside(reply)
+        content, metadata = reply.content, dict.fromkeys(key for other in earlier for key in said_beside(other))
+        metadata |= said_beside(reply)
         if not isinstance(content, list) and any(isinstance(other.content, list) for other in earlier):
             content = [{"type": "text", "text": content or ""}]
         if answer is not own[-1] or len(plain) > 1:
@@ -718,7 +718,7 @@ def _turn(turn: _Turn) -> records.Message:
         created_at=turn.began,
         completed_at=turn.ended,
         # A message that says no usage has that of its steps, and the answer is none of them.
-        usage=_sum(usages) if any(reply.usage for _step, reply in plain) else None,
+        usage=total_usage(usages) if any(reply.usage for _step, reply in plain) else None,
         error=next((step.reply.error for step in reversed(own) if step.reply and step.reply.error), None),
         health=sorted(turn.health) or None,
         metadata=metadata or None,
@@ -729,13 +729,13 @@ def _iteration(step: _Step) -> int:
     return step.iteration
 
 
-def _beside(reply: Reply) -> dict[str, Any]:
-    """What a message says of the reply that is its content."""
+def said_beside(reply: Reply) -> dict[str, Any]:
+    """In metadata, what a message says of the reply that is its content."""
     said = (("reasoning_content", reply.reasoning), ("agent_name", reply.agent_name), ("model", reply.model))
     return {**reply.metadata, **{name: value for name, value in said if value}}
 
 
-def _sum(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def total_usage(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The usage of several replies: numbers added up, of anything else the last."""
     total: dict[str, Any] = {}
     for usage in usages:
@@ -765,10 +765,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _step(step: _Step) -> records.AgentStep:
-    reply = step.reply
     calls = [_call(asked) for asked in step.calls]
-    if reply is None:
+    if step.reply is None:
         return records.AgentStep(iteration=step.iteration, tool_calls=calls)
+    return replace(step_of(step.reply, step.iteration), tool_calls=calls)
+
+
+def step_of(reply: Reply, iteration: int | None) -> records.AgentStep:
+    """What a reply comes to where it is not the answer, without its calls."""
     thought, parts = text_of(reply.content)
     metadata = dict(reply.metadata)
     if parts and not all(map(is_text, parts)):
@@ -780,10 +784,9 @@ def _step(step: _Step) -> records.AgentStep:
         metadata["parent_call"] = reply.parent_call
     return records.AgentStep(
         id=_name(reply.step_id, "id", metadata),
-        iteration=step.iteration,
+        iteration=iteration,
         thought=thought or None,
         reasoning_content=reply.reasoning or None,
-        tool_calls=calls,
         agent_name=_name(reply.agent_name, "agent_name", metadata),
         model=_name(reply.model, "model", metadata),
         usage=reply.usage or None,
@@ -796,7 +799,7 @@ def _step(step: _Step) -> records.AgentStep:
 def _call(asked: _Asked) -> records.ToolCall:
     call, reply, parent, answered = asked.call, asked.step.reply, asked.step.parent, asked.result
     metadata = dict(call.metadata)
-    result = _result(answered) if answered is not None else None
+    result = result_of(answered) if answered is not None else None
     return records.ToolCall(
         id=_name(call.id, "id", metadata),
         uuid=_name(asked.uuid, "uuid", {}),
@@ -814,7 +817,8 @@ def _call(asked: _Asked) -> records.ToolCall:
     )
 
 
-def _result(result: Result) -> records.ToolResult:
+def result_of(result: Result) -> records.ToolResult:
+    """What a result comes to."""
     return records.ToolResult(
         status=None if result.failed is None else "error" if result.failed else "success",
         output=result.output,

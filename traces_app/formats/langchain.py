@@ -100,6 +100,11 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             )
 
 
+def entries_of(message: dict[str, Any]) -> list[Entry]:
+    """What one message says, as `model_dump` writes it: for those who hear a conversation message by message."""
+    return list(_entries(_Thread(place=0, where="", id=None, seen=[_seen("", message)]), tell_nobody))
+
+
 def _user(thread: _Thread) -> str | None:
     metadata = values.fields(thread.rest.get("metadata"))
     return values.text(metadata.get("user_id") or thread.rest.get("user_id") or thread.configurable.get("user_id"))

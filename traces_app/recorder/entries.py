@@ -30,7 +30,13 @@ class Kind(Enum):
     """What happened."""
 
     MESSAGE_START = auto()
+    MESSAGE_SAID = auto()
+    """More about a message, while it goes on."""
+    MESSAGE_ANSWER = auto()
+    """The answer as it stands."""
     MESSAGE_END = auto()
+    STEP_ASKED = auto()
+    """A model was asked; whether that becomes a step is not known."""
     STEP_START = auto()
     STEP_SAID = auto()
     """More about a step, while it goes on or after its end."""

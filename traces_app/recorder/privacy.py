@@ -34,7 +34,11 @@ Masking = Callable[[str, Any], Any]
 
 _TYPES = {
     Kind.MESSAGE_START: "workflow_execute_start",
+    Kind.MESSAGE_SAID: "workflow_execute_start",
+    # The last agent's result is the content until the run has its own.
+    Kind.MESSAGE_ANSWER: "agent_complete",
     Kind.MESSAGE_END: "workflow_execute_complete",
+    Kind.STEP_ASKED: "llm_request_start",
     Kind.STEP_START: "llm_request_start",
     Kind.STEP_SAID: "llm_request_complete",
     Kind.STEP_END: "llm_request_complete",

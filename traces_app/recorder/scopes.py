@@ -307,6 +307,7 @@ class Message(Scope):
         "_request_id",
         "_session",
         "_since",
+        "_updates",
         "content",
         "id",
         "left_out",
@@ -346,6 +347,7 @@ class Message(Scope):
         self.losses = Losses()
         self.left_out = False
         self.number = 0
+        self._updates = 0
         self._session: Session | None = None
 
     @property
@@ -355,6 +357,22 @@ class Message(Scope):
     @property
     def message(self) -> Message:
         return self
+
+    def update(self, content: str | Sequence[Any] | None = None, **said: Any) -> None:
+        """Says more about the message at once, while it goes on: the answer as it stands, `metadata`, and of its session
+        `status`, for example "paused" while the agent waits for a person."""
+        self._update(content, said)
+
+    @guarded
+    def _update(self, content: str | Sequence[Any] | None, said: dict[str, Any]) -> None:
+        if self._state != _OPEN or not self._recorder.enabled:
+            return
+        self._updates += 1
+        put, name = self._recorder._put, f"u{self._updates}"
+        if content is not None:
+            put(Kind.MESSAGE_ANSWER, self, f"{name}a", {}, _frozen(result=content))
+        if said:
+            put(Kind.MESSAGE_SAID, self, name, {}, _frozen(**said))
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder
@@ -397,6 +415,7 @@ class Step(Scope):
     """One think-act iteration."""
 
     __slots__ = (
+        "_asked",
         "_iteration",
         "_metadata",
         "_since",
@@ -405,7 +424,9 @@ class Step(Scope):
         "_message",
         "_updates",
         "agent",
+        "duration",
         "id",
+        "iteration",
         "metadata",
         "model",
         "reasoning",
@@ -419,6 +440,10 @@ class Step(Scope):
     """What the model returned as reasoning, apart from the thought."""
     usage: Mapping[str, Any] | None
     """Tokens: `input_tokens` and `output_tokens`, or the names that the provider gives them."""
+    iteration: int | None
+    """Which one it is, from 0. Without one: the next."""
+    duration: float | None
+    """Milliseconds that the model took, where the step ends later than that."""
     metadata: dict[str, Any]
     """Whatever else there is to say."""
 
@@ -435,12 +460,14 @@ class Step(Scope):
         self._thought = self.thought = thought
         self.model = model
         self.agent = agent
-        self._iteration = iteration
+        self._iteration = self.iteration = iteration
         self._metadata = metadata
         self.metadata = _own(metadata)
         self.reasoning = None
         self.usage = None
+        self.duration = None
         self.id = ""
+        self._asked: int | None = None
         self._updates = 0
         self._message = recorder._nowhere
         self._call: ToolCall | None = None
@@ -457,6 +484,28 @@ class Step(Scope):
     def call(self) -> ToolCall | None:
         return self._call
 
+    def ask(self, within: Scope | None = None) -> Self:
+        """Says that a model is asked, in a message that is open, before it is known whether this becomes a step or the
+        answer. `start`, once that is known, makes it a step that began now; otherwise it was none."""
+        self._ask(within)
+        return self
+
+    @guarded
+    def _ask(self, within: Scope | None) -> None:
+        recorder = self._recorder
+        if self._state != _NEW or self._asked is not None or not recorder.enabled:
+            return
+        self._place(within if within is not None else recorder._current.get())
+        self._asked = number = recorder._now()
+        # Without the id of the step: an event that names a step makes it.
+        said = {name: value for name, value in self._who().items() if name in ("model", "agent_name")}
+        recorder._pipeline.put(Entry(Kind.STEP_ASKED, number, self, "a", said, {}, size_of({})))
+
+    def stop(self) -> None:
+        """The model is done: what happens until the step ends is not counted into its duration."""
+        if self.duration is None and self.id:
+            self.duration = (time.perf_counter_ns() - self._since) / 1_000_000
+
     def update(self, thought: str | None = None, *, reasoning: str | None = None, **said: Any) -> None:
         """Says more about the step at once: while it goes on, so that viewers see it grow, or after its end."""
         self._update({"thought": thought, "reasoning": reasoning, **said})
@@ -470,15 +519,22 @@ class Step(Scope):
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder
+        if self._asked is None:
+            self._place(outer)
+        number = self._asked or recorder._now()
+        recorder._pipeline.put(Entry(Kind.STEP_START, number, self, "s", self._who(), {}, size_of({})))
+
+    def _place(self, outer: Scope | None) -> None:
         outer = self._host(outer)
         self._message = outer.message
         self._call = outer.call
-        self.id = recorder._new_id()
+        self.id = self._recorder._new_id()
         self._since = time.perf_counter_ns()
-        recorder._put(Kind.STEP_START, self, "s", self._who(), {})
 
     def _finish(self) -> None:
-        duration = (time.perf_counter_ns() - self._since) / 1_000_000
+        duration = self.duration
+        if duration is None:
+            duration = (time.perf_counter_ns() - self._since) / 1_000_000
         content = _frozen(
             thought=self.thought,
             reasoning=self.reasoning,
@@ -495,8 +551,8 @@ class Step(Scope):
             data["model"] = self.model
         if self.agent:
             data["agent_name"] = self.agent
-        if self._iteration is not None:
-            data["iteration"] = self._iteration
+        if self.iteration is not None:
+            data["iteration"] = self.iteration
         return data
 
     def _again(self) -> Self:
@@ -567,6 +623,18 @@ class ToolCall(Scope):
     @property
     def call(self) -> ToolCall:
         return self
+
+    def run(self) -> None:
+        """Says that the tool runs from now on: of a call that was started when the model asked for it."""
+        self._run()
+
+    @guarded
+    def _run(self) -> None:
+        if self._state == _NEW or not self._recorder.enabled:
+            return
+        self._updates += 1
+        self._since = time.perf_counter_ns()
+        self._recorder._put(Kind.CALL_SAID, self, f"u{self._updates}", {"uuid": self.id, "runs": True}, {})
 
     def update(self, *, reflection: str | None = None, result: Any = None, **said: Any) -> None:
         """Says more about the call at once, also after its end: a reflection, a result that came late."""
