@@ -316,6 +316,8 @@ def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
 
 def _find_runs(session: _Session) -> None:
     by_name: dict[str, UUID] = {}
+    own_names: dict[str, str] = {}
+    """What a run that is called by its id is called otherwise: what the user asked is named after that."""
     names = {one.run for one in session.events}
     if session.id is not None:
         uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
@@ -325,14 +327,17 @@ def _find_runs(session: _Session) -> None:
             by_name = {keys[key]: message_id for key, message_id in cursor.fetchall()}
             if uuids:
                 cursor.execute(
-                    "SELECT id FROM messages_app_message WHERE id = ANY(%s) AND session_id = %s", [uuids, session.id]
+                    "SELECT id, external_id FROM messages_app_message WHERE id = ANY(%s) AND session_id = %s",
+                    [uuids, session.id],
                 )
-                by_name |= {str(pk): pk for (pk,) in cursor.fetchall()}
+                for pk, external_id in cursor.fetchall():
+                    by_name[str(pk)], own_names[str(pk)] = pk, external_id
     runs: dict[str, _Run] = {}
     for one in session.events:
         # One that is called by its id and by its name is one run.
         run_id = by_name.get(one.run)
-        runs.setdefault(str(run_id or one.run), _Run(name=one.run, events=[], id=run_id)).events.append(one)
+        name = own_names.get(one.run) or one.run
+        runs.setdefault(str(run_id or one.run), _Run(name=name, events=[], id=run_id)).events.append(one)
     session.runs = [run for _name, run in sorted(runs.items())]
 
 

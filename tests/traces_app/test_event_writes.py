@@ -379,6 +379,14 @@ def test_events_whose_data_lies_behind_references_come_to_the_same_rows(
     assert Context.objects.filter(kind="value").count() > len(trace) / 2
 
 
+def test_a_run_that_is_called_by_its_id_is_asked_the_same(project: Project) -> None:
+    send(project, {"type": "workflow_execute_start", "data": {"prompt": "What now?"}})
+    run = Message.objects.get(role="assistant")
+    send(project, {"type": "workflow_execute_complete", "message_id": str(run.pk), "data": {"result": "This."}})
+    messages = Message.objects.order_by("pk").values_list("role", "external_id", "content", "is_completed")
+    assert list(messages) == [("user", "run:prompt", "What now?", True), ("assistant", "run", "This.", True)]
+
+
 @pytest.mark.requirement("004-43")
 @pytest.mark.django_db(transaction=True)
 def test_two_senders_of_the_same_events_at_once_make_the_rows_of_one() -> None:

@@ -62,11 +62,11 @@ class MessageViewSet(WeKnoraViewSet):
 
     def load(self, request: Request, session_id: str) -> HttpResponseBase:
         """The newest messages of a session, or the newest before a time; oldest first."""
-        request_ = page_in(request.query_params)
+        wanted = page_in(request.query_params)
         session = find_session(reach_of(request), session_id)
-        if request_ is None:
+        if wanted is None:
             return _success(data=[])
-        page = read_page(alive_messages(session.pk), request_)
+        page = read_page(alive_messages(session.pk), wanted)
         if page.tie is None and len(page.ids) <= MAX_LIMIT:
             return _success(data=list(messages_of(page)))
         # Written while it is read, so that it never lies in memory.
@@ -184,15 +184,14 @@ class SessionViewSet(WeKnoraViewSet):
         """Ends an answer that is being made. What there is of it stays."""
         message_id = body_as(request, _Stop).message_id
         session, message = _find(request, session_id, message_id)
-        found = messages([str(message.pk)], Selection(fields=frozenset({"role", "is_completed", "external_id"})))
+        found = messages([str(message.pk)], Selection(fields=frozenset({"role", "is_completed"})))
         if found and found[0].is_completed:
             return _success(message="Message already completed")
         by = sender_of(request)
         if not found:
             refused: Refusal | None = "message_purged"
         elif has_events(session.pk, message.pk):
-            # By the name by which its other events know it: what the user asked is told apart by that.
-            refused = _stop_by_event(session, found[0].external_id or str(message.pk), by)
+            refused = _stop_by_event(session, message, by)
         else:
             refused = _stop_by_record(session, message, found[0].role, by)
         if refused:
@@ -231,12 +230,12 @@ def _find(request: Request, session_id: str, message_id: str) -> tuple[FoundSess
     return session, find_message(reach, message_id, session)
 
 
-def _stop_by_event(session: FoundSession, run: str, by: str) -> Refusal | None:
+def _stop_by_event(session: FoundSession, message: FoundMessage, by: str) -> Refusal | None:
     """A run that is told by events ends with one, which everybody who looks is told; the producer's own may follow."""
     event = records.Event(
         session_id=str(session.pk),
-        message_id=run,
-        id=f"stop:{run}"[:512],
+        message_id=str(message.pk),
+        id=f"stop:{message.pk}",
         type="workflow_execute_complete",
         data={"status": "aborted", "by": by, **_REASON},
     )
