@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -93,7 +94,7 @@ class Pipeline:
         self._reports = 0
         self._run = token_hex(4)
         """Tells the reports of losses from those of other processes that work on the same message."""
-        self._taken = self._sent = self._sampled_out = self._dropped = 0
+        self._taken = self._refused = self._sent = self._sampled_out = self._dropped = 0
 
     # --- In the host's threads --------------------------------------------------------------------------------------
 
@@ -101,7 +102,9 @@ class Pipeline:
         """Takes an entry. Waits for nobody."""
         waiting = self._waiting + entry.size
         if waiting > self._queue_bytes or self._closed:
-            self._lose(entry)
+            with self._losing:
+                self._refused += 1
+                self._lose(entry)
             return
         self._waiting = waiting
         self._queue.append(entry)
@@ -134,7 +137,7 @@ class Pipeline:
     def report(self) -> Report:
         queued = len(self._queue)
         return Report(
-            recorded=self._taken + queued + self._dropped,
+            recorded=self._taken + queued + self._refused,
             delivered_to_sink=self._sent,
             sampled_out=self._sampled_out,
             dropped=self._dropped,
@@ -179,6 +182,8 @@ class Pipeline:
             todo = len(self._queue)
             while todo > 0 and (deadline is None or time.monotonic() < deadline):
                 entries = self._next(_AT_A_TIME if len(self._queue) < _BUSY else _BUSY // 8)
+                if not entries:
+                    break
                 todo -= len(entries)
                 with self._guard.around():
                     self._pass_on(entries)
@@ -192,7 +197,11 @@ class Pipeline:
             self._draining.release()
 
     def _next(self, most: int) -> list[Entry]:
-        entries = [self._queue.popleft() for _one in range(min(most, len(self._queue)))]
+        entries: list[Entry] = []
+        # A handler of a signal may flush in between, in the same thread.
+        with suppress(IndexError):
+            while len(entries) < most:
+                entries.append(self._queue.popleft())
         # Not below zero, and exact again whenever the queue is empty.
         self._waiting = max(0, self._waiting - sum(entry.size for entry in entries)) if self._queue else 0
         return entries
