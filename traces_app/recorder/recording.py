@@ -192,6 +192,11 @@ class Recorder:
     # --- Settings that may change -----------------------------------------------------------------------------------
 
     @property
+    def sink(self) -> Sink:
+        """Where the events go. That to a server says by its `report()` what was delivered, and what still waits."""
+        return self._pipeline.sink
+
+    @property
     def sampling(self) -> Sampling:
         """What is kept, as this process says. See `Recorder`."""
         return self._pipeline.sampling
