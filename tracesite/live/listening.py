@@ -25,7 +25,8 @@ async def listen(hub: Hub, access_changed: Callable[[], None]) -> None:
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(**connection_parameters(), autocommit=True) as connection:
-                for channel in (CHANNEL, ACCESS_CHANGED):
+                # The events last: by this statement the connection is known in pg_stat_activity.
+                for channel in (ACCESS_CHANGED, CHANNEL):
                     await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
                 hub.look_at_all()
                 access_changed()

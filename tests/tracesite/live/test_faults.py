@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import socket
 import struct
@@ -15,113 +13,49 @@ import psycopg
 import pytest
 
 from benchmarks.faults.site import Site
-from benchmarks.live.agents import Agent, make_agent
-from benchmarks.live.viewer import Closed, EventStream, Refused, WebSocket
+from benchmarks.live import kills
+from benchmarks.live.agents import Agent
+from benchmarks.live.loyal import PATIENCE_SECONDS, Loyal
+from benchmarks.live.viewer import Closed
 
 from .conftest import Viewers, hear, hear_events
 
-KILLS = 20
-PATIENCE_SECONDS = 40
-
-
-class Loyal(threading.Thread):
-    """Looks at a session until it has the event with the last number, and comes back whenever it was cut off."""
-
-    def __init__(self, site: Site, session: str, last: int, *, streams: bool) -> None:
-        super().__init__(daemon=True)
-        self.site, self.session, self.last, self.streams = site, session, last, streams
-        self.seen: list[int] = []
-        self.connections = 0
-        self.viewer: WebSocket | EventStream | None = None
-
-    def run(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while self._seen_to < self.last and time.monotonic() < deadline:
-            try:
-                self._look()
-            except (Closed, Refused, OSError):
-                time.sleep(0.02)
-            finally:
-                if self.viewer is not None:
-                    self.viewer.close()
-
-    @property
-    def _seen_to(self) -> int:
-        return self.seen[-1] if self.seen else 0
-
-    def _look(self) -> None:
-        headers = {"X-API-Key": self.site.key}
-        port = self.site.server.port
-        if self.streams:
-            self.viewer = EventStream(port, self.session, headers, timeout=5, after=self._seen_to)
-        else:
-            self.viewer = WebSocket(port, headers, timeout=5)
-            self.viewer.subscribe(self.session, after=self._seen_to)
-        self.connections += 1
-        while self._seen_to < self.last:
-            self.seen.append(hear(self.viewer, "monitor_event")["event"]["seq"])
-
-    def cut_off(self) -> None:
-        """As a network does it."""
-        if self.viewer is not None:
-            self.viewer.close()
-
-
-def kill_backends(site: Site, database: psycopg.Connection[Any], where: str) -> None:
-    database.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        f" WHERE application_name = 'tracesite' AND pid <> pg_backend_pid() AND {where}"
-    )
+RUNS = 4
 
 
 @pytest.mark.requirement("004-64", "002-34")
-@pytest.mark.parametrize("seed", [5])
-def test_kills_of_the_listener_of_readers_and_of_connections_lose_and_double_nothing(
-    site: Site, database: psycopg.Connection[Any], seed: int
-) -> None:
-    chance = random.Random(seed)
-    agents = [make_agent(site, f"killed-{seed}-{number}") for number in range(2)]
-    last = KILLS * 12
-    loyal = [Loyal(site, agent.external_id, last, streams=streams) for agent in agents for streams in (False, True)]
-    for one in loyal:
-        one.start()
-    kills = ["query LIKE 'LISTEN%traces_app_events%'", "query LIKE '%traces_app_event AS event%'", "connection"]
-    for turn in range(KILLS):
-        for _ in range(4):
-            for agent in agents:
-                # One in four is not told of.
-                agent.does(database, *({"turn": turn} for _ in range(3)), tells=chance.random() > 0.25)
-            time.sleep(chance.random() * 0.03)
-        kind = kills[turn % len(kills)]
-        if kind == "connection":
-            chance.choice(loyal).cut_off()
-        else:
-            kill_backends(site, database, kind)
-    for one in loyal:
-        one.join(PATIENCE_SECONDS)
-    assert [one.seen == list(range(1, last + 1)) for one in loyal] == [True] * len(loyal)
-    assert sum(one.connections for one in loyal) > len(loyal)
+@pytest.mark.parametrize("kind", kills.KINDS)
+def test_kills_lose_and_double_nothing(site: Site, kind: kills.Kind) -> None:
+    """The same as `python -m benchmarks.live.kills`, a few times of each kind."""
+    came_back = 0
+    for number in range(1, RUNS + 1):
+        loyal = kills.run(site, kind, number, seed=5)
+        assert [one.has_all for one in loyal] == [True] * len(loyal)
+        came_back += sum(one.connections - 1 for one in loyal)
+    # Of a listener that is gone those who look know nothing.
+    assert came_back >= {"listener": 0, "process": RUNS * 4, "socket": RUNS}[kind]
 
 
 @pytest.mark.requirement("004-64")
-def test_kills_of_the_process_lose_and_double_nothing(site: Site, database: psycopg.Connection[Any]) -> None:
-    agent = make_agent(site, "process")
+def test_kills_of_readers_lose_and_double_nothing(site: Site, agent: Agent, database: psycopg.Connection[Any]) -> None:
     last = 200
     loyal = [Loyal(site, agent.external_id, last, streams=streams) for streams in (False, True)]
     for one in loyal:
         one.start()
+    killed = 0
     for turn in range(20):
         agent.does(database, *({"turn": turn} for _ in range(10)))
-        if turn % 7 == 2:
-            assert site.server.process is not None
-            os.killpg(site.server.process.pid, signal.SIGKILL)
-            site.server.process.wait()
-            site.server.start()
+        killed += len(
+            database.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tracesite' "
+                "AND pid <> pg_backend_pid() AND query ~ 'traces_app_event AS event|last_event\\s+FROM messages_app_session'"
+            ).fetchall()
+        )
         time.sleep(0.05)
     for one in loyal:
         one.join(PATIENCE_SECONDS)
-    assert [one.seen == list(range(1, last + 1)) for one in loyal] == [True, True]
-    assert all(one.connections > 1 for one in loyal)
+    assert killed
+    assert [one.has_all for one in loyal] == [True, True]
 
 
 @pytest.mark.requirement("002-34")
