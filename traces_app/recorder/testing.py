@@ -39,11 +39,11 @@ class RecorderForTests(Recorder):
         delay_ms: float = 1,
         queue_bytes: int = 64 * 2**20,
     ) -> None:
-        self.sink = sink or MemorySink()
+        self._memory = sink or MemorySink()
         # A recorder asks for one itself.
         seconds, ids = count(START, SECOND), count(0)
         super().__init__(
-            sink=self.sink,
+            sink=self._memory,
             enabled=enabled,
             sampling=sampling,
             privacy=privacy,
@@ -53,6 +53,11 @@ class RecorderForTests(Recorder):
             clock=lambda: next(seconds),
             ids=lambda: str(next(ids)),
         )
+
+    @property
+    def sink(self) -> MemorySink:
+        """Where the events go."""
+        return self._memory
 
     @property
     def events(self) -> list[dict[str, Any]]:
