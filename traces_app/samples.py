@@ -1,12 +1,16 @@
 """Sample sessions for a new installation: real runs of agent SDKs (see sample_transcripts/README.md), made recent.
 
-They were recorded within two minutes. Loaded, the newest began a moment ago and each older one some hours before the
+Most are sessions as an import says them (.json), one is what our own recorder sent (.ndjson: events, one a line).
+
+The sessions were recorded within two minutes. Loaded, the newest began a moment ago and each older one some hours before the
 next, so that lists and time filters have something to show; within a session every time keeps its distance from the
 others, so durations are those of the recording.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import resources
 from typing import TypeVar
@@ -19,7 +23,10 @@ from messages_app.models import Session
 
 from . import records
 from .decode import decode_ingest
+from .event_decode import decode_events
+from .event_writes import record_events
 from .ingest import ingest
+from .redaction import redact_event
 
 _NEWEST_AGE = timedelta(minutes=2)
 _BETWEEN = timedelta(hours=7, minutes=43)
@@ -27,37 +34,67 @@ _BETWEEN = timedelta(hours=7, minutes=43)
 R = TypeVar("R", bound=records.Record)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Recording:
+    """The events of one session."""
+
+    external_id: str
+    created_at: datetime
+    events: Sequence[records.Event]
+
+
 def load_samples(project: Project) -> int:
     """Loads the samples that the project does not have, and returns how many; those it has, or had, stay as they are."""
-    samples = _read()
-    names = [session.external_id for session in samples]
+    samples: list[records.Session | _Recording] = [*_sessions(), *_recordings()]
+    samples.sort(key=_began, reverse=True)
+    names = [sample.external_id for sample in samples]
     there = set(
         Session.with_deleted.filter(project=project, external_id__in=names).values_list("external_id", flat=True)
     )
     now = timezone.now()
+    # The newest first.
     fresh = [
-        _moved(session, now - _NEWEST_AGE - age * _BETWEEN)
-        for age, session in enumerate(samples)
-        if session.external_id not in there
+        (sample, now - _NEWEST_AGE - age * _BETWEEN)
+        for age, sample in enumerate(samples)
+        if sample.external_id not in there
     ]
-    return sum(outcome.created for outcome in ingest(project.pk, fresh, source="import"))
+    ingest(
+        project.pk,
+        [_moved(sample, start) for sample, start in fresh if isinstance(sample, records.Session)],
+        source="import",
+    )
+    for sample, start in fresh:
+        if isinstance(sample, _Recording):
+            record_events(project.pk, [redact_event(event) for event in _moved_events(sample, start)])
+    return len(fresh)
 
 
-def _read() -> list[records.Session]:
-    """All samples, the newest first."""
+def _sessions() -> Iterator[records.Session]:
+    for content in _files(".json"):
+        yield from decode_ingest(content, ndjson=False)
+
+
+def _recordings() -> Iterator[_Recording]:
+    for content in _files(".ndjson"):
+        events = decode_events(content, ndjson=True)
+        times = [event.timestamp for event in events if event.timestamp is not None]
+        yield _Recording(external_id=events[0].session_id, created_at=min(times), events=events)
+
+
+def _files(ending: str) -> Iterator[bytes]:
     folder = resources.files("traces_app") / "sample_transcripts"
-    sessions = [
-        session
-        for file in folder.iterdir()
-        if file.name.endswith(".json")
-        for session in decode_ingest(file.read_bytes(), ndjson=False)
-    ]
-    return sorted(sessions, key=_began, reverse=True)
+    return (file.read_bytes() for file in folder.iterdir() if file.name.endswith(ending))
 
 
-def _began(session: records.Session) -> datetime:
-    assert session.created_at is not None, "every recording says when it began"
-    return session.created_at
+def _began(sample: records.Session | _Recording) -> datetime:
+    assert sample.created_at is not None, "every recording says when it began"
+    return sample.created_at
+
+
+def _moved_events(recording: _Recording, start: datetime) -> list[records.Event]:
+    """The events as if the first had happened at `start`. Their numbers are in the order of their times."""
+    by = start - recording.created_at
+    return [_later(event, by, "timestamp") for event in recording.events]
 
 
 def _moved(session: records.Session, start: datetime) -> records.Session:

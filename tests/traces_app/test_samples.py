@@ -12,7 +12,8 @@ from django.utils import timezone
 from access_app.models import Project
 from messages_app.models import Message, Reference, Session
 from messages_app.writes import delete_session
-from traces_app.models import AgentStep, ToolCall
+from traces_app.models import AgentStep, Event, ToolCall
+from traces_app.recorder.example_langgraph import QUESTION
 from traces_app.samples import load_samples
 
 
@@ -22,7 +23,7 @@ def project(db: None) -> Project:
 
 
 def test_a_second_load_changes_nothing(project: Project) -> None:
-    assert load_samples(project) == 14
+    assert load_samples(project) == 15
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
     assert load_samples(project) == 0
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
@@ -74,6 +75,26 @@ def test_the_samples_show_what_there_is_to_see(project: Project) -> None:
     assert [message.health for message in Message.objects.exclude(health=[])] == [["invalid_arguments"]]
 
 
+def test_the_example_of_the_recorder_is_among_the_samples(project: Project) -> None:
+    load_samples(project)
+    session = Session.objects.get(external_id="sample-order-desk")
+    question, answer = Message.objects.filter(session=session).order_by("id")
+    calls = list(
+        ToolCall.objects.filter(message_id=answer.pk).order_by("started_at").select_related("tool", "parent__tool")
+    )
+    assert (session.title, session.status, question.content) == ("Order 2041 goes elsewhere", "completed", QUESTION)
+    assert answer.content.startswith("Your parcel comes tomorrow")
+    assert {(call.tool.name, call.status, call.parent and call.parent.tool.name) for call in calls} == {
+        ("find_order", "success", None),
+        ("read_rules", "success", None),
+        ("Rules", "success", "read_rules"),
+        ("change_address", "error", None),
+        ("ask_courier_desk", "success", None),
+        ("track_parcel", "success", "ask_courier_desk"),
+    }
+    assert Event.objects.filter(session_id=session.pk).count() > 30
+
+
 def test_the_password_in_a_sample_is_redacted(project: Project) -> None:
     load_samples(project)
     call = ToolCall.objects.get(tool__name="connect")
@@ -84,7 +105,7 @@ def test_the_password_in_a_sample_is_redacted(project: Project) -> None:
 def test_the_samples_are_described_and_name_no_place_on_a_machine() -> None:
     folder = resources.files("traces_app") / "sample_transcripts"
     described = (folder / "README.md").read_text()
-    files = [file for file in folder.iterdir() if file.name.endswith(".json")]
-    assert [file.name for file in files if f"| {file.name.removesuffix('.json')} |" not in described] == []
+    files = [file for file in folder.iterdir() if file.name.endswith((".json", ".ndjson"))]
+    assert [file.name for file in files if f"| {file.name.partition('.')[0]} |" not in described] == []
     assert sum(len(file.read_bytes()) for file in files) < 500_000
     assert [file.name for file in files if "/tmp" in file.read_text() or "/home" in file.read_text()] == []

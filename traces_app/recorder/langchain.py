@@ -36,7 +36,7 @@ from traces_app.transcripts import Call, Entry, Reply, Result, result_of, said_b
 from .entries import words_of
 from .guard import guarded
 from .recording import Recorder
-from .scopes import Message, Scope, Step, ToolCall
+from .scopes import Message, Scope, Session, Step, ToolCall
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler
@@ -396,11 +396,10 @@ class TracesiteHandler(_Handler):
             # What is found again is one passage of the answer.
             if not any({**reference, "seq": one["seq"]} == one for one in references if "seq" in one):
                 references.append({**reference, "seq": len(references)})
-        call = run.called.call
-        call.result = records.ToolResult(
-            status="success", output="\n\n".join(one["content"] for one in found), data={"results": found}
-        )
-        call.end()
+        # The passages themselves are the text.
+        about = [{name: value for name, value in one.items() if name != "content"} for one in found]
+        text = "\n\n".join(one["content"] for one in found)
+        self._answer(run.called, records.ToolResult(status="success", output=text, data={"results": about}))
         if run.parent is None:
             self._end(run.place.trace, None)
 
@@ -454,7 +453,8 @@ class TracesiteHandler(_Handler):
                 paused.message.update(status="running")
                 return paused
             user = said.get("user_id")
-            around = self.recorder.session(thread, end_user=str(user) if user else None).start()
+            if not (isinstance(around, Session) and around.is_open and around.external_id == thread):
+                around = self.recorder.session(thread, end_user=str(user) if user else None).start()
         about = {
             name: value
             for name, value in said.items()

@@ -636,9 +636,14 @@ def test_without_a_thread_the_session_is_the_one_that_is_open_else_a_new_one() -
         with recorder.session("open"):
             agent([say("One.")]).invoke(asks(), config(recorder))
             agent([say("Two.")]).invoke(asks(), on_thread(recorder, "named"))
+        with recorder.session("titled", title="A title"):
+            agent([say("Two.")]).invoke(asks(), on_thread(recorder, "titled"))
         agent([say("Three.")]).invoke(asks(), config(recorder))
     *named, made = [event["session_id"] for event in recorder.events if event["type"] == "workflow_execute_complete"]
-    assert named == ["open", "named"]
+    assert named == ["open", "named", "titled"]
+    assert [data.get("session") for data in said_of(recorder.events, "workflow_execute_start")] == [
+        None, None, {"title": "A title"}, None
+    ]  # fmt: skip
     assert made.startswith("session-")
 
 

@@ -1,0 +1,36 @@
+"""Records the sample session that our own recorder makes: the example agent of LangGraph, as the events that it sends.
+
+.venv/bin/python -m benchmarks.samples.record_langgraph traces_app/sample_transcripts/order-desk.ndjson
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from traces_app.recorder import MemorySink, Recorder
+from traces_app.recorder.example_langgraph import run
+
+SESSION = "sample-order-desk"
+
+
+def main(path: str) -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+    run(recorder, SESSION)
+    recorder.close()
+    events = sorted(sink.events, key=lambda event: event["number"])
+    lines = [msgspec.json.encode(_timeless(event) | {"number": number}) for number, event in enumerate(events, start=1)]
+    Path(path).write_bytes(b"\n".join([*lines, b""]))
+
+
+def _timeless(event: dict[str, Any]) -> dict[str, Any]:
+    """The event without an id that says when it was recorded: a sample is moved to when it is loaded."""
+    return event | {"message_id": "run", "id": event["id"].replace(event["message_id"], "run")}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
