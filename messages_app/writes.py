@@ -117,10 +117,11 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     """
     now = timezone.now()
     alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
-    found = list(alive.order_by("pk").select_for_update(of=("self",)).only(*_COUNTED))
-    counts = sum(map(Counts.of, found), Counts())
+    found = list(alive.order_by("pk").select_for_update().values_list("pk", *_COUNTED))
+    sums = (sum(value or 0 for value in column) for column in list(zip(*found, strict=True))[1:])
+    counts = Counts(message_count=len(found), **dict(zip(_COUNTED, sums, strict=False)))
     for first in range(0, len(found), AT_A_TIME):
-        keys = [message.pk for message in found[first : first + AT_A_TIME]]
+        keys = [row[0] for row in found[first : first + AT_A_TIME]]
         of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
         of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
     # The session last: whoever deleted it meanwhile was quicker, and took the messages along.

@@ -110,6 +110,10 @@ class Telling:
                 return self._of_call(said)
             case "workflow":
                 return self._of_run(said)
+            case _ if type_ == "agent_complete" and not agent:
+                # Of the run itself: the answer as it stands. What an agent of several came to is not the answer yet.
+                content = projection.run_state([said]).content
+                return self._text("answer", self._answer, content, is_done=False) if content else []
         return []
 
     def of_message(self, message: Message) -> list[Frame]:

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotFound
 from traces_app.weknora.frames import Frame, Telling, encoded
@@ -171,7 +172,7 @@ class _Following:
             case _ENDED.kind:
                 return await self._ending()
             case _GONE.kind | "session_deleted":
-                return self._broken_off("The message was deleted.")
+                return self._broken_off(_("The message was deleted."))
             case "error":
                 return self._broken_off(msgspec.json.decode(message.json)["error"]["message"])
         return []
@@ -224,14 +225,14 @@ class _Following:
             return []
         found = await self.live.ask(admission.read_message, self.message_id, whole=True)
         if found is None:
-            return self._broken_off("The message was deleted.")
+            return self._broken_off(_("The message was deleted."))
         frames = self.telling.of_message(message_of(found))
         return frames + await self._ending() if found.is_completed else frames
 
     async def _ending(self) -> list[Frame]:
         found = await self.live.ask(admission.read_message, self.message_id, whole=True)
         if found is None:
-            return self._broken_off("The message was deleted.")
+            return self._broken_off(_("The message was deleted."))
         self._end()
         return self.telling.ending(
             message_of(found),

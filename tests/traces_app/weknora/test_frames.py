@@ -208,6 +208,15 @@ def test_a_title_and_a_reflection_are_told() -> None:
     assert len(frames) == 4
 
 
+def test_an_answer_is_told_as_it_grows() -> None:
+    told = telling()
+    growing = [{"type": "agent_complete", "data": {"result": text}} for text in ("It", "It rai", "It rai")]
+    frames = [*of(told, *growing, END), *end(told)]
+    assert [frame[:3] for frame in said(frames)] == [
+        ("answer", "It", False), ("answer", " rai", False), ("answer", "ns.", True), ("complete", "", True),
+    ]  # fmt: skip
+
+
 def test_of_what_lies_beside_an_event_its_beginning_is_told() -> None:
     elsewhere = {"thought": {"contextRef": "ctx", "bytes": 100_000, "beginning": "It begins"}}
     (frame,) = said(of(telling(), {**THINKING, "data": {"step": "s1", "contextRefs": elsewhere}}))

@@ -17,6 +17,7 @@ from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
 from tests.traces_app.weknora.strict import StreamResponse, frames_of
 from tests.traces_app.weknora.test_frames import put_together
+from traces_app.recorder import Recorder
 
 from .conftest import Viewers, another_key, hear
 
@@ -297,6 +298,39 @@ def test_who_reads_slowly_is_told_all_of_it(
     thoughts = [frame.content for frame in stream.frames if frame.response_type == "thinking"]
     assert thoughts == [one["thought"] for one in said]
     assert stream.frames[-1].response_type == "stop"
+
+
+def test_an_agent_that_is_recorded_is_followed(
+    follow: Callable[..., Stream], ask: Callable[..., Any], port: int, key: dict[str, str]
+) -> None:
+    """Of our recorder's calls come the frames that WeKnora's client knows."""
+    recorder = Recorder(f"http://127.0.0.1:{port}", key=key["X-API-Key"])
+    session = f"weknora-{next(_NUMBERS)}"
+    with recorder.session(session), recorder.message("Does it rain?") as message:
+        recorder.flush()
+        (run,) = ask("GET", f"/api/v1/sessions/{session}/messages/?role=assistant")["results"]
+        stream = follow(session, run["id"])
+        with recorder.step() as step:
+            step.update("Look it up.")
+            with recorder.tool_call("search", {"q": "rain"}, call_id="c1") as call:
+                call.result = "3 hits"
+        recorder.flush()
+        stream.until("tool_result")
+        message.update("It")
+        recorder.flush()
+        stream.until("answer")
+        message.content = "It rains."
+    recorder.close()
+    assert stream.to_the_end() == [*TURN[:4], "answer", "answer", "complete"]
+    assert put_together(stream.frames)["texts"] == {
+        "thinking step:" + step.id: "Look it up.",
+        f"answer answer:{run['id']}": "It rains.",
+    }
+    loaded = ask("GET", f"/weknora/api/v1/messages/{session}/load")["data"]
+    assert [(found["role"], found["content"]) for found in loaded] == [
+        ("user", "Does it rain?"),
+        ("assistant", "It rains."),
+    ]
 
 
 # --- Of rows ----------------------------------------------------------------------------------------------------
