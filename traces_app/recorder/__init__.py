@@ -2,6 +2,7 @@
 
 recording.py     what an agent's code calls: Recorder, and the sessions, messages, steps and calls that it opens
 decorating.py    the same as decorators, and what is open carried to other threads
+wrapping.py      hooks around functions; enabling.py: objects that know of no recorder; answers.py: what models said
 tracker.py       ToolCallChainTracker: chains.py keeps what is open, chain_files.py what is over
 entries.py       what is handed to the worker
 pipeline.py      queue -> sampling.py -> privacy.py -> sinks.py, on one worker
@@ -16,6 +17,7 @@ from .sampling import Sampling
 from .scopes import Message, Scope, Session, Step, ToolCall
 from .sinks import FanOutSink, JsonLinesSink, MemorySink, NullSink, Sink
 from .tracker import ToolCallChainTracker
+from .wrapping import wrap
 
 __all__ = [
     "FanOutSink",
@@ -34,4 +36,5 @@ __all__ = [
     "ToolCallChainTracker",
     "default_recorder",
     "trace_tool",
+    "wrap",
 ]

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from types import CoroutineType, GeneratorType, TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from .scopes import Scope
@@ -20,6 +21,32 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class Watched(Protocol):
+    """One call of a function that is watched: a scope, or the hooks of `wrap`."""
+
+    @property
+    def _recorder(self) -> Any: ...
+    @property
+    def is_open(self) -> bool: ...
+    def start(self) -> Watched: ...
+    def end(self, error: BaseException | None = None) -> None: ...
+    def __enter__(self) -> Watched: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    def _take(
+        self,
+        read: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None: ...
+    def _give(self, value: Any) -> None: ...
+    def _pause(self) -> Watched: ...
+    def _resume(self) -> Watched: ...
+
+
+_UNDONE = (CoroutineType, GeneratorType)
 _MOST_VALUES = 10_000
 """Values of a generator that are recorded."""
 
@@ -36,11 +63,11 @@ def carried(current: ContextVar[Scope | None], function: Callable[P, R]) -> Call
     return call
 
 
-def decorated(make: Callable[[], Scope], function: F) -> F:
+def decorated(make: Callable[[], Watched], function: F) -> F:
     """The function, each call of which is a scope that `make` makes: of the same kind (coroutine, generator ...) as before."""
     read = _reader_of(function)
 
-    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Scope:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watched:
         one = make()
         one._take(read, args, kwargs)
         return one
@@ -92,16 +119,25 @@ def decorated(make: Callable[[], Scope], function: F) -> F:
         def call(*args: Any, **kwargs: Any) -> Any:
             with begin(args, kwargs) as one:
                 result = function(*args, **kwargs)
-                if inspect.iscoroutine(result):
-                    # The function makes a coroutine without being one: its work is yet to be done.
-                    return _awaited(one._pause(), result)
+                if isinstance(result, _UNDONE):
+                    # The function makes one without being one: its work is yet to be done.
+                    return _later(one._pause(), result)
                 one._give(result)
                 return result
 
     return cast("F", call)
 
 
-async def _awaited(one: Scope, work: Awaitable[R]) -> R:
+def _later(one: Watched, work: Any) -> Any:
+    return _awaited(one, work) if isinstance(work, CoroutineType) else _followed(one, work)
+
+
+def _followed(one: Watched, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    one._resume()
+    return (yield from _Followed(one, inner))
+
+
+async def _awaited(one: Watched, work: Awaitable[R]) -> R:
     with one._resume():
         result = await work
         one._give(result)
@@ -125,11 +161,11 @@ class _Steps:
     """The steps of a generator: `with` is one of them, in which what the generator has opened is open; the last one ends
     the scope."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Watched) -> None:
         self._scope = scope
         self._current = scope._recorder._current
-        self._inside: Scope | None = scope
-        self._outside: Scope | None = None
+        self._inside: Any = scope
+        self._outside: Any = None
         self._values: list[Any] = []
 
     def __enter__(self) -> None:
@@ -160,7 +196,7 @@ class _Steps:
 class _Followed(Generator[Any, Any, Any]):
     """A generator whose steps are recorded; `yield from` passes on to it all that its user does."""
 
-    def __init__(self, scope: Scope, inner: Generator[Any, Any, Any]) -> None:
+    def __init__(self, scope: Watched, inner: Generator[Any, Any, Any]) -> None:
         self._steps = _Steps(scope)
         self._inner = inner
 

@@ -47,6 +47,8 @@ class Kind(Enum):
     CALL_RESULT = auto()
     """A result that came by itself."""
     CALL_END = auto()
+    TOLD = auto()
+    """Something else about a message: `Entry.event` says what."""
 
 
 class Entry(NamedTuple):
@@ -68,6 +70,8 @@ class Entry(NamedTuple):
     failed: bool = False
     duration_ms: float | None = None
     """Of an end."""
+    event: Mapping[str, Any] | None = None
+    """Fields of the event besides those that every event has."""
 
 
 def freeze(value: Any) -> Any:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from .entries import Entry, Kind, mended
 from .guard import Guard, failure_of
@@ -26,6 +28,8 @@ from .sinks import Clean, Sink
 
 if TYPE_CHECKING:
     from .scopes import Message
+
+Subscriber = Callable[[dict[str, Any]], Any]
 
 _AT_A_TIME = 64
 """Entries between which the worker lets others run: some 0.5 ms of work."""
@@ -71,6 +75,7 @@ class Pipeline:
         self.sampling = sampling
         self.privacy = privacy
         self._guard = guard
+        self._subscribers: list[Subscriber] = []
         self._delay = delay_seconds
         self._queue_bytes = queue_bytes
         self._begin()
@@ -110,6 +115,16 @@ class Pipeline:
         self._queue.append(entry)
         if self._asleep:
             self._awake()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tells it of every event that is sent; returns what ends that."""
+        # Another list each time: the worker may be in the middle of the old one.
+        self._subscribers = [*self._subscribers, subscriber]
+
+        def end() -> None:
+            self._subscribers = [one for one in self._subscribers if one is not subscriber]
+
+        return end
 
     def flush(self, deadline: float) -> int:
         """Waits until everything is delivered, or `deadline` on the monotonic clock; how many events are not yet."""
@@ -240,7 +255,7 @@ class Pipeline:
     def _send(self, entries: Sequence[Entry]) -> None:
         if not entries:
             return
-        if self.sink.discards:
+        if self.sink.discards and not self._subscribers:
             self._sent += len(entries)
             return
         made, events = self._made(entries)
@@ -248,10 +263,18 @@ class Pipeline:
         with self._guard.around():
             taken = self.sink.send(events)
         self._sent += taken
+        self._publish(events)
         for entry in made[taken:]:
             self._lose(entry)
         if self._untold and taken == len(made):
             self._tell()
+
+    def _publish(self, events: Sequence[Clean]) -> None:
+        """To the subscribers, after the sink: they know nothing of it and it nothing of them."""
+        for subscriber in self._subscribers:
+            for event in events:
+                with self._guard.around():
+                    subscriber(msgspec.json.decode(event))
 
     def _made(self, entries: Sequence[Entry]) -> tuple[Sequence[Entry], list[Clean]]:
         """The events of the entries. One that cannot be made is lost, and takes no other with it."""
@@ -299,6 +322,7 @@ class Pipeline:
         taken = 0
         with self._guard.around():
             taken = self.sink.send(events)
+        self._publish(events)
         with self._losing:
             for message, lost in told[taken:]:
                 since = self._untold.get(message.id, (message, {}))[1]

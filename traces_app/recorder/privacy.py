@@ -46,7 +46,23 @@ _TYPES = {
     Kind.CALL_SAID: "tool_call_start",
     Kind.CALL_RESULT: "tool_call_complete",
     Kind.CALL_END: "tool_call_complete",
+    Kind.TOLD: "prompt_build",
 }
+_SLIM = (
+    "kind",
+    "length",
+    "step",
+    "stream",
+    "call_id",
+    "name",
+    "agent_name",
+    "status",
+    "error",
+    "usage",
+    "finish_reason",
+    "duration",
+)
+"""What `lean` leaves of what an agent tells itself: of that nobody knows all the fields."""
 _BULKY = ("args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
 """What `lean` leaves out."""
 RESULT_SAYS_ERROR = "The result says that the call failed."
@@ -189,7 +205,8 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
         data["recorder"] = losses
     elif entry.kind is Kind.CALL_END and "error" in content:
         type_ = "tool_call_error"
-    return Clean(_encode(_of(scope.message, f"{scope.id}.{name}", type_, number, data)))
+    event = _of(scope.message, f"{scope.id}.{name}", type_, number, data)
+    return Clean(_encode({**event, **entry.event} if entry.event else event))
 
 
 def _text(value: Any) -> str:
@@ -288,7 +305,8 @@ def _asked(function: Masking, receipts: list[Receipt], path: str, value: Any) ->
 
 
 def _lean(entry: Entry) -> Entry:
-    kept = {name: value for name, value in entry.content.items() if name not in _BULKY}
+    told = entry.kind is Kind.TOLD
+    kept = {name: value for name, value in entry.content.items() if (name in _SLIM if told else name not in _BULKY)}
     if "error" not in kept and result_says_error(entry):
         kept["error"] = RESULT_SAYS_ERROR
     return entry._replace(content=kept)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count
 from secrets import token_hex
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from . import decorating, ending
 from .entries import Entry, Kind, size_of
@@ -38,9 +38,14 @@ from .sampling import Sampling
 from .scopes import Message, Scope, Session, Step, ToolCall
 from .sinks import NullSink, Sink
 
+if TYPE_CHECKING:
+    # Only who uses it pays for its import: it reads callback messages of other frameworks.
+    from .enabling import Names, SessionOf
+
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _URL = "TRACESITE_URL"
 _KEY = "TRACESITE_KEY"
@@ -189,6 +194,32 @@ class Recorder:
         """The function, to be called in another thread with what is open here: `pool.submit(recorder.carry(work), x)`."""
         return decorating.carried(self._current, function)
 
+    # --- Agents that know nothing of it -----------------------------------------------------------------------------
+
+    def enable(self, target: T, *, name: str | None = None, session: SessionOf = None, names: Names | None = None) -> T:
+        """Records what an object does from now on, and returns it: its `run` is a message, what `execute` and `generate` do
+        a step, requests to models are steps, its tools calls, prompts are told, and so is what its callback hears. The
+        object works as before; of a recorder that is off it stays untouched.
+
+        `name`: the agent's, where its own `name` is another. `session`: the session of its runs, or a function that
+        finds it in the arguments by their names; `with recorder.session(...)` goes before it. `names`: which methods are
+        what, where they have other names than enabling.py knows.
+        """
+        from . import enabling
+
+        return enabling.enable(self, target, name=name, session=session, names=names)
+
+    def disable(self, target: T) -> T:
+        """Takes back what `enable` did, and returns the object."""
+        from . import enabling
+
+        return enabling.disable(self, target)
+
+    def subscribe(self, subscriber: Callable[[dict[str, Any]], Any]) -> Callable[[], None]:
+        """From now on the subscriber is called with every event, as it is sent: without secrets, on the worker or in the
+        thread that flushes. One that raises holds up nothing; one that is slow holds up the sending. Returns what ends it."""
+        return self._pipeline.subscribe(subscriber)
+
     # --- Settings that may change -----------------------------------------------------------------------------------
 
     @property
@@ -266,10 +297,11 @@ class Recorder:
         content: dict[str, Any],
         failed: bool = False,
         duration_ms: float | None = None,
+        event: Mapping[str, Any] | None = None,
     ) -> None:
         """Hands over that something happened now; see Entry."""
         size = size_of(content)
-        self._pipeline.put(Entry(kind, self._now(), scope, name, said, content, size, failed, duration_ms))
+        self._pipeline.put(Entry(kind, self._now(), scope, name, said, content, size, failed, duration_ms, event))
 
 
 @overload

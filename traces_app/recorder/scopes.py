@@ -398,6 +398,32 @@ class Message(Scope):
         )
         self._recorder._put(Kind.MESSAGE_END, self, "e", {"duration": duration}, content, bool(self.error), duration)
 
+    def prompt_built(self, prompt: Any, kind: str = "system") -> None:
+        """Says that a prompt was made: of which kind, and with which text."""
+        self._tell_prompt(prompt, kind)
+
+    def told(self, event: Mapping[str, Any]) -> None:
+        """An event that somebody else made, by its fields (docs/events.md): it becomes one of this message."""
+        self._tell(event)
+
+    @guarded
+    def _tell_prompt(self, prompt: Any, kind: str) -> None:
+        frozen = freeze(prompt)
+        text = frozen.decode() if isinstance(frozen, bytes) else str(frozen)
+        self._put_told({"type": "prompt_build"}, {"kind": kind, "length": len(text)}, {"text": text})
+
+    @guarded
+    def _tell(self, event: Mapping[str, Any]) -> None:
+        about = {name: event[name] for name in ("type", "agent", "level", "category") if event.get(name) is not None}
+        self._put_told(about, {}, {name: freeze(value) for name, value in event["data"].items()})
+
+    def _put_told(self, event: dict[str, Any], said: dict[str, Any], content: dict[str, Any]) -> None:
+        if self._state == _NEW or not self._recorder.enabled:
+            return
+        self._updates += 1
+        failed = event["type"].endswith("_error")
+        self._recorder._put(Kind.TOLD, self, f"t{self._updates}", said, content, failed, event=event)
+
     def _again(self) -> Self:
         return type(self)(self._recorder, self._prompt, None, self._request_id, self._metadata)
 
