@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -135,12 +135,38 @@ def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
 
 
 def lock_messages(message_ids: Collection[UUID]) -> dict[UUID, Message]:
+    return lock_with_touched(message_ids, {})[0]
+
+
+def lock_with_touched(
+    message_ids: Collection[UUID], touched: Mapping[UUID, Touched]
+) -> tuple[dict[UUID, Message], dict[UUID, Stored]]:
+    """Locks messages; and what is there below those of them that a write is known to touch, counted. In one exchange."""
     if not message_ids:
-        return {}
-    with prepared_cursor() as cursor:
+        return {}, {}
+    with _exchange() as ask:
         # The bounds leave out months: a plan for any values would look into all of them.
-        cursor.execute(_LOCK_MESSAGES, [list(message_ids), min(message_ids), max(message_ids)])
-        return {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in cursor.fetchall()}
+        locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
+        asked = {one: _ask_touched(ask, one, touched[one]) for one in message_ids if one in touched}
+        found = locked.fetchall()
+        below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in asked.items()}
+    messages = {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in found}
+    return messages, {message_id: _stored(*answers) for message_id, answers in below.items()}
+
+
+@contextmanager
+def _exchange() -> Iterator[Callable[..., CursorWrapper]]:
+    """Asks prepared statements, given with their parameters, all at once; they are answered when the first is fetched."""
+    with ExitStack() as stack:
+        stack.enter_context(connection.wrap_database_errors)
+        stack.enter_context(connection.connection.pipeline())
+
+        def ask(statement: str, *parameters: Any) -> CursorWrapper:
+            cursor = stack.enter_context(prepared_cursor())
+            cursor.execute(statement, parameters)
+            return cursor
+
+        yield ask
 
 
 def _values(row: Sequence[Any]) -> list[Any]:
@@ -180,10 +206,8 @@ def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
     return stored
 
 
-def stored_of(message_id: UUID, touched: Touched) -> Stored:
-    """What is there below a message of what a write touches, counted."""
+def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> Stored:
     stored = Stored()
-    steps, calls = _touched_rows(message_id, touched)
     for step_id, iteration, _duration, _usage in steps:
         stored.step_ids.add(step_id.hex)
         stored.next_iteration = max(stored.next_iteration, iteration + 1)
@@ -193,10 +217,6 @@ def stored_of(message_id: UUID, touched: Touched) -> Stored:
             stored.open_calls.add(row_id.hex)
     stored.counted = _counted(steps, calls)
     return stored
-
-
-def count_touched(message_id: UUID, touched: Touched) -> rows.Rollup:
-    return _counted(*_touched_rows(message_id, touched))
 
 
 def count_below(message_id: UUID, usage: dict[str, Any] | None) -> rows.Rollup:
@@ -213,13 +233,12 @@ def count_below(message_id: UUID, usage: dict[str, Any] | None) -> rows.Rollup:
         return rows.rollup(usage, steps, cursor.fetchall())
 
 
-def _touched_rows(message_id: UUID, touched: Touched) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+def _ask_touched(
+    ask: Callable[..., CursorWrapper], message_id: UUID, touched: Touched
+) -> tuple[CursorWrapper, CursorWrapper]:
     # An array says no month to a plan for all values; the bounds do.
     bounds = [message_id, *ids.range_below(message_id)]
-    with prepared_cursor() as of_steps, prepared_cursor() as of_calls, connection.connection.pipeline():
-        of_steps.execute(_TOUCHED_STEPS, [list(touched.step_ids), *bounds])
-        of_calls.execute(_TOUCHED_CALLS, [list(touched.call_ids), *bounds])
-        return of_steps.fetchall(), of_calls.fetchall()
+    return ask(_TOUCHED_STEPS, list(touched.step_ids), *bounds), ask(_TOUCHED_CALLS, list(touched.call_ids), *bounds)
 
 
 def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> rows.Rollup:
@@ -288,20 +307,22 @@ def _insert(cursor: CursorWrapper, tables: Tables) -> None:
             cursor.executemany(statement, in_order)
 
 
-def upsert_rows(tables: Sequence[tuple[Table, list[rows.Row]]]) -> bool:
-    """Adds rows or fills in those that are there, parents first, in one exchange; whether any changed."""
+def upsert_rows(
+    tables: Sequence[tuple[Table, list[rows.Row]]], message_id: UUID, touched: Touched | None
+) -> tuple[bool, rows.Rollup | None]:
+    """Adds rows or fills in those that are there, parents first, in one exchange. Whether any changed, and what those that
+    the write is known to touch add up to then."""
     if not tables:
-        return False
-    with ExitStack() as stack:
-        stack.enter_context(connection.wrap_database_errors)
-        stack.enter_context(connection.connection.pipeline())
-        cursors = []
-        for table, lines in tables:
-            cursor = stack.enter_context(prepared_cursor())
-            cursor.execute(table.upsert(), [list(column) for column in zip(*sorted(lines, key=_id), strict=True)])
-            cursors.append(cursor)
+        return False, None
+    with _exchange() as ask:
+        cursors = [
+            ask(table.upsert(), *(list(column) for column in zip(*sorted(lines, key=_id), strict=True)))
+            for table, lines in tables
+        ]
+        counted = touched and _ask_touched(ask, message_id, touched)
         changed = [cursor.fetchall() for cursor in cursors]
-    return any(changed)
+        below = counted and [cursor.fetchall() for cursor in counted]
+    return any(changed), _counted(*below) if below else None
 
 
 def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:

@@ -56,13 +56,11 @@ from .statements import (
     add_to_sessions,
     claim_keys,
     count_below,
-    count_touched,
     insert_at_once,
     insert_rows,
-    lock_messages,
+    lock_with_touched,
     save_counts,
     stored_below,
-    stored_of,
     tool_names,
     upsert_rows,
 )
@@ -387,11 +385,10 @@ def _merge(context: Context, messages: Sequence[Incoming]) -> None:
     """What the batch says of messages that are there: fields are filled in, rows below are added or filled in."""
     if not messages:
         return
-    stored = lock_messages([message.id for message in messages if message.id is not None])
-    unknown = [message_id for message_id in stored if message_id not in context.touched]
-    below = stored_below(unknown) if unknown else {}
-    for message_id in stored.keys() & context.touched.keys():
-        below[message_id] = stored_of(message_id, context.touched[message_id])
+    stored, below = lock_with_touched([message.id for message in messages if message.id is not None], context.touched)
+    unknown = [message_id for message_id in stored if message_id not in below]
+    if unknown:
+        below |= stored_below(unknown)
     for message in messages:
         assert message.id is not None, "_identify gave it"
         row = stored.get(message.id)
@@ -432,11 +429,12 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     receipts = [receipt for receipt in rows.receipt_list(message.receipts) if receipt not in row.redactions]
     if receipts:
         changed["redactions"] = row.redactions + receipts
-    if not _write_merge(context, row, changed, own, stored, only_open=is_late):
+    has_changed, counted = _write_merge(context, row, changed, own, stored, only_open=is_late)
+    if not has_changed:
         message.state = "unchanged"
         return
     message.state = "updated"
-    message.session.counts += _finish_message(context, row, changed, stored)
+    message.session.counts += _finish_message(context, row, changed, stored, counted)
 
 
 def _merged_fields(context: Context, record: records.Message, row: Message) -> dict[str, Any]:
@@ -521,7 +519,7 @@ def _patch(
     if change.receipts:
         changed["redactions"] = row.redactions + rows.receipt_list(change.receipts)
     _write_merge(context, row, changed, own, stored, only_open=False)
-    counts = _finish_message(context, row, changed, stored)
+    counts = _finish_message(context, row, changed, stored, None)
     add_to_sessions({row.session_id: counts})
 
 
@@ -561,8 +559,9 @@ def _has_new(own: Rows, stored: Stored) -> bool:
 
 def _write_merge(
     context: Context, row: Message, changed: dict[str, Any], own: Rows, stored: Stored, *, only_open: bool
-) -> bool:
-    """Writes what is below the message and collects its flags in `changed`; whether anything changed.
+) -> tuple[bool, rows.Rollup | None]:
+    """Writes what is below the message and collects its flags in `changed`; whether anything changed, and what those that
+    the write is known to touch add up to now.
 
     With `only_open` only the results of calls that were open are taken: the rest of the message stands.
     """
@@ -574,21 +573,25 @@ def _write_merge(
     if flags != set(row.health):
         changed["health"] = sorted(flags)
     tables = ((REFERENCES, own.references), (STEPS, own.steps), (CALLS, own.calls), (RESULTS, own.results))
-    return upsert_rows([(table, lines) for table, lines in tables if lines]) or bool(changed)
+    written = [(table, lines) for table, lines in tables if lines]
+    has_changed, counted = upsert_rows(written, row.pk, context.touched.get(row.pk))
+    return has_changed or bool(changed), counted if written else stored.counted
 
 
-def _finish_message(context: Context, row: Message, changed: dict[str, Any], stored: Stored) -> Counts:
+def _finish_message(
+    context: Context, row: Message, changed: dict[str, Any], stored: Stored, counted: rows.Rollup | None
+) -> Counts:
     """Writes the message row with counts of what is below it now; returns what that adds to the session's counters.
 
-    `stored` is what was below it before."""
+    `stored` is what was below it before, and `counted` what the write is known to touch adds up to now."""
     before = Counts.of(row)
     for name, value in changed.items():
         setattr(row, name, value)
     touched = context.touched.get(row.pk)
     is_as_counted = (row.step_count, row.call_count) == (touched.step_count, touched.call_count) if touched else False
     # Of a message that says its own tokens those of its steps are not known.
-    if touched and stored.counted and is_as_counted and "usage" not in changed:
-        counts = _counted_on(row, stored.counted, count_touched(row.pk, touched))
+    if counted and stored.counted and is_as_counted and "usage" not in changed:
+        counts = _counted_on(row, stored.counted, counted)
     else:
         counts = count_below(row.pk, row.usage)
     row.duration_ms = rows.duration_between(row.created_at, row.completed_at, counts.duration_ms)
