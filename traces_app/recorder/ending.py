@@ -24,8 +24,9 @@ class Ending(Protocol):
 
 _watched: dict[int, Ending] = {}
 """By id. They are kept until they are closed: what a recorder holds must not go with the last name for it."""
-_EXIT_SECONDS = 2.0
-"""How long the end of a process may take, whatever the network does; what is not sent by then waits on the disk."""
+_EXIT_SECONDS = 1.8
+"""How long is sent at the end of a process, which then takes 2 s at most, whatever the network does; what is not sent by
+then waits on the disk."""
 
 
 def watch(recorder: Ending, *, handle_sigterm: bool) -> None:

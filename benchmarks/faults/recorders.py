@@ -1,0 +1,252 @@
+"""What becomes of recorded work when its server is away or its process is killed: python -m benchmarks.faults.recorders
+
+Starts an embedded PostgreSQL and a server of its own. The agents are real processes; at the end the rows are looked at:
+each call is there once, or was lost within the time that the recorder names. The exit status says whether all held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+
+from .agents import Watched
+from .site import ROOT, Site, running
+
+OUTAGES = ("refused", "silent", "503")
+DELAY_MS = 50.0
+"""The recorder's own."""
+EXIT_SECONDS = 2.0
+SLACK_MS = 60.0
+"""Between the time at which the worker wants to look and the one at which a busy machine lets it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage:
+    """An agent whose server was not there while it worked."""
+
+    kind: str
+    watched: Watched
+    exit_seconds: float
+    left: int
+    """Calls that are not there once the server is back, or not once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """An agent that was killed right after its last call."""
+
+    seed: int
+    worked: int
+    lost: int
+    oldest_lost_ms: float
+    """How long before the kill the oldest of them had ended."""
+    doubled: int
+
+
+# --- Agents ---------------------------------------------------------------------------------------------------------
+
+
+def agent(site: Site, spool: Path, session: str, calls: int, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "benchmarks.faults.agents", "--url", f"http://127.0.0.1:{site.server.port}"]
+    command += ["--key", site.key, "--spool", str(spool), "--session", session, "--calls", str(calls), *options]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def drain(site: Site, spool: Path, seconds: int = 90) -> None:
+    """As a later process does it."""
+    command = [sys.executable, "-m", "traces_app.recorder", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
+    command += ["--key", site.key, "--spool", str(spool), "--timeout", str(seconds)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=seconds + 20)
+
+
+def arrived(site: Site, session: str) -> Counter[int]:
+    """The calls of a session by their numbers, and how often each is there with its end. Raises ValueError where an event is there twice."""
+    with site.connect() as connection:
+        calls = connection.execute(
+            """SELECT (c.args->>'number')::int, c.status FROM traces_app_toolcall c
+               JOIN messages_app_message m ON m.id = c.message_id JOIN messages_app_session s ON s.id = m.session_id
+               WHERE s.external_id = %s""",
+            [session],
+        ).fetchall()
+        events = connection.execute(
+            """SELECT count(*), count(DISTINCT e.external_id) FROM traces_app_event e
+               JOIN messages_app_session s ON s.id = e.session_id WHERE s.external_id = %s""",
+            [session],
+        ).fetchone()
+    if events is None or events[0] != events[1]:
+        raise ValueError(f"{session}: {events} events and different ones")
+    return Counter(number for number, status in calls if status == "success")
+
+
+# --- Servers that are not there ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def nobody(kind: str, port: int) -> Iterator[None]:
+    """In the place of the server: nobody, somebody who never answers, or somebody who says that it is unavailable."""
+    with contextlib.ExitStack() as stack:
+        if kind == "silent":
+            listener = stack.enter_context(socket.socket())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            listener.listen(16)
+        elif kind == "503":
+            server = ThreadingHTTPServer(("127.0.0.1", port), _Unavailable)
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+        yield
+
+
+class _Unavailable(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+# --- What is done -----------------------------------------------------------------------------------------------------
+
+
+def outages(
+    site: Site, directory: Path, calls: int, *, pause_ms: float = 1, kinds: tuple[str, ...] = OUTAGES
+) -> list[Outage]:
+    """An agent in each outage; then the server comes back, and with it everything."""
+    site.server.stop()
+    seen = {}
+    for kind in kinds:
+        with nobody(kind, site.server.port):
+            process = agent(site, directory / kind, f"outage-{kind}-{calls}", calls, "--pause-ms", str(pause_ms))
+            with process:
+                output, _error = process.communicate(timeout=100)
+                seen[kind] = msgspec.json.decode(output, type=Watched), time.monotonic()
+    site.server.start()
+    found = []
+    for kind, (watched, ended_at) in seen.items():
+        drain(site, directory / kind)
+        there = arrived(site, f"outage-{kind}-{calls}")
+        found.append(
+            Outage(
+                kind=kind,
+                watched=watched,
+                exit_seconds=ended_at - watched.done_at,
+                left=sum(there[number] != 1 for number in range(calls)) + (len(there) != calls),
+            )
+        )
+    return found
+
+
+def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False) -> list[Kill]:
+    """Agents that are killed, one after the other. Each also delivers what those before it left, and a last one the rest."""
+    if is_away:
+        site.server.stop()
+    directory.mkdir(exist_ok=True)
+    for seed in seeds:
+        chance = random.Random(seed)
+        pause = chance.choice((0.1, 0.5, 2))
+        calls = int(chance.uniform(100, 1500) / pause)
+        log = directory / f"{seed}.log"
+        options = ["--seed", str(seed), "--pause-ms", str(pause), "--delay-ms", str(DELAY_MS), "--kill", str(log)]
+        with agent(site, directory / "spool", f"killed-{seed}", calls, *options) as process:
+            assert process.wait(timeout=60) == -9, "it kills itself"
+    if is_away:
+        site.server.start()
+    drain(site, directory / "spool")
+    return [_outcome(site, seed, directory / f"{seed}.log") for seed in seeds]
+
+
+def _outcome(site: Site, seed: int, log: Path) -> Kill:
+    *worked, (_word, killed_at) = [line.split() for line in log.read_text().splitlines()]
+    there = arrived(site, f"killed-{seed}")
+    lost = [int(killed_at) - int(at) for number, at in worked if there[int(number)] == 0]
+    return Kill(
+        seed=seed,
+        worked=len(worked),
+        lost=len(lost),
+        oldest_lost_ms=max(lost, default=0) / 1_000_000,
+        doubled=sum(times > 1 for times in there.values()),
+    )
+
+
+# --- By hand ----------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.faults.recorders",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=("outages", "burst", "kills"), default=("outages", "burst", "kills")
+    )
+    parser.add_argument("--calls", type=int, default=5000, help="Of an agent in an outage (default: %(default)s).")
+    parser.add_argument("--kills", type=int, default=20, help="(default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="Of the moments (default: %(default)s).")
+    options = parser.parse_args()
+    problems = []
+    with running() as site:
+        if "outages" in options.parts:
+            for one in outages(site, site.data_dir / "outages", options.calls):
+                print(_said(one), flush=True)
+                if one.left or one.watched.dropped or one.exit_seconds > EXIT_SECONDS + 0.5 or one.watched.p99 > 1000:
+                    problems.append(one.kind)
+        if "burst" in options.parts:
+            for one in outages(site, site.data_dir / "burst", 20_000, pause_ms=0, kinds=("refused",)):
+                print("burst:", _said(one), flush=True)
+                if one.left or one.watched.dropped:
+                    problems.append("burst")
+        if "kills" in options.parts:
+            half = options.seed + options.kills // 2
+            for is_away, seeds in (
+                (False, range(options.seed, half)),
+                (True, range(half, options.seed + options.kills)),
+            ):
+                found = kills(site, site.data_dir / f"kills-{is_away}", seeds, is_away=is_away)
+                print(
+                    f"kills, server {'away' if is_away else 'there'}: {len(found)} agents, {sum(one.worked for one in found)} "
+                    f"calls, {sum(one.lost for one in found)} lost, the oldest {max(one.oldest_lost_ms for one in found):.1f} ms "
+                    f"before the kill, {sum(one.doubled for one in found)} doubled",
+                    flush=True,
+                )
+                for one in found:
+                    print(f"  {one}", flush=True)
+                problems += [
+                    f"kill {one.seed}" for one in found if one.doubled or one.oldest_lost_ms > DELAY_MS + SLACK_MS
+                ]
+    print(f"Not as it should be: {', '.join(problems)}" if problems else "All is as it should be.")
+    return 1 if problems else 0
+
+
+def _said(outage: Outage) -> str:
+    watched = outage.watched
+    return (
+        f"{outage.kind}: p50 {watched.p50:.1f} us, p99 {watched.p99:.1f} us, max {watched.most:.0f} us a call; "
+        f"exit {outage.exit_seconds:.2f} s; {watched.dropped} dropped, {outage.left} not there once"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Agents whose server is away, and agents that are killed: what they recorded arrives once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.recorders import DELAY_MS, OUTAGES, SLACK_MS, kills, outages
+from benchmarks.faults.site import Site
+
+
+@pytest.mark.requirement("001-46", "001-60")
+def test_a_server_that_is_away_slows_nobody_down_and_gets_everything_once(site: Site, tmp_path: Path) -> None:
+    found = outages(site, tmp_path, 500, pause_ms=0.5)
+    assert [one.kind for one in found] == list(OUTAGES)
+    for one in found:
+        assert (one.left, one.watched.dropped) == (0, 0), one
+        # The time of a call is a millisecond at most where nobody else uses the processor.
+        assert one.watched.p99 < 5000, one
+        assert one.exit_seconds < 2.5, one
+
+
+@pytest.mark.requirement("001-46", "001-48")
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_kill_takes_no_more_than_the_time_between_two_looks_and_the_rest_arrives_once(
+    site: Site, tmp_path: Path, is_away: bool
+) -> None:
+    for one in kills(site, tmp_path / "kills", range(1, 4), is_away=is_away):
+        assert one.doubled == 0, one
+        assert one.worked > 40, one
+        # On a machine that does other things the worker may be let run later.
+        assert one.oldest_lost_ms < DELAY_MS + 10 * SLACK_MS, one
