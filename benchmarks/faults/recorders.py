@@ -158,18 +158,19 @@ def outages(
     return found
 
 
-def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False) -> list[Kill]:
-    """Agents that are killed, one after the other. Each also delivers what those before it left, and a last one the rest."""
+def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False, longest_ms: float = 1500) -> list[Kill]:
+    """Agents that are killed after some time, one after the other. Each also delivers what those before it left, and a last
+    one the rest."""
     if is_away:
         site.server.stop()
     directory.mkdir(exist_ok=True)
     for seed in seeds:
         chance = random.Random(seed)
         pause = chance.choice((0.1, 0.5, 2))
-        calls = int(chance.uniform(100, 1500) / pause)
+        calls = int(chance.uniform(100, longest_ms) / pause)
         log = directory / f"{seed}.log"
         options = ["--seed", str(seed), "--pause-ms", str(pause), "--delay-ms", str(DELAY_MS), "--kill", str(log)]
-        with agent(site, directory / "spool", f"killed-{seed}", calls, *options) as process:
+        with agent(site, directory / "spool", f"{directory.name}-{seed}", calls, *options) as process:
             assert process.wait(timeout=60) == -9, "it kills itself"
     if is_away:
         site.server.start()
@@ -179,7 +180,7 @@ def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False) -
 
 def _outcome(site: Site, seed: int, log: Path) -> Kill:
     *worked, (_word, killed_at) = [line.split() for line in log.read_text().splitlines()]
-    there = arrived(site, f"killed-{seed}")
+    there = arrived(site, f"{log.parent.name}-{seed}")
     lost = [int(killed_at) - int(at) for number, at in worked if there[int(number)] == 0]
     return Kill(
         seed=seed,

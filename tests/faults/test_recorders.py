@@ -21,13 +21,14 @@ def test_a_server_that_is_away_slows_nobody_down_and_gets_everything_once(site: 
         assert one.exit_seconds < 2.5, one
 
 
-@pytest.mark.requirement("001-46", "001-48")
+@pytest.mark.requirement("001-46")
 @pytest.mark.parametrize("is_away", [False, True])
 def test_a_kill_takes_no_more_than_the_time_between_two_looks_and_the_rest_arrives_once(
     site: Site, tmp_path: Path, is_away: bool
 ) -> None:
-    for one in kills(site, tmp_path / "kills", range(1, 4), is_away=is_away):
+    directory = tmp_path / f"killed-{'away' if is_away else 'there'}"
+    for one in kills(site, directory, range(4, 6), is_away=is_away, longest_ms=250):
         assert one.doubled == 0, one
-        assert one.worked > 40, one
+        assert one.worked > 20, one
         # On a machine that does other things the worker may be let run later.
         assert one.oldest_lost_ms < DELAY_MS + 10 * SLACK_MS, one
