@@ -29,6 +29,8 @@ WORDS = [
         "phase",
     ),
     *("workflow", "title", "prompt", "content", "success", "toolResult", "reflection", "agentNode", "streamId"),
+    *("session", "metadata", "references", "request_id", "recorder", "truncated", "redactions", "tags", "end_user"),
+    *("description", "dropped", "sampled_out", "path", "bytes", "rule", "score", "chunk_index", "sub_chunk_id", "type"),
 ]
 TEXTS = st.one_of(
     st.text(max_size=6), st.sampled_from(["\x00", "\ud800", "{", '{"a": "\\u0000"}', "a" * 3000, "界" * 900, "a", "b"])
@@ -43,7 +45,30 @@ VALUES = st.recursive(
     ),
     max_leaves=6,
 )
-DATA = st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5)
+# What recorders say has values of its own, which are rarely drawn.
+PATHS = st.one_of(
+    TEXTS, st.sampled_from(["data.args.a", "data.prompt", "data.session.title", "data.session.", "data."])
+)
+SAID_BY_RECORDERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "session": st.dictionaries(st.sampled_from(WORDS), VALUES | st.lists(TEXTS, max_size=3), max_size=4),
+        "references": st.lists(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=4) | VALUES, max_size=3),
+        "recorder": st.dictionaries(st.sampled_from(["dropped", "failed", "truncated", "odd"]), VALUES, max_size=3),
+        "truncated": st.lists(st.fixed_dictionaries({"path": PATHS, "bytes": NUMBERS}) | VALUES, max_size=3),
+        "redactions": st.lists(st.fixed_dictionaries({"path": PATHS, "rule": TEXTS}) | VALUES, max_size=3),
+        "prompt": st.lists(st.fixed_dictionaries({"type": TEXTS}, optional={"text": VALUES}), max_size=3),
+        "result": st.lists(st.fixed_dictionaries({"type": TEXTS}, optional={"text": VALUES}) | TEXTS, max_size=3),
+        "metadata": st.dictionaries(TEXTS, VALUES, max_size=3),
+        "duration": NUMBERS,
+    },
+)
+DATA = st.one_of(
+    st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5),
+    st.tuples(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=3), SAID_BY_RECORDERS).map(
+        lambda both: both[0] | both[1]
+    ),
+)
 EVENTS = st.fixed_dictionaries(
     {"session_id": st.sampled_from(["one", "two\x00", "\ud800"]), "type": st.sampled_from(get_args(records.EventType))},
     optional={"data": DATA, "agent": TEXTS, "id": TEXTS, "number": NUMBERS, "message_id": TEXTS, "extra": VALUES},
