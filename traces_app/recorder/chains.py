@@ -253,7 +253,7 @@ class ToolCallChainContext:
         node.duration = (node.completed_at - node.started_at).total_seconds()
         if not success:
             chain.success = False
-            chain.error_message = chain.error_message or node.error_message
+            chain.error_message = chain.error_message or node.error_message or None
         inside = next((index for index, call in enumerate(place.calls) if call is node), None)
         if inside is not None:
             self._here.set(place._replace(calls=place.calls[:inside]))

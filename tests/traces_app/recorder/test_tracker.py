@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -460,6 +461,68 @@ def test_parents_are_right_in_any_tree_of_tasks(tree: Any, parallel: list[bool])
         assert {call.call_id for call in chain.calls.values() if call.parent_id == node.call_id} == set(
             node.child_calls
         )
+
+
+@dataclass
+class Model:
+    """What a chain is, as simply as it can be said."""
+
+    calls: list[tuple[int, int | None]] = field(default_factory=list)
+    """The number of each call, and that of its parent."""
+    open: list[int] = field(default_factory=list)
+    failed: bool = False
+    error: str | None = None
+
+
+OPERATIONS = st.one_of(
+    st.sampled_from(["start chain", "end chain", "start call"]),
+    st.tuples(st.booleans(), st.one_of(st.none(), st.sampled_from(["", "first", "second"]))),
+)
+
+
+@pytest.mark.requirement("001-05", "001-07", "001-09", "001-12", "001-13", "001-14", "001-15", "001-62", "001-63")
+@given(operations=st.lists(OPERATIONS, max_size=60))
+def test_whatever_is_started_and_ended_comes_to_what_a_simple_model_says(operations: list[Any]) -> None:
+    tracker = ticking()
+    models: dict[str, Model] = {}
+    stack: list[str] = []
+    for operation in operations:
+        model = models[stack[-1]] if stack else None
+        if operation == "start chain":
+            stack.append(tracker.start_tool_chain("root"))
+            models[stack[-1]] = Model()
+        elif operation == "end chain":
+            assert tracker.end_tool_chain() == (stack.pop() if stack else None)
+            if model is not None:
+                model.failed |= bool(model.open)
+        elif operation == "start call":
+            if model is None:
+                with pytest.raises(RuntimeError, match="^No active call chain$"):
+                    tracker.start_tool_call("tool")
+                continue
+            number = len(model.calls) + 1
+            model.calls.append((number, model.open[-1] if model.open else None))
+            model.open.append(number)
+            assert tracker.start_tool_call("tool") == f"{stack[-1]}-{number}"
+        elif model is None or not model.open:
+            with pytest.raises(RuntimeError, match="^No active call to end$"):
+                tracker.end_tool_call()
+        else:
+            success, error = operation
+            assert tracker.end_tool_call("x", success, error) == f"{stack[-1]}-{model.open.pop()}"
+            if not success:
+                model.failed = True
+                model.error = model.error or error
+    for chain_id, model in models.items():
+        chain = tracker.get_call_chain_by_id(chain_id)
+        assert chain is not None
+        assert [(call.call_id, call.parent_id) for call in chain.calls.values()] == [
+            (f"{chain_id}-{number}", parent and f"{chain_id}-{parent}") for number, parent in model.calls
+        ]
+        assert (chain.success, chain.error_message) == (not model.failed, model.error or None)
+        assert [call.call_id for call in chain.calls.values() if call.status == "pending"] == [
+            f"{chain_id}-{number}" for number in sorted(model.open)
+        ]
 
 
 # --- Documents --------------------------------------------------------------------------------------------------------------

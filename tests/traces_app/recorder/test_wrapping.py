@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import gc
 import inspect
 import pickle
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -736,6 +738,57 @@ def test_a_callback_without_a_run_tells_one_run_for_each_task() -> None:
     assert [len({event["message_id"] for event in by_task[task]}) for task in by_task] == [1, 1]
     assert sorted({data["step"] for data in told(by_task["t1"], "tool_call_start")}) == ["n:0"]
     assert told(by_task["t2"], "workflow_execute_complete")[0]["result"] == "42"
+
+
+@pytest.mark.requirement("004-19")
+def test_a_lean_recorder_takes_metadata_only() -> None:
+    with recording(privacy=Privacy(lean=True)) as recorder:
+        agent = recorder.enable(Agent(Listener()))
+        agent.run("How is it in secret?", "Hidden")
+    events = recorder.events
+    written = str(events)
+    contents = ("secret", "Hidden", "31 degrees", "You are", "Asking")
+    assert [content for content in contents if content in written] == []
+    assert [set(event["data"]) - {"duration", "usage", "uuid", "step"} for event in events] == [
+        set(),
+        {"agent_name"},
+        {"kind", "length"},
+        {"kind", "length"},
+        {"agent_name", "model"},
+        {"agent_name", "model"},
+        {"name", "call_id"},
+        {"name", "call_id"},
+        set(),
+        {"agent_name"},
+        {"agent_name"},
+        set(),
+    ]
+
+
+@pytest.mark.requirement("004-19")
+def test_what_is_wrapped_keeps_nothing_of_the_host_alive() -> None:
+    class Value:
+        pass
+
+    kept: list[weakref.ref[Any]] = []
+
+    class Maker:
+        def run(self, value: Any) -> Any:
+            return value
+
+    with recording() as recorder:
+        maker = recorder.enable(Maker())
+        function = wrap(lambda value: value, after=lambda value, args: None)
+        for work in (maker.run, function):
+            value = Value()
+            kept.append(weakref.ref(value))
+            work(value)
+            del value
+        kept.append(weakref.ref(maker))
+        del maker, work
+        recorder.flush()
+        gc.collect()
+        assert [one() for one in kept] == [None, None, None]
 
 
 # --- What a model said -----------------------------------------------------------------------------------------------------
