@@ -12,10 +12,10 @@
 * The calls of a reply begin with it, in the order in which the model asked for them. What a tool does lies in its call:
   agents, retrievers, and whatever the tool itself records. A call that no tool takes up has the result that its graph
   gives it, or none.
-* A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the same
-  handler sees the thread again without a new question. What runs a second time then stays one call.
+* A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the
+  recorder sees the thread again without a new question. What runs a second time then stays one call.
 
-One handler may serve all runs of a process, in threads and tasks. It needs langchain-core; of LangGraph nothing.
+Threads and tasks may share a handler. It needs langchain-core; of LangGraph nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -70,6 +71,13 @@ _OWN_PREFIXES = ("langgraph_", "ls_", "lc_", "__")
 _QUESTIONS = ("input", "question", "query", "prompt", "text")
 _SAY_NOTHING = ("agent", "model", "tools", "LangGraph")
 """Names of nodes and graphs that LangGraph gives by itself."""
+_STOPPED = {
+    "GeneratorExit": "GeneratorExit: its stream was not read to the end",
+    "CancelledError": "CancelledError: it was cancelled",
+}
+"""What is said of runs that were given up from outside; these exceptions say nothing, or where in asyncio it was."""
+_MOST_MESSAGES = 1_000
+"""Of a list the last ones are looked at: it may be one of a million numbers, too."""
 _NODE = "graph:step:"
 """How the tag of a run begins that is a node of a graph."""
 
@@ -151,8 +159,23 @@ class _Run:
         return None
 
 
+@dataclass(eq=False, slots=True)
+class _Known:
+    """What all handlers of a recorder know."""
+
+    runs: OrderedDict[UUID, _Run] = field(default_factory=OrderedDict)
+    paused: OrderedDict[str, _Trace] = field(default_factory=OrderedDict)
+    """Runs that wait for a person, by thread."""
+
+
+_known: WeakKeyDictionary[Recorder, _Known] = WeakKeyDictionary()
+
+
 class TracesiteHandler(_Handler):
-    """Records runs of LangChain and LangGraph with `recorder`. Never raises, unless the recorder is `strict`."""
+    """Records runs of LangChain and LangGraph with `recorder`. Never raises, unless the recorder is `strict`.
+
+    One may serve all runs, or each have one of its own.
+    """
 
     # In the thread and the context of what is recorded, so that a tool finds its call open.
     run_inline = True
@@ -161,8 +184,8 @@ class TracesiteHandler(_Handler):
         self.recorder = recorder
         self.guard = recorder.guard
         self.raise_error = recorder.guard.strict
-        self._runs: OrderedDict[UUID, _Run] = OrderedDict()
-        self._paused: OrderedDict[str, _Trace] = OrderedDict()
+        known = _known.setdefault(recorder, _Known())
+        self._runs, self._paused = known.runs, known.paused
 
     # --- Chains, graphs and their nodes -----------------------------------------------------------------------------
 
@@ -179,7 +202,7 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not self.recorder.enabled:
+        if not self._hears(run_id):
             return
         name = str(kwargs.get("name") or "")
         parent = self._parent(parent_run_id)
@@ -245,7 +268,7 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        if self.recorder.enabled:
+        if self._hears(run_id):
             asked = messages[0] if messages else []
             self._ask(lambda: _question(asked), run_id, parent_run_id, tags, metadata, kwargs)
 
@@ -262,7 +285,7 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        if self.recorder.enabled:
+        if self._hears(run_id):
             self._ask(lambda: prompts[0] if prompts else None, run_id, parent_run_id, tags, metadata, kwargs)
 
     @guarded
@@ -291,7 +314,7 @@ class TracesiteHandler(_Handler):
             return
         assert run.step is not None, "it is the run of a model"
         self._start(run.place, run.step)
-        run.step.end(error)
+        run.step.end(_failure(error))
         if run.parent is None:
             self._end(run.place.trace, None, error)
 
@@ -311,7 +334,7 @@ class TracesiteHandler(_Handler):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not self.recorder.enabled:
+        if not self._hears(run_id):
             return
         parent = self._parent(parent_run_id)
         place = parent.below if parent else self._begin(None, run_id, tags, metadata).place
@@ -356,7 +379,7 @@ class TracesiteHandler(_Handler):
         call = run.called.call
         if not (_is_interrupt(error) or _goes_elsewhere(error)):
             if call.is_open:
-                call.end(error)
+                call.end(_failure(error))
             else:
                 call.update(result=records.ToolResult(status="error", error=words_of(error)))
         if run.parent is None:
@@ -375,7 +398,7 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not self.recorder.enabled:
+        if not self._hears(run_id):
             return
         parent = self._parent(parent_run_id)
         place = parent.below if parent else self._begin(query, run_id, tags, metadata).place
@@ -409,11 +432,16 @@ class TracesiteHandler(_Handler):
         if run is None:
             return
         assert run.called is not None, "it is the run of a retriever"
-        run.called.call.end(error)
+        run.called.call.end(_failure(error))
         if run.parent is None:
             self._end(run.place.trace, None, error)
 
     # --- Runs -------------------------------------------------------------------------------------------------------
+
+    def _hears(self, run_id: UUID) -> bool:
+        """Whether this is to be recorded, and no other handler of the recorder does: a graph in a node may have both its
+        own callbacks and those around it."""
+        return self.recorder.enabled and run_id not in self._runs
 
     def _parent(self, run_id: UUID | None) -> _Run | None:
         return self._runs.get(run_id) if run_id is not None else None
@@ -481,7 +509,7 @@ class TracesiteHandler(_Handler):
         with self.guard.around():
             self._conclude(trace, outputs)
         if trace.is_own:
-            message.end(error)
+            message.end(_failure(error))
 
     def _conclude(self, trace: _Trace, outputs: Any) -> None:
         """Says what the answer is."""
@@ -687,7 +715,7 @@ def _question(inputs: Any) -> Any:
 
 def _short_form(value: Any) -> Any:
     """The last question in a list of messages that are no objects of LangChain: `("user", "...")` or `{"role": "user"}`."""
-    for one in reversed(value) if isinstance(value, list | tuple) else ():
+    for one in reversed(value[-_MOST_MESSAGES:]) if isinstance(value, list | tuple) else ():
         if isinstance(one, Mapping) and (one.get("role") or one.get("type")) in ("user", "human"):
             return one.get("content")
         if isinstance(one, list | tuple) and len(one) == 2 and one[0] in ("user", "human"):
@@ -705,7 +733,7 @@ def _messages_in(value: Any, depth: int = 2) -> Iterator[BaseMessage]:
         for held in value.values():
             yield from _messages_in(held, depth - 1)
     elif isinstance(value, list | tuple) and depth:
-        for held in value:
+        for held in value[-_MOST_MESSAGES:]:
             yield from _messages_in(held, depth if _is_command(held) else depth - 1)
     elif hasattr(value, "to_messages"):
         yield from value.to_messages()
@@ -714,6 +742,10 @@ def _messages_in(value: Any, depth: int = 2) -> Iterator[BaseMessage]:
 def _is_command(value: Any) -> bool:
     """Whether this is LangGraph's Command: it is not imported, as it may not be there."""
     return type(value).__name__ == "Command" and hasattr(value, "update") and hasattr(value, "goto")
+
+
+def _failure(error: BaseException | None) -> BaseException | str | None:
+    return _STOPPED.get(type(error).__name__, error)
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -358,6 +358,19 @@ def test_an_agent_that_a_tool_runs_lies_in_its_call_with_all_that_the_tool_recor
     }
 
 
+def test_a_graph_that_a_node_runs_with_callbacks_of_its_own_lies_in_the_same_message() -> None:
+    with recording() as recorder:
+        inner = agent([say("", ("i1", "get_weather", {"city": "Oslo"})), say("Warm.")])
+        graph = StateGraph(MessagesState)
+        graph.add_node("ask", lambda state: inner.invoke(asks(), on_thread(recorder, "another")))
+        graph.add_edge(START, "ask")
+        graph.compile().invoke(asks(), on_thread(recorder))
+    # Both handlers hear of it, and one of them records it.
+    assert tree(recorder.events) == ["message", "  step ask", "    get_weather"]
+    assert {event["session_id"] for event in recorder.events} == {"weather-1"}
+    assert [end["result"] for end in ends(recorder)] == ["Warm."]
+
+
 def test_agents_that_are_nodes_are_called_by_their_names_and_the_last_one_answers(project: Project) -> None:
     graph = StateGraph(MessagesState)
     graph.add_node("researcher", agent([say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]))
@@ -558,6 +571,32 @@ def test_a_model_that_fails_for_good_fails_the_message() -> None:
     assert ends(recorder)[0]["error"] == "ConnectionError: away"
 
 
+def test_a_run_that_is_given_up_says_so() -> None:
+    async def give_up(recorder: RecorderForTests) -> None:
+        async def read() -> None:
+            async for _part in agent(TWO).astream(asks(), on_thread(recorder, "cancelled")):
+                reached.set()
+                await asyncio.sleep(60)
+
+        reached = asyncio.Event()
+        task = asyncio.create_task(read())
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with recording() as recorder:
+        parts = agent(TWO).stream(asks(), on_thread(recorder, "left"))
+        next(parts)
+        parts.close()
+        asyncio.run(give_up(recorder))
+    assert [end["error"] for end in ends(recorder)] == [
+        "GeneratorExit: its stream was not read to the end",
+        "CancelledError: it was cancelled",
+    ]
+    assert recorder.current() is None
+
+
 # --- People -------------------------------------------------------------------------------------------------------
 
 
@@ -574,12 +613,11 @@ def test_a_graph_that_waits_for_a_person_is_paused_and_goes_on_in_the_same_messa
     ]
     graph = agent(script, [get_weather, ask_person], checkpointer=InMemorySaver())
     with recording() as recorder:
-        said = on_thread(recorder)
-        graph.invoke(asks("Book a flight."), said)
+        graph.invoke(asks("Book a flight."), on_thread(recorder))
         send(project, recorder)
         (waiting,) = answers(project)
         assert Session.objects.get(external_id="weather-1").status == "paused"
-        graph.invoke(Command(resume="yes"), said)
+        graph.invoke(Command(resume="yes"), on_thread(recorder))
     send(project, recorder)
     (answer,) = answers(project)
     assert Session.objects.get(external_id="weather-1").status == "completed"
