@@ -115,12 +115,15 @@ _SAID = """
     """
 # A session may have had thousands of turns: of its other runs it is asked first which was the last that was said.
 _LAST_OF_RUNS = """
-    SELECT max(coalesce(number, seq)) FROM traces_app_event WHERE session_id = %s AND subject BETWEEN 'run' AND 'run'
+    SELECT max(place) FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT coalesce(number, seq) AS place FROM traces_app_event
+        WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
+    ) AS event
     """
 _SAID_OF_OTHERS = """
     SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, (data - %s::text[])::text
     FROM traces_app_event
-    WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[])
+    WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[]) ORDER BY subject
     """
 
 
@@ -432,7 +435,7 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
     return [
         ask(_NUMBERS, [one.external_id for one in session.events], session_id),
         ask(_LAST, session_id),
-        ask(_LAST_OF_RUNS, session_id),
+        ask(_LAST_OF_RUNS, [RUN] if RUN in subjects else [], session_id),
         ask(_SAID, sorted(session.asked), session_id, session.run_ids),
         *(ask(*one) for one in since),
     ]
