@@ -34,8 +34,16 @@ from .sides import HAS_OPENTELEMETRY, Bare, Decorated, OpenTelemetry, Side, Trac
 
 T = TypeVar("T")
 
-SIDES = {"with": Traced, "decorator": Decorated, "disabled": lambda: Traced(enabled=False), "none": Bare}
+MADE = "with, events made"
+SIDES = {
+    "with": Traced,
+    "decorator": Decorated,
+    MADE: lambda: Traced(counting=True),
+    "disabled": lambda: Traced(enabled=False),
+    "none": Bare,
+}
 PEER = "opentelemetry"
+PEER_TO_JSON = "opentelemetry, JSON made"
 BURST = 20_000
 MEMORY_CALLS = 1000
 
@@ -79,41 +87,36 @@ def main() -> None:
 
 
 def made(name: str) -> Side:
-    return OpenTelemetry() if name == PEER else SIDES[name]()
+    return OpenTelemetry(to_json=name == PEER_TO_JSON) if name.startswith(PEER) else SIDES[name]()
 
 
 def measure(report: Report, rounds: int, calls: int) -> None:
-    names = [*SIDES, *([PEER] if HAS_OPENTELEMETRY else [])]
+    names = [*SIDES, *([PEER, PEER_TO_JSON] if HAS_OPENTELEMETRY else [])]
     turns = turns_of({name: made(name) for name in names}, rounds, calls)
-    for name in names:
-        if name == PEER:
-            continue
-        bar = at_most(0.4) if name == "with" and PEER in turns else None
-        beside = {
-            "p99": median([turn.p99 for turn in turns[name]]),
-            "max": max(turn.most for turn in turns[name]),
-        }
-        if PEER in turns:
-            beside["p99 of the peer"] = median([turn.p99 for turn in turns[PEER]])
-            beside["max of the peer"] = max(turn.most for turn in turns[PEER])
-        floors = {PEER: [turn.p50 for turn in turns[PEER]]} if PEER in turns else {}
-        report.add(
-            Line(
-                name=f"{name}: p50 of a call",
-                unit="us",
-                runs=[turn.p50 for turn in turns[name]],
-                floors=floors,
-                bar=bar,
-                beside=beside,
-            )
-        )
-        floors = {PEER: [turn.cpu for turn in turns[PEER]]} if PEER in turns else {}
-        runs = [turn.cpu for turn in turns[name]]
-        beside = {"in the agent's thread": median([turn.cpu_here for turn in turns[name]])}
-        if PEER in turns:
-            beside["of the peer"] = median([turn.cpu_here for turn in turns[PEER]])
-        report.add(Line(name=f"{name}: CPU of a call", unit="us", runs=runs, floors=floors, bar=bar, beside=beside))
+    for name in SIDES:
+        of_side(report, name, turns)
     of_children(report)
+
+
+def of_side(report: Report, name: str, turns: dict[str, list[Turn]]) -> None:
+    """Beside the peer that does as much, where it is there."""
+    mine = turns[name]
+    peer = PEER_TO_JSON if name == MADE else PEER
+    theirs = turns.get(peer, [])
+    bar = at_most(0.4) if name == "with" and theirs else None
+    more = {"p99": median([turn.p99 for turn in mine]), "max": max(turn.most for turn in mine)}
+    here = {"in the agent's thread": median([turn.cpu_here for turn in mine])}
+    if theirs:
+        more["its p99"] = median([turn.p99 for turn in theirs])
+        more["its max"] = max(turn.most for turn in theirs)
+        here["of it"] = median([turn.cpu_here for turn in theirs])
+    for title, figures, others, beside in (
+        ("p50", [turn.p50 for turn in mine], [turn.p50 for turn in theirs], more),
+        ("CPU", [turn.cpu for turn in mine], [turn.cpu for turn in theirs], here),
+    ):
+        floors = {peer: others} if theirs else {}
+        line = Line(name=f"{name}: {title} of a call", unit="us", runs=figures, floors=floors, bar=bar, beside=beside)
+        report.add(line)
 
 
 def turns_of(sides: dict[str, Side], rounds: int, calls: int) -> dict[str, list[Turn]]:

@@ -33,9 +33,13 @@ class Side(Protocol):
 
 
 class CountingSink(NullSink):
-    """Keeps nothing but the number of the calls that ended."""
+    """Keeps nothing but the number of the calls that ended; events are made for it as for any sink."""
 
     calls = 0
+
+    @property
+    def discards(self) -> bool:
+        return False
 
     def send(self, events: Sequence[Clean]) -> int:
         # A call's own end; its message's is not one.
@@ -99,9 +103,10 @@ class Bare:
 
 
 class OpenTelemetry:
-    """A span with its arguments as JSON and its result, as instrumentations write them, to an exporter that does nothing."""
+    """A span with its arguments as JSON and its result, as instrumentations write them, to an exporter that does nothing, or
+    with `to_json` makes the JSON of the SDK itself of each span and keeps none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, to_json: bool = False) -> None:
         # Not a dependency of the project: see __main__.py.
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -111,6 +116,9 @@ class OpenTelemetry:
 
             def export(self, spans: Sequence[Any]) -> SpanExportResult:
                 self.spans += len(spans)
+                if to_json:
+                    for span in spans:
+                        span.to_json(indent=None)
                 return SpanExportResult.SUCCESS
 
             def shutdown(self) -> None:
