@@ -517,3 +517,50 @@ def test_a_recorder_without_a_server_says_that_it_is_off(
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"Recorder.{next(iter(wrong))}: expected"):
         Recorder("http://127.0.0.1:1", key="k", **wrong)
+
+
+# --- For callbacks: what is known bit by bit ------------------------------------------------------------------------
+
+
+def test_a_model_is_asked_before_it_is_known_whether_that_is_a_step() -> None:
+    with recording() as recorder, recorder.message("Hello"):
+        step = recorder.step(model="gpt-5").ask()
+        answer = recorder.step(model="gpt-5").ask()
+        answer.stop()
+        step.thought = "Look it up."
+        step.stop()
+        step.start().end()
+    asked, started, also_asked = data_of(recorder, "llm_request_start")
+    (ended,) = data_of(recorder, "llm_request_complete")
+    # Without the id of a step an event makes none.
+    assert asked == also_asked == {"model": "gpt-5"}
+    assert started == {"step": step.id, "model": "gpt-5"}
+    assert ended["thought"] == "Look it up."
+    times = {event["id"]: event["timestamp"] for event in recorder.events}
+    # It began when the model was asked.
+    assert times[f"{step.id}.s"] == times[f"{step.id}.a"] < times[f"{answer.id}.a"]
+
+
+def test_a_message_says_how_far_it_is_while_it_is_open() -> None:
+    with recording() as recorder:
+        with recorder.message("Hello") as message:
+            message.update("So far.", status="paused")
+            message.content = "All of it."
+        message.update("Too late.")
+    assert [(event["type"], event["data"].get("result"), event["data"].get("status")) for event in recorder.events] == [
+        ("workflow_execute_start", None, None),
+        ("agent_complete", "So far.", None),
+        ("workflow_execute_start", None, "paused"),
+        ("workflow_execute_complete", "All of it.", None),
+    ]
+
+
+def test_a_call_that_was_announced_takes_the_time_from_when_its_tool_runs() -> None:
+    with recording() as recorder, recorder.message("Hello"):
+        first, second = (recorder.tool_call(name).start() for name in ("first", "second"))
+        first.run()
+        first.end()
+        second.run()
+        second.end()
+    assert data_of(recorder, "tool_call_start")[2:] == [{"uuid": one.id, "runs": True} for one in (first, second)]
+    assert [data["name"] for data in data_of(recorder, "tool_call_complete")] == ["first", "second"]
