@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from traces_app import records
 from traces_app.results import NO_REASON
 
-from . import results
 from .chain_files import ChainFiles
 from .chains import ToolCallChain, ToolCallChainContext, ToolCallNode, as_mapping
 from .guard import Guard, logger
@@ -344,10 +343,10 @@ class ToolCallChainTracker:
         scope = node.recorded_as
         if scope is None:
             return
-        scope.result = node.result
-        if node.success and results.read(node.result).status == "error":
-            # The result speaks of an error, and whoever made the call of success: what is said explicitly holds.
-            scope.result = records.ToolResult(status="success", success=True, data=node.result)
+        # Whoever ends a call says how it went: what the result may say of errors does not count.
+        scope.result = (
+            records.ToolResult(status="success", success=True, output=node.result) if node.success else node.result
+        )
         scope.leave(None if node.success else node.error_message or NO_REASON)
 
 

@@ -1168,6 +1168,9 @@ def test_the_server_has_the_same_chain() -> None:
     tracker.start_tool_call("read", {"path": "y"})
     tracker.end_tool_call(None, False, "no file")
     tracker.end_tool_call("planned")
+    for result in ("Error: this is what was looked for", None, {"rows": 2}):
+        tracker.start_tool_call("look")
+        tracker.end_tool_call(result)
     tracker.start_tool_call("left open")
     chain = finished(tracker)
     assert recorder.close() == 0
@@ -1181,6 +1184,12 @@ def test_the_server_has_the_same_chain() -> None:
     of_call = ["tool_id", "parameters", "status", "success", "metadata"]
     assert [[call["id"], *(call[name] for name in of_call)] for call in found["calls"].values()] == [
         [call["call_id"], *(call[name] for name in of_call)] for call in document["calls"].values()
+    ]
+    looked = [call["result"] for call in found["calls"].values() if call["tool_id"] == "look"]
+    assert [(result["output"], result.get("data")) for result in looked] == [
+        ("Error: this is what was looked for", None),
+        ("", None),
+        ('{"rows":2}', {"rows": 2}),
     ]
     # The server has ids of its own.
     named = {call["call_id"]: call["id"] for call in found["calls"].values()}
