@@ -325,7 +325,6 @@ def test_a_call_started_when_its_tool_took_it_up(project: Project) -> None:
 # --- Agents in agents ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("001-09")
 def test_an_agent_that_a_tool_runs_lies_in_its_call_with_all_that_the_tool_records(project: Project) -> None:
     helper = agent([say("I look.", ("h1", "get_weather", {"city": "Oslo"})), say("It is warm.")], name="helper")
     with recording() as recorder:
@@ -446,7 +445,6 @@ async def with_events(graph: Any, recorder: RecorderForTests) -> None:
     assert "on_tool_end" in kinds
 
 
-@pytest.mark.requirement("001-61")
 @pytest.mark.parametrize(
     "run",
     [
@@ -482,6 +480,7 @@ def test_words_of_a_stream_are_no_events_and_their_whole_is_a_step() -> None:
     ]
 
 
+@pytest.mark.requirement("001-61")
 def test_runs_at_the_same_time_are_messages_of_their_own() -> None:
     async def both(recorder: RecorderForTests) -> None:
         threads = ("one", "two", "three")
