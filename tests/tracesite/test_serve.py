@@ -127,6 +127,8 @@ def test_the_first_run_prepares_everything_and_the_second_changes_nothing(
         f"http://127.0.0.1:{port}/admin/",
         f"http://127.0.0.1:{port}/api/v1/",
         f"http://127.0.0.1:{port}/api/v1/docs/",
+        f"ws://127.0.0.1:{port}/live/ws",
+        f"http://127.0.0.1:{port}/live/sse?session=ID",
         "changepassword admin",
         "create_api_key --project demo --name mine",
         f"{environment['TRACESITE_DATA_DIR']}/postgres; start over with an empty one: make reset",

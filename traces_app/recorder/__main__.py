@@ -75,16 +75,14 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
     url = options.url.rstrip("/")
     own = Spool(roots, url, options.key, limit=1)
     spools = [own]
+    others = [
+        one
+        for root in roots
+        for one in survey(root)
+        if one.events and one.destination is not None and one.destination.url == url and one.directory.name != own.name
+    ]
     if options.other_keys:
-        found = [one for root in roots for one in survey(root)]
-        spools += [
-            Spool.at(one.directory)
-            for one in found
-            if one.events
-            and one.destination is not None
-            and one.destination.url == url
-            and one.directory.name != own.name
-        ]
+        spools += [Spool.at(one.directory) for one in others]
     delivered = 0
     for spool in spools:
         sink = HttpSink(url, options.key, spool=spool)
@@ -100,6 +98,12 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
     )
     if any(one.running for one in rest if one.events):
         _say("What a running process wrote is sent by that process.")
+    if others and not options.other_keys:
+        waiting = sum(one.events for one in others)
+        _say(
+            f"{_events(waiting)} wait{'s' if waiting == 1 else ''} for other keys of this server. With --other-keys "
+            f"{'it goes' if waiting == 1 else 'they go'} to the project of this key."
+        )
     return 1 if left else 0
 
 

@@ -324,7 +324,14 @@ def trace_tool(function: Callable[..., Any] | None = None, *, name: str | None =
 def default_recorder() -> Recorder:
     """The recorder that was made last in this process, else one of TRACESITE_URL and TRACESITE_KEY."""
     # One that is made makes itself the latest.
-    return _latest[-1] if _latest else Recorder()
+    if _latest:
+        return _latest[-1]
+    try:
+        return Recorder()
+    except ValueError as error:
+        # Made in a call of the agent, which no setting may break.
+        logger.warning("Nothing is recorded, %s or %s is wrong: %s", _URL, _KEY, error)
+        return Recorder(enabled=False)
 
 
 _latest: deque[Recorder] = deque(maxlen=1)
@@ -332,8 +339,11 @@ _latest: deque[Recorder] = deque(maxlen=1)
 
 def _server(url: str | None, key: str | None, spool: str | os.PathLike[str] | None, spool_bytes: int) -> Sink | None:
     if not url or not key:
-        missing = " and ".join(name for name, value in ((_URL, url), (_KEY, key)) if not value)
-        logger.warning("Nothing is recorded: %s is not set, and the recorder was given none.", missing)
+        missing = [name for name, value in ((_URL, url), (_KEY, key)) if not value]
+        are = "is" if len(missing) == 1 else "are"
+        logger.warning(
+            "Nothing is recorded: %s %s not set, and the recorder was given none.", " and ".join(missing), are
+        )
         return None
     # Imported here: what sends over a network costs an import that other sinks do without.
     from .http_sink import HttpSink

@@ -740,7 +740,10 @@ def test_the_command_says_what_waits_and_sends_it(
     assert capsys.readouterr().out == "0 events were delivered, 2 wait.\n"
     with serve(port) as fake:
         assert main(["drain", *where, "--key", "ts_another"]) == 0
-        assert capsys.readouterr().out == "0 events were delivered, 0 wait.\n"
+        assert capsys.readouterr().out == (
+            "0 events were delivered, 0 wait.\n"
+            "2 events wait for other keys of this server. With --other-keys they go to the project of this key.\n"
+        )
         assert main(["drain", *where]) == 0
         assert capsys.readouterr().out == "2 events were delivered, 0 wait.\n"
         assert fake.stored == ["a", "b"]

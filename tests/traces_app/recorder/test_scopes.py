@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import UserDict
+from collections import UserDict, deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from traces_app import records
-from traces_app.recorder import Recorder
+from traces_app.recorder import Recorder, trace_tool
 from traces_app.recorder.testing import RecorderForTests, recording, tree
 
 
@@ -506,8 +506,26 @@ def test_a_recorder_without_a_server_says_that_it_is_off(
     assert not Recorder(key="ts_x").enabled
     assert not Recorder(enabled=False).enabled
     assert [record.getMessage() for record in caplog.records] == [
-        "Nothing is recorded: TRACESITE_URL and TRACESITE_KEY is not set, and the recorder was given none.",
+        "Nothing is recorded: TRACESITE_URL and TRACESITE_KEY are not set, and the recorder was given none.",
         "Nothing is recorded: TRACESITE_URL is not set, and the recorder was given none.",
+    ]
+
+
+def test_a_tool_that_knows_no_recorder_runs_whatever_the_address_in_the_environment_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("traces_app.recorder.recording._latest", deque(maxlen=1))
+    monkeypatch.setenv("TRACESITE_URL", "127.0.0.1:8000")
+    monkeypatch.setenv("TRACESITE_KEY", "ts_x")
+
+    @trace_tool
+    def search(query: str) -> str:
+        return f"found {query}"
+
+    assert (search("a"), search("b")) == ("found a", "found b")
+    assert [record.getMessage() for record in caplog.records] == [
+        "Nothing is recorded, TRACESITE_URL or TRACESITE_KEY is wrong: url: expected the address of a server, "
+        "such as http://127.0.0.1:8000.",
     ]
 
 

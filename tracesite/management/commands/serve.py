@@ -115,7 +115,8 @@ class Command(BaseCommand):
         host = "127.0.0.1" if host == "0.0.0.0" else f"[{host}]" if ":" in host else host  # noqa: S104 - shown, not bound
         base = f"http://{host}:{port}"
         lines = [f"  Admin     {base}/admin/", f"  REST API  {base}/api/v1/", f"  API docs  {base}/api/v1/docs/"]
-        lines = [*(lines if live != "only" else []), *([f"  Live      {base}/live/"] if live != "without" else [])]
+        sockets = f"  Live      ws://{host}:{port}/live/ws and {base}/live/sse?session=ID"
+        lines = [*(lines if live != "only" else []), *([sockets] if live != "without" else [])]
         if made is not None:
             lines += self._show_made(made)
         if embedded.home():
