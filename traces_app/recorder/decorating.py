@@ -65,6 +65,9 @@ def carried(current: ContextVar[Scope | None], function: Callable[P, R]) -> Call
 
 def decorated(make: Callable[[], Watched], function: F) -> F:
     """The function, each call of which is a scope that `make` makes: of the same kind (coroutine, generator ...) as before."""
+    if isinstance(function, classmethod | staticmethod):
+        # What stands above one of them is one again: a class binds a plain function in another way.
+        return cast("F", type(function)(decorated(make, function.__func__)))
     read = _reader_of(function)
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watched:

@@ -43,9 +43,7 @@ try:
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 except ImportError as missing:
-    raise ImportError(
-        "traces_app.recorder.langchain needs langchain-core: pip install 'tracesite[langchain]'."
-    ) from missing
+    raise ImportError("traces_app.recorder.langchain needs langchain-core: pip install langchain-core.") from missing
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document

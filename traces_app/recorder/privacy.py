@@ -94,6 +94,8 @@ class Privacy:
             raise ValueError(f"Privacy.max_bytes: expected bytes above 0, not {self.max_bytes!r}.")
         if isinstance(self.keys, str) or isinstance(self.patterns, str | re.Pattern):
             raise ValueError("Privacy.keys and Privacy.patterns: expected several, in a list.")
+        if not isinstance(self.functions, Sequence) or not all(callable(one) for one in self.functions):
+            raise ValueError("Privacy.functions: expected functions, in a list.")
         assert self.shapes is not None, "compiling them says which is none"
         for name in self.keys:
             if not split_words(name):

@@ -182,7 +182,7 @@ class Recorder:
 
         `call_id` is the id that the model gave the call.
         """
-        if callable(name):
+        if callable(name) or isinstance(name, classmethod):
             return ToolCall(self, None, None, None, None)(name)
         return ToolCall(self, name, args, call_id, metadata)
 

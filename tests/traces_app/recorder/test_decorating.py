@@ -7,10 +7,11 @@ import gc
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from traces_app.recorder import trace_tool
 from traces_app.recorder.testing import RecorderForTests, recording, tree
 
 
@@ -136,6 +137,37 @@ def test_methods_are_decorated_in_their_class() -> None:
         ("make", {"name": "x"}, "x", None),
     ]
     assert tree(recorder.events) == ["message", "  ask", "    find", "message", "  make"]
+
+
+def test_class_and_static_methods_are_decorated_from_above_too() -> None:
+    with recording() as recorder:
+
+        class Agent:
+            @recorder.tool_call("made")
+            @classmethod
+            def make(cls, name: str) -> str:
+                return f"{cls.__name__} {name}"
+
+            @trace_tool
+            @staticmethod
+            def find(name: str) -> str:
+                return name
+
+        bare = cast("Any", type("Bare", (), {"make": recorder.tool_call(classmethod(lambda cls, name: name))}))  # type: ignore[call-overload]
+        assert (Agent.make("a"), Agent().make("b"), Agent.find("c"), Agent().find("d"), bare.make("e")) == (
+            "Agent a",
+            "Agent b",
+            "c",
+            "d",
+            "e",
+        )
+    assert [(name, args) for name, args, _, _ in calls(recorder)] == [
+        ("made", {"name": "a"}),
+        ("made", {"name": "b"}),
+        ("find", {"name": "c"}),
+        ("find", {"name": "d"}),
+        ("<lambda>", {"name": "e"}),
+    ]
 
 
 def test_steps_messages_and_sessions_decorate_too() -> None:

@@ -810,7 +810,7 @@ def test_without_langchain_it_says_what_is_missing() -> None:
         "except ImportError as missing:\n    print(missing)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "traces_app.recorder.langchain needs langchain-core: pip install 'tracesite[langchain]'.\n"
+    assert done.stdout == "traces_app.recorder.langchain needs langchain-core: pip install langchain-core.\n"
 
 
 def test_the_recorder_itself_does_not_load_langchain() -> None:
