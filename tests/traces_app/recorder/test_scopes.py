@@ -458,7 +458,7 @@ def test_objects_that_know_their_fields_are_recorded_as_their_fields() -> None:
 # --- Off ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("004-68", "004-69")
+@pytest.mark.requirement("004-69")
 def test_a_recorder_that_is_off_has_the_same_surface_and_does_nothing() -> None:
     on, off = RecorderForTests(), RecorderForTests(enabled=False)
 
