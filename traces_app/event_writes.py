@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -49,7 +49,7 @@ from .normalise import as_uuid
 from .partitions import ensure_months, forget
 from .projection import RUN, Said
 from .redaction import RedactedEvent
-from .run_memory import RunSoFar, Unnamed, recall, remember
+from .run_memory import RunSoFar, Unnamed, recall, remember, run_id
 from .statements import AlreadyClaimed, add_receipts, insert_rows, lock_messages
 
 State = Literal["stored", "duplicate", "refused"]
@@ -154,8 +154,9 @@ class _New:
     def run(self) -> str:
         return self.record.message_id or RUN
 
-    @property
+    @cached_property
     def subject(self) -> str:
+        """It is another one once a call without an id has its name."""
         return projection.subject_of(self.record.type, self.record.agent or "", self.external_id, self.data)
 
     def said(self) -> Said:
@@ -324,10 +325,13 @@ def _find_runs(session: _Session) -> None:
     names = {one.run for one in session.events}
     if session.id is not None:
         uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
-        keys = {message_key(session.id, name): name for name in names}
+        remembered = {name: run_id(session.id, name) for name in names if as_uuid(name) is None}
+        by_name = {name: message_id for name, message_id in remembered.items() if message_id is not None}
+        keys = {message_key(session.id, name): name for name in names if name not in by_name}
         with prepared_cursor() as cursor:
-            cursor.execute("SELECT key, message_id FROM messages_app_messagekey WHERE key = ANY(%s)", [list(keys)])
-            by_name = {keys[key]: message_id for key, message_id in cursor.fetchall()}
+            if keys:
+                cursor.execute("SELECT key, message_id FROM messages_app_messagekey WHERE key = ANY(%s)", [list(keys)])
+                by_name |= {keys[key]: message_id for key, message_id in cursor.fetchall()}
             if uuids:
                 cursor.execute(
                     "SELECT id, external_id FROM messages_app_message WHERE id = ANY(%s) AND session_id = %s",
@@ -338,9 +342,9 @@ def _find_runs(session: _Session) -> None:
     runs: dict[str, _Run] = {}
     for one in session.events:
         # One that is called by its id and by its name is one run.
-        run_id = by_name.get(one.run)
+        known = by_name.get(one.run)
         name = own_names.get(one.run) or one.run
-        runs.setdefault(str(run_id or one.run), _Run(name=name, events=[], id=run_id)).events.append(one)
+        runs.setdefault(str(known or one.run), _Run(name=name, events=[], id=known)).events.append(one)
     session.runs = [run for _name, run in sorted(runs.items())]
 
 
@@ -477,6 +481,7 @@ def _pair_calls(session: _Session) -> None:
                 name = rows.text(projection.tool_name(one.data))
                 key = (one.record.agent or "", name, one.record.type == "tool_call_start")
                 one.data["call_id"] = f"#{run.unnamed[key]} {name}"
+                vars(one).pop("subject", None)
                 run.unnamed[key] += 1
 
 
@@ -716,7 +721,7 @@ def _tell(told: Sequence[tuple[UUID, int, int]]) -> None:
 def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> None:
     for run in session.runs:
         assert run.id is not None, "it was stored"
-        remember(session_id, run.id, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed))
+        remember(session_id, run.id, run.name, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed))
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def message_row(
         "t" if message.is_completed else "f",
         json_or_null(message.usage),
         text(message.error),
-        text_array(sorted({*map(text, message.health or ()), *below.flags})),
+        array(sorted({*map(text, message.health or ()), *below.flags})),
         json(receipt_list(receipts)) if receipts else "[]",
         json_or_empty(message.metadata),
         str(counts.step_count),
@@ -556,10 +556,14 @@ def instant(value: datetime | None) -> str | None:
     return None if value is None else value.astimezone(UTC).isoformat()
 
 
-def text_array(values: Iterable[str]) -> str:
-    """A text[] of values that PostgreSQL can hold."""
-    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+def array(values: Iterable[str | None]) -> str:
+    """An array of values that are texts as PostgreSQL reads them: of JSON psycopg takes ten times as long to quote it."""
+    return "{" + ",".join("NULL" if value is None else _quoted(value) for value in values) + "}"
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def receipt_list(receipts: Iterable[Receipt]) -> list[dict[str, str]]:

@@ -21,6 +21,8 @@ from .layout import Layout
 
 MOST_SUBJECTS = 20_000
 """Steps and calls of all runs that are remembered: some 20 MB. Those that were used last are kept."""
+MOST_NAMES = 10_000
+"""Of runs; beyond it all are forgotten, and those in use are back at once."""
 MOST_SECONDS = 3600.0
 
 Unnamed = tuple[str, str, bool]
@@ -43,7 +45,19 @@ class Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: OrderedDict[_Key, tuple[float, RunSoFar]] = OrderedDict()
+        self._ids: dict[tuple[str, UUID, str], tuple[float, UUID]] = {}
         self._subjects = 0
+
+    def id_of(self, name: tuple[str, UUID, str]) -> UUID | None:
+        with self._lock:
+            at, found = self._ids.get(name, (0.0, None))
+        return found if time.monotonic() - at < MOST_SECONDS else None
+
+    def remember_id(self, name: tuple[str, UUID, str], message_id: UUID) -> None:
+        with self._lock:
+            if len(self._ids) > MOST_NAMES:
+                self._ids.clear()
+            self._ids[name] = time.monotonic(), message_id
 
     def recall(self, key: _Key) -> RunSoFar:
         with self._lock:
@@ -70,9 +84,16 @@ def recall(session_id: UUID, message_id: UUID) -> RunSoFar:
     return _memory.recall((connection.settings_dict["NAME"], session_id, message_id))
 
 
-def remember(session_id: UUID, message_id: UUID, run: RunSoFar) -> None:
+def remember(session_id: UUID, message_id: UUID, name: str, run: RunSoFar) -> None:
     """To be called when the events up to `run.seq` are committed."""
-    _memory.remember((connection.settings_dict["NAME"], session_id, message_id), run)
+    database = connection.settings_dict["NAME"]
+    _memory.remember((database, session_id, message_id), run)
+    _memory.remember_id((database, session_id, name), message_id)
+
+
+def run_id(session_id: UUID, name: str) -> UUID | None:
+    """The message of a run, by its name; None where it is not remembered. It may be purged."""
+    return _memory.id_of((connection.settings_dict["NAME"], session_id, name))
 
 
 def use(memory: Memory) -> None:

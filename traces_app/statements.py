@@ -316,8 +316,7 @@ def upsert_rows(
         return False, None
     with _exchange() as ask:
         cursors = [
-            ask(table.upsert(), *(list(column) for column in zip(*sorted(lines, key=_id), strict=True)))
-            for table, lines in tables
+            ask(table.upsert(), *map(rows.array, zip(*sorted(lines, key=_id), strict=True))) for table, lines in tables
         ]
         counted = touched and _ask_touched(ask, message_id, touched)
         changed = [cursor.fetchall() for cursor in cursors]

@@ -492,6 +492,20 @@ def test_an_event_of_a_run_in_the_trash_is_refused_and_blocks_nothing(project: P
     assert not AgentStep.with_deleted.exists()
 
 
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_a_purged_run_is_not_revived(
+    project: Project, django_capture_on_commit_callbacks: Any, is_remembered: bool
+) -> None:
+    with django_capture_on_commit_callbacks(execute=is_remembered):
+        send(project, *TRACE[:8])
+    delete_message(UUID(RUN_ID), by="test")
+    purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
+    (outcome,) = send(project, TRACE[8])
+    assert (outcome.state, outcome.refused) == ("refused", "message_purged")
+    assert not AgentStep.with_deleted.exists()
+    assert not Event.objects.exists()
+
+
 def test_a_purged_session_is_not_revived(project: Project) -> None:
     send(project, TRACE[0])
     delete_session(Session.objects.get().pk, by="test")
