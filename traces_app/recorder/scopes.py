@@ -303,6 +303,7 @@ class Message(Scope):
 
     __slots__ = (
         "_metadata",
+        "_name",
         "_prompt",
         "_request_id",
         "_session",
@@ -349,6 +350,7 @@ class Message(Scope):
         self.number = 0
         self._updates = 0
         self._session: Session | None = None
+        self._name = ""
 
     @property
     def session(self) -> Session:
@@ -379,13 +381,15 @@ class Message(Scope):
         self._session = outer.session if outer is not None else recorder.session()
         self.number = now = recorder._now()
         self._since = time.perf_counter_ns()
+        # Of a run that is tried again under the caller's own id, or that two processes work on, each tells its own.
+        self._name = f"{recorder._new_id()}." if self.id else ""
         if not self.id and recorder._own_ids:
             self.id = recorder._own_ids()
         elif not self.id:
             self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
         said = {"request_id": self._request_id} if self._request_id else {}
         content = _frozen(prompt=self._prompt, session=self._session._all(), metadata=self.metadata)
-        recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, "s", said, content, size_of(content)))
+        recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, f"{self._name}s", said, content, size_of(content)))
 
     def _finish(self) -> None:
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
@@ -396,7 +400,9 @@ class Message(Scope):
             usage=self.usage,
             metadata=self.metadata,
         )
-        self._recorder._put(Kind.MESSAGE_END, self, "e", {"duration": duration}, content, bool(self.error), duration)
+        self._recorder._put(
+            Kind.MESSAGE_END, self, f"{self._name}e", {"duration": duration}, content, bool(self.error), duration
+        )
 
     def prompt_built(self, prompt: Any, kind: str = "system") -> None:
         """Says that a prompt was made: of which kind, and with which text."""

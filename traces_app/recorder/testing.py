@@ -85,24 +85,32 @@ def recording(
 
 def tree(events: Sequence[dict[str, Any]]) -> list[str]:
     """What ran in what, one line each, two more spaces deeper than what it ran in: messages, steps and calls by name."""
-    below: dict[str | None, list[tuple[str, str]]] = {}
+    below: dict[_Place, list[tuple[_Place, str]]] = {}
     for event in sorted(events, key=lambda event: event["number"]):
         data = event["data"]
         message = event["message_id"]
         if not event["id"].endswith(".s"):
             continue
         if event["type"] == "tool_call_start":
-            below.setdefault(data.get("parent") or data.get("step") or message, []).append((data["uuid"], data["name"]))
+            inside = (
+                ("call", data["parent"]) if "parent" in data else ("step", data["step"]) if "step" in data else None
+            )
+            below.setdefault(inside or ("message", message), []).append((("call", data["uuid"]), data["name"]))
         elif event["type"] == "llm_request_start":
             name = " ".join(["step", *(data[said] for said in ("agent_name", "model") if said in data)])
-            below.setdefault(message, []).append((data["step"], name))
+            below.setdefault(("message", message), []).append((("step", data["step"]), name))
         elif event["type"] == "workflow_execute_start":
-            below.setdefault(None, []).append((message, "message"))
-    return list(_lines(below, None, ""))
+            below.setdefault(_TOP, []).append((("message", message), "message"))
+    return list(_lines(below, _TOP, ""))
 
 
-def _lines(below: dict[str | None, list[tuple[str, str]]], id_: str | None, indent: str) -> Iterator[str]:
-    for child, name in below.get(id_, []):
+_Place = tuple[str, str]
+"""A kind of thing and its id: the host's ids of messages may look like those of calls."""
+_TOP: _Place = ("", "")
+
+
+def _lines(below: dict[_Place, list[tuple[_Place, str]]], place: _Place, indent: str) -> Iterator[str]:
+    for child, name in below.get(place, []):
         yield f"{indent}{name}"
         yield from _lines(below, child, f"{indent}  ")
 

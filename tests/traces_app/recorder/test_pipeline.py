@@ -231,7 +231,7 @@ def test_a_worker_that_sleeps_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
         recorder.message(external_id=f"m{turn}").start()
         until(lambda turn=turn: len(recorder.sink.events) == turn + 1)  # type: ignore[misc]
         until(lambda: recorder._pipeline._asleep)
-    assert [event["id"] for event in recorder.sink.events] == [f"m{turn}.s" for turn in range(5)]
+    assert [event["message_id"] for event in recorder.sink.events] == [f"m{turn}" for turn in range(5)]
     worker = recorder._pipeline._worker
     recorder.close()
     assert worker is not None
@@ -250,7 +250,7 @@ def test_nothing_is_recorded_after_the_end_and_nothing_fails() -> None:
             pass
     message.end()
     assert recorder.close() == 0
-    assert [event["id"] for event in recorder.sink.events] == ["m.s", "2.s"]
+    assert [event["id"] for event in recorder.sink.events] == ["m.2.s", "3.s"]
     assert recorder.report().dropped == 0
 
 

@@ -246,15 +246,15 @@ def test_lean_keeps_what_was_called_how_long_it_took_and_whether_it_failed() -> 
         message.content = "the answer"
         message.references.append({"id": "1"})
     assert [(event["id"], event["data"]) for event in recorder.events] == [
-        ("m.s", {"session": {"title": "T"}}),
-        ("1.s", {"step": "1", "model": "gpt-5"}),
-        ("2.s", {"uuid": "2", "name": "find", "call_id": "c1", "step": "1"}),
-        ("2.e", {"uuid": "2", "name": "find", "duration": 1000.0, "call_id": "c1"}),
-        ("2.u1", {"uuid": "2"}),
-        ("3.s", {"uuid": "3", "name": "find", "step": "1"}),
-        ("3.e", {"uuid": "3", "name": "find", "duration": 1000.0, "error": "why"}),
-        ("1.e", {"step": "1", "model": "gpt-5", "duration": 6000.0, "usage": {"input_tokens": 3}}),
-        ("m.e", {"duration": 8000.0}),
+        ("m.1.s", {"session": {"title": "T"}}),
+        ("2.s", {"step": "2", "model": "gpt-5"}),
+        ("3.s", {"uuid": "3", "name": "find", "call_id": "c1", "step": "2"}),
+        ("3.e", {"uuid": "3", "name": "find", "duration": 1000.0, "call_id": "c1"}),
+        ("3.u1", {"uuid": "3"}),
+        ("4.s", {"uuid": "4", "name": "find", "step": "2"}),
+        ("4.e", {"uuid": "4", "name": "find", "duration": 1000.0, "error": "why"}),
+        ("2.e", {"step": "2", "model": "gpt-5", "duration": 6000.0, "usage": {"input_tokens": 3}}),
+        ("m.1.e", {"duration": 8000.0}),
     ]
 
 
@@ -263,7 +263,7 @@ def test_lean_keeps_what_was_called_how_long_it_took_and_whether_it_failed() -> 
 def test_lean_does_not_turn_a_failure_into_a_success(result: Any) -> None:
     _begun, recorder = recorded(None, Privacy(lean=True), result=result)
     assert end_of(recorder, "tool_call_error") == {
-        "uuid": "2",
+        "uuid": "3",
         "name": "tool",
         "duration": 1000.0,
         "error": "The result says that the call failed.",

@@ -272,3 +272,17 @@ def test_every_public_name_is_documented() -> None:
     missing = [name for name in traces_app.recorder.__all__ if name not in documents]
     # What is opened is documented by the functions that open it.
     assert set(missing) <= {"Message", "NullSink", "Scope", "Session", "Step", "ToolCall", "default_recorder"}
+
+
+def test_a_run_that_is_tried_again_under_its_own_id_tells_both_tries() -> None:
+    with recording_for_tests() as recorder:
+        with pytest.raises(OSError, match="busy"), recorder.session("s"), recorder.message("Hello", external_id="job-1"):
+            raise OSError("busy")
+        with recorder.session("s"), recorder.message("Hello", external_id="job-1") as message:
+            message.content = "Hi"
+    assert [(event["id"], event["data"].get("result")) for event in recorder.events] == [
+        ("job-1.1.s", None),
+        ("job-1.1.e", None),
+        ("job-1.2.s", None),
+        ("job-1.2.e", "Hi"),
+    ]

@@ -218,7 +218,7 @@ def test_what_has_not_come_to_its_end_at_the_exit_is_kept() -> None:
     recorder.message(external_id="m").start()
     assert recorder.events == []
     recorder.close()
-    assert [event["id"] for event in recorder.sink.events] == ["m.s"]
+    assert [event["id"] for event in recorder.sink.events] == ["m.2.s"]
 
 
 def test_a_word_about_what_was_left_out_is_left_out_and_counted() -> None:

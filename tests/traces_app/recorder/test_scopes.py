@@ -49,7 +49,7 @@ def test_a_run_becomes_these_events() -> None:
     assert recorder.events == [
         event(
             0,
-            "m1.s",
+            "m1.1.s",
             "workflow_execute_start",
             {
                 "request_id": "r1",
@@ -57,19 +57,19 @@ def test_a_run_becomes_these_events() -> None:
                 "session": {"title": "Weather", "tags": ["demo"], "metadata": {"team": 7}},
             },
         ),
-        event(1, "1.s", "llm_request_start", {"step": "1", "model": "gpt-5", "agent_name": "planner", "iteration": 1}),
+        event(1, "2.s", "llm_request_start", {"step": "2", "model": "gpt-5", "agent_name": "planner", "iteration": 1}),
         event(
             2,
-            "2.s",
+            "3.s",
             "tool_call_start",
-            {"uuid": "2", "name": "get_weather", "call_id": "call_1", "step": "1", "args": {"city": "Shanghai"}},
+            {"uuid": "3", "name": "get_weather", "call_id": "call_1", "step": "2", "args": {"city": "Shanghai"}},
         ),
         event(
             3,
-            "2.e",
+            "3.e",
             "tool_call_complete",
             {
-                "uuid": "2",
+                "uuid": "3",
                 "name": "get_weather",
                 "duration": 1000.0,
                 "call_id": "call_1",
@@ -79,10 +79,10 @@ def test_a_run_becomes_these_events() -> None:
         ),
         event(
             4,
-            "1.e",
+            "2.e",
             "llm_request_complete",
             {
-                "step": "1",
+                "step": "2",
                 "model": "gpt-5",
                 "agent_name": "planner",
                 "iteration": 1,
@@ -93,7 +93,7 @@ def test_a_run_becomes_these_events() -> None:
         ),
         event(
             5,
-            "m1.e",
+            "m1.1.e",
             "workflow_execute_complete",
             {
                 "duration": 5000.0,
@@ -186,10 +186,10 @@ def test_more_can_be_said_while_it_goes_on_and_after_its_end() -> None:
         step.update(reasoning="Because.")
         recorder.tool_call("never begun").update(reflection="nothing")
     assert [(event["id"], event["type"], event["data"]) for event in recorder.events if ".u" in event["id"]] == [
-        ("2.u1", "llm_request_complete", {"step": "2", "thought": "Let me see", "model": "gpt-5"}),
-        ("3.u1", "tool_call_complete", {"uuid": "3", "result": "half", "progress": 0.5}),
-        ("3.u2", "tool_call_start", {"uuid": "3", "reflection": "Good."}),
-        ("2.u2", "llm_request_complete", {"step": "2", "reasoning": "Because."}),
+        ("3.u1", "llm_request_complete", {"step": "3", "thought": "Let me see", "model": "gpt-5"}),
+        ("4.u1", "tool_call_complete", {"uuid": "4", "result": "half", "progress": 0.5}),
+        ("4.u2", "tool_call_start", {"uuid": "4", "reflection": "Good."}),
+        ("3.u2", "llm_request_complete", {"step": "3", "reasoning": "Because."}),
     ]
 
 
@@ -241,7 +241,13 @@ def test_a_call_that_is_open_when_its_message_ends_has_no_end_until_it_ends_itse
             pass
     ids = [event["id"] for event in recorder.events]
     assert message.id == "m"
-    assert [id_ for id_ in ids if id_.startswith((forgotten.id, late.id, "m."))] == ["m.s", "2.s", "3.s", "m.e", "3.e"]
+    assert [id_ for id_ in ids if id_.startswith((forgotten.id, late.id, "m."))] == [
+        "m.2.s",
+        "3.s",
+        "4.s",
+        "m.2.e",
+        "4.e",
+    ]
     assert tree(recorder.events) == ["message", "  forgotten", "  late", "message", "  too late"]
 
 
