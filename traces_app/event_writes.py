@@ -91,9 +91,9 @@ _STANDS = """
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
     """
-_SINCE = f"{_STANDS} AND seq > %s ORDER BY seq"
-# All of a run have its time in their ids.
+# All of a run have its time in their ids: other months are left out.
 _FROM_THE_BEGINNING = f"{_STANDS} AND id >= %s AND id < %s"
+_SINCE = f"{_FROM_THE_BEGINNING} AND seq > %s ORDER BY seq"
 # Name by name, as a range and in order: whatever PostgreSQL takes a session to hold, only the index of both columns gives
 # that. With "=" a plan that was made while there was little may read all events of a session for each name.
 _NUMBERS = """
@@ -109,7 +109,7 @@ _SAID = """
         SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
         FROM traces_app_event
         WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name
-            AND (wanted.name <> 'run' OR message_id = ANY(%s::uuid[]))
+            AND message_id = ANY(%s::uuid[]) AND id >= %s AND id < %s
         ORDER BY subject
     ) AS event
     """
@@ -219,6 +219,14 @@ class _Session:
     @property
     def run_ids(self) -> list[UUID]:
         return [run.id for run in self.runs if run.id is not None]
+
+    @property
+    def runs_and_bounds(self) -> tuple[list[UUID], UUID, UUID]:
+        """The runs that are there, and between which ids all below them lies."""
+        runs = self.run_ids
+        bounds = [ids.range_below(run_id) for run_id in runs]
+        first, last = (min(bounds)[0], max(bounds)[1]) if bounds else (UUID(int=0), UUID(int=0))
+        return runs, first, last
 
 
 def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
@@ -432,7 +440,7 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
         run.so_far = recall(session_id, run.id)
         known |= subjects & run.so_far.layout.subjects.keys()
         if run.so_far.seq:
-            since.append((_SINCE, session_id, run.id, run.so_far.seq))
+            since.append((_SINCE, session_id, run.id, *ids.range_below(run.id), run.so_far.seq))
         else:
             since.append((_FROM_THE_BEGINNING, session_id, run.id, *ids.range_below(run.id)))
     session.asked = known & subjects
@@ -440,7 +448,7 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
         ask(_NUMBERS, [one.external_id for one in session.events], session_id),
         ask(_LAST, session_id),
         ask(_LAST_OF_RUNS, [RUN] if RUN in subjects else [], session_id),
-        ask(_SAID, sorted(session.asked), session_id, session.run_ids),
+        ask(_SAID, sorted(session.asked), session_id, *session.runs_and_bounds),
         *(ask(*one) for one in since),
     ]
 
@@ -735,7 +743,7 @@ def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, Said]]:
     missing = subjects - session.asked
     if missing:
         with prepared_cursor() as cursor:
-            cursor.execute(_SAID, [sorted(missing), session.id, session.run_ids])
+            cursor.execute(_SAID, [sorted(missing), session.id, *session.runs_and_bounds])
             found += _heard(cursor.fetchall())
     return found
 
