@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from uuid import UUID
 
+from django.db.models import Max, QuerySet
 from django.db.models.functions import Left
 from django.http import QueryDict
 
@@ -64,10 +65,20 @@ def first_question(session_id: UUID) -> str:
 
 def has_events(session_id: UUID, message_id: UUID) -> bool:
     """Whether a message is made of events."""
+    return _events_of(session_id, message_id).exists()
+
+
+def last_number(session_id: UUID, message_id: UUID) -> int | None:
+    """The largest number that its producer gave an event of a message, if it numbers them."""
+    found: int | None = _events_of(session_id, message_id).aggregate(Max("number"))["number__max"]
+    return found
+
+
+def _events_of(session_id: UUID, message_id: UUID) -> QuerySet[Event]:
     # Their ids carry its time.
     lower, upper = message_id.int >> 64 << 64, (message_id.int >> 64) + 1 << 64
     of_its_time = Event.objects.filter(pk__gte=UUID(int=lower), pk__lt=UUID(int=upper))
-    return of_its_time.filter(session_id=session_id, message_id=message_id).exists()
+    return of_its_time.filter(session_id=session_id, message_id=message_id)
 
 
 _SESSIONS = Source(

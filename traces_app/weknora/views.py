@@ -36,7 +36,7 @@ from traces_app.views.viewset import TraceViewSet
 from traces_app.writes import change_session
 
 from .parameters import MOST_SESSIONS, body_as, converted, number_in, page_in
-from .reading import first_question, has_events, messages_of, session_page, sessions
+from .reading import first_question, has_events, last_number, messages_of, session_page, sessions
 from .shapes import STOPPED, Session
 from .titles import title_from
 
@@ -232,11 +232,14 @@ def _find(request: Request, session_id: str, message_id: str) -> tuple[FoundSess
 
 def _stop_by_event(session: FoundSession, message: FoundMessage, by: str) -> Refusal | None:
     """A run that is told by events ends with one, which everybody who looks is told; the producer's own may follow."""
+    last = last_number(session.pk, message.pk)
     event = records.Event(
         session_id=str(session.pk),
         message_id=str(message.pk),
         id=f"stop:{message.pk}",
         type="workflow_execute_complete",
+        # Behind what its producer numbered; where it numbers nothing, the order of arrival says that.
+        number=None if last is None else min(last + 1, 2**63 - 1),
         data={"status": "aborted", "by": by, **_REASON},
     )
     (outcome,) = record_events(session.project_id, [redact_event(event)])

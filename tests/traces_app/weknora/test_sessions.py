@@ -278,10 +278,13 @@ def test_a_stopped_answer_keeps_its_text(weknora: WeKnora, project: Project) -> 
     assert weknora.stop(session.id, message).message == "Message already completed"
 
 
-def test_a_run_that_is_told_by_events_is_stopped_by_one(weknora: WeKnora, project: Project) -> None:
+@pytest.mark.parametrize("numbers", [(None, None), (1795225596369772406, 1795225596369772407), (2**63 - 2, 2**63 - 1)])
+def test_a_run_that_is_told_by_events_is_stopped_by_one(
+    weknora: WeKnora, project: Project, numbers: tuple[int | None, int | None]
+) -> None:
     said = [
-        {"type": "workflow_execute_start", "data": {"prompt": "What now?"}},
-        {"type": "agent_complete", "agent": "writer", "data": {"result": "It is"}},
+        {"type": "workflow_execute_start", "data": {"prompt": "What now?"}, "number": numbers[0]},
+        {"type": "agent_complete", "agent": "writer", "data": {"result": "It is"}, "number": numbers[1]},
     ]
     events = [EventRecord(session_id="task", **one) for one in said]  # type: ignore[arg-type]
     record_events(project.pk, [redact_event(event) for event in events])
