@@ -16,7 +16,7 @@ from access_app.errors import InvalidInput
 
 from . import records
 from .decode import check_time, invalid, join, json_of
-from .monitor_messages import MESSAGES, event_document, is_monitor_message
+from .monitor_messages import MESSAGES, SAID_IN, event_document, is_monitor_message
 
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
 _FIELDS = frozenset(records.Event.__struct_fields__)
@@ -79,12 +79,27 @@ def _event(item: Any, path: str) -> records.Event:
                 field=join(path, "type"),
             )
         try:
-            return event_from(event_document(item), path)
+            document = event_document(item)
+            if document["type"] not in get_args(records.EventType):
+                raise _unknown_word(item, path)
+            return event_from(document, path)
         except ValueError as error:
             raise InvalidInput(
                 _("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=join(path, "ts")
             ) from error
     return event_from(_named(item), path)
+
+
+def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
+    """What its sender wrote and may write: the type of event that is made of it is none of theirs."""
+    name, words = SAID_IN[item["type"]]
+    payload = item["payload"]
+    value = payload.get(name) if isinstance(payload, dict) else None
+    return InvalidInput(
+        _("%(value)s is none of these: %(words)s.")
+        % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(words)},
+        field=join(path, f"payload.{name}"),
+    )
 
 
 def _named(item: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,13 @@ _SESSION = {
     "error": "workflow_execute_complete",
     "aborted": "workflow_execute_complete",
 }
+SAID_IN = {
+    "llm": ("phase", ("start", "delta", "complete")),
+    "agent": ("status", ("start", "complete", "error")),
+    "tool": ("phase", ("start", "complete", "error")),
+    "session": ("status", tuple(_SESSION)),
+}
+"""The field of the payload that says which event a message is, and its words."""
 
 
 def is_monitor_message(item: dict[str, Any]) -> bool:

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.checks import CheckMessage
+from django.conf import settings
+from django.core.checks import CheckMessage, run_checks
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.middleware.clickjacking import XFrameOptionsMiddleware
+from django.middleware.csrf import CsrfViewMiddleware
 from django.test import override_settings
+from django.utils.module_loading import import_string
 
 from tracesite import checks, embedded
 
@@ -115,6 +119,14 @@ def test_a_deployment_is_for_others_to_use(
     local = {"DEBUG": False, "HTTPS": False, "ALLOWED_HOSTS": ["127.0.0.1", "localhost", "[::1]"]}
     with override_settings(**local | changed):
         assert ids(checks.check_deployment(None)) == expected
+
+
+def test_django_finds_no_fault_with_a_deployment() -> None:
+    """What it says of a class that it does not find by its name would be wrong: the classes are there."""
+    assert not [one for one in run_checks(include_deployment_checks=True, tags=["security"]) if not one.is_silenced()]
+    kinds = [import_string(name) for name in settings.MIDDLEWARE]
+    for wanted in (CsrfViewMiddleware, XFrameOptionsMiddleware):
+        assert any(isinstance(kind, type) and issubclass(kind, wanted) for kind in kinds), wanted
 
 
 def test_the_embedded_database_is_not_for_production(monkeypatch: pytest.MonkeyPatch) -> None:
