@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from .entries import Entry, Kind, result_says_error
 
+if TYPE_CHECKING:
+    from .scopes import Message
+
 _MOST_HELD = 10_000
-"""Entries of a message that are held; one that grows beyond is kept."""
+"""Entries of a message that are held; one that grows beyond is kept. And calls."""
+_MOST_BYTES_HELD = 32 * 2**20
+"""Of all messages together; beyond it the oldest are kept: those that never end must not fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +61,10 @@ class Sampler:
     """Sifts the entries of one recorder, in the order in which they were made. One thread at a time."""
 
     def __init__(self) -> None:
-        self._messages: dict[str, list[Entry]] = {}
-        """What is held of messages that may be left out, by id."""
+        self._messages: dict[Message, list[Entry]] = {}
+        """What is held of messages that may be left out, the oldest first."""
+        self._bytes = 0
+        """Of that, about."""
         self._calls: dict[str, Entry] = {}
         """The beginnings of calls that may be left out, by id."""
         self.left_out = 0
@@ -69,33 +77,47 @@ class Sampler:
     def sift(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
         """The entries that are kept now: this one, or none, or this one and what was held."""
         message = entry.scope.message
-        held = self._messages.get(message.id)
+        held = self._messages.get(message)
         if held is None:
             if entry.kind is Kind.MESSAGE_START and not is_chosen(message.session.external_id, sampling.rate):
-                self._messages[message.id] = [entry]
+                self._messages[message] = [entry]
+                self._bytes += entry.size
+                yield from self._too_much(sampling)
             elif message.left_out:
                 self.left_out += 1
             else:
                 yield from self._sift_call(entry, sampling)
             return
         held.append(entry)
+        self._bytes += entry.size
         is_over = entry.kind is Kind.MESSAGE_END
         if _matters(entry, sampling) or len(held) > _MOST_HELD or (is_over and _calls_are_open(held)):
-            del self._messages[message.id]
-            for one in held:
-                yield from self._sift_call(one, sampling)
+            yield from self._kept(message, sampling)
         elif is_over:
-            del self._messages[message.id]
+            self._let_go(message)
             message.left_out = True
             self.left_out += len(held)
+        yield from self._too_much(sampling)
 
     def release(self) -> Iterator[Entry]:
         """What is held of what has not come to its end: it is kept, for how it ends is not known."""
-        for held in self._messages.values():
-            yield from held
+        for message in list(self._messages):
+            yield from self._let_go(message)
         yield from self._calls.values()
-        self._messages.clear()
         self._calls.clear()
+
+    def _too_much(self, sampling: Sampling) -> Iterator[Entry]:
+        while self._bytes > _MOST_BYTES_HELD:
+            yield from self._kept(next(iter(self._messages)), sampling)
+
+    def _kept(self, message: Message, sampling: Sampling) -> Iterator[Entry]:
+        for entry in self._let_go(message):
+            yield from self._sift_call(entry, sampling)
+
+    def _let_go(self, message: Message) -> list[Entry]:
+        held = self._messages.pop(message)
+        self._bytes -= sum(entry.size for entry in held)
+        return held
 
     def _sift_call(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
         scope = entry.scope
@@ -104,6 +126,8 @@ class Sampler:
             assert call is not None, "it is the call's own entry"
             if not is_chosen(call.id, sampling.tools.get(call.name, 1)):
                 self._calls[call.id] = entry
+                if len(self._calls) > _MOST_HELD:
+                    yield self._calls.pop(next(iter(self._calls)))
                 return
         elif entry.kind is Kind.CALL_END:
             assert call is not None, "it is the call's own entry"

@@ -276,7 +276,11 @@ def test_every_public_name_is_documented() -> None:
 
 def test_a_run_that_is_tried_again_under_its_own_id_tells_both_tries() -> None:
     with recording_for_tests() as recorder:
-        with pytest.raises(OSError, match="busy"), recorder.session("s"), recorder.message("Hello", external_id="job-1"):
+        with (
+            pytest.raises(OSError, match="busy"),
+            recorder.session("s"),
+            recorder.message("Hello", external_id="job-1"),
+        ):
             raise OSError("busy")
         with recorder.session("s"), recorder.message("Hello", external_id="job-1") as message:
             message.content = "Hi"

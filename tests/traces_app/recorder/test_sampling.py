@@ -213,6 +213,39 @@ def test_a_run_whose_calls_go_on_after_it_is_kept_for_nobody_knows_how_they_end(
     assert recorder.events[-1]["type"] == "tool_call_error"
 
 
+def test_runs_that_never_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traces_app.recorder.sampling._MOST_BYTES_HELD", 100_000)
+    monkeypatch.setattr("traces_app.recorder.sampling._MOST_HELD", 50)
+    with recording(sampling=Sampling(rate=0)) as recorder:
+        for number in range(20):
+            recorder.message(external_id=f"m{number}").start()
+            recorder.tool_call("tool", "x" * 10_000).start(within=recorder.message().start())
+        for _turn in range(20):
+            recorder.message("x" * 10_000).start()
+        recorder.flush()
+        assert recorder._pipeline._sampler._bytes <= 100_000
+        # The oldest are kept, and nothing is held of them.
+        assert recorder.sink.events[0]["message_id"] == "m0"
+        recorder.sampling = Sampling(tools={"tool": 0})
+        with recorder.session("s"), recorder.message():
+            for _turn in range(80):
+                recorder.tool_call("tool").start()
+            recorder.flush()
+            assert len(recorder._pipeline._sampler._calls) == 50
+    assert recorder.report().recorded == recorder.report().delivered_to_sink == len(recorder.sink.events) == 80 + 82
+
+
+def test_runs_with_one_id_at_the_same_time_are_left_out_each_for_itself() -> None:
+    with recording(sampling=Sampling(rate=0)) as recorder:
+        first = recorder.message(external_id="m").start()
+        second = recorder.message(external_id="m").start()
+        first.end()
+        recorder.tool_call("tool").start(within=second).end()
+        second.end()
+    assert recorder.events == []
+    assert recorder.report().sampled_out == 6
+
+
 def test_what_has_not_come_to_its_end_at_the_exit_is_kept() -> None:
     recorder = RecorderForTests(sampling=Sampling(rate=0, tools={"search": 0}))
     recorder.message(external_id="m").start()
