@@ -234,3 +234,12 @@ def test_a_line_takes_medians_and_the_best_floor() -> None:
 def test_a_bar_without_a_floor_is_for_the_figure() -> None:
     line = Line(name="x", unit="MB", runs=[250], bar=at_most(300))
     assert (line.ratio, line.is_met, str(line.bar)) == (None, True, "≤ 300")
+
+
+def test_the_recorder_is_measured_where_nothing_else_is_installed(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks.recorder", "--rounds", "2", "--calls", "100", "--json", str(figures)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
+    lines = {line["name"]: line["figure"] for line in json.loads(figures.read_bytes())["lines"]}
+    assert lines["with: kept of a burst of 20,000"] == 20_000
+    assert {"with: p50 of a call", "decorator: CPU of a call", "with: memory of a waiting call"} <= lines.keys()
