@@ -568,7 +568,7 @@ def rows_read() -> Counter[str]:
 
 
 def test_a_batch_costs_the_same_however_long_the_run(project: Project, django_capture_on_commit_callbacks: Any) -> None:
-    before = {"short": 4, "long": 400}
+    before = {"short": 2, "long": 400}
     for session, number in before.items():
         history = turns(0, number, session)
         size = min(200, len(history) // 2)
