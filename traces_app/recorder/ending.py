@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
@@ -20,6 +21,7 @@ class Ending(Protocol):
     def close(self, timeout: float) -> int: ...
     def flush(self, timeout: float) -> int: ...
     def after_fork(self) -> None: ...
+    def postponed(self, action: Callable[[], None]) -> bool: ...
 
 
 _watched: dict[int, Ending] = {}
@@ -90,6 +92,8 @@ def _flush_at_sigterm(recorder: Ending) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if recorder.postponed(lambda: os.kill(os.getpid(), number)):
+            return
         if before == signal.SIG_DFL:
             # Nothing else will be asked at this end.
             recorder.close(_EXIT_SECONDS)
