@@ -167,6 +167,7 @@ class SessionAdmin(TrashAdmin):
             "session": session,
             "description": page.description,
             "details": [(self.field_name(name), text) for name, text in page.details],
+            "plan": page.plan,
             "conversation": conversation,
             "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
             "has_delete_permission": self.has_delete_permission(request, session),

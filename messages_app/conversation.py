@@ -15,6 +15,7 @@ from .keyset_admin import read_rows
 from .models import Message, Reference, Session
 from .pagination import Cursor, PageRequest
 from .partitions import Month
+from .plans import PlannedAgent, layers_of
 from .visible_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 
 PAGE_SIZE = 50
@@ -22,6 +23,8 @@ PAGE_SIZE = 50
 PAGE_CHARACTERS = 16_384
 FULL_CHARACTERS = 65_536
 REFERENCES = 100
+PLAN_BYTES = 262_144
+"""A larger workflow is shown as its JSON only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +59,12 @@ class SessionPage:
     description: Excerpt
     details: Sequence[tuple[str, Excerpt]]
     """The JSON columns that hold something: name of the column, text."""
+    plan: Sequence[Sequence[PlannedAgent]]
+    """The agents of its workflow, in layers."""
 
 
 def read_session(session_id: UUID) -> SessionPage | None:
-    """A session, deleted or not; None where there is none. One query."""
+    """A session, deleted or not; None where there is none. One query; three where it has a workflow."""
     details = ("workflow", "metadata", "redactions")
     sessions: QuerySet[Any] = (
         Session.with_deleted.select_related("project")
@@ -70,8 +75,19 @@ def read_session(session_id: UUID) -> SessionPage | None:
     if session is None:
         return None
     return SessionPage(
-        session=session, description=excerpt(session.shown_description), details=_filled(session, details)
+        session=session,
+        description=excerpt(session.shown_description),
+        details=_filled(session, details),
+        plan=_plan(session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
     )
+
+
+def _plan(session: Session) -> list[list[PlannedAgent]]:
+    """The plan of a session, with what its last run knows of the agents."""
+    workflow = Session.with_deleted.values_list("workflow", flat=True).get(pk=session.pk)
+    runs = Message.with_deleted.filter(session=session, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
+    states = runs.order_by("-pk").values_list("metadata__agents", flat=True).first()
+    return layers_of(workflow, states if isinstance(states, dict) else {})
 
 
 def read_conversation(session: Session, *, cursor: Cursor | None = None, newest: bool = False) -> Conversation:

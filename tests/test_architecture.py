@@ -17,6 +17,7 @@ WITHOUT_DJANGO = (
     "access_app/redaction",
     "messages_app/ids.py",
     "messages_app/answer_text.py",
+    "messages_app/plans.py",
     "traces_app/eko_callbacks.py",
     "traces_app/projection.py",
     "traces_app/layout.py",

@@ -361,6 +361,26 @@ def test_an_answer_is_read_without_the_json_of_a_tool_and_with_it_on_demand(staf
     assert f"Text as received Which year? {slipped}" in text_of(response)
 
 
+def test_the_plan_of_a_session_is_shown_with_what_became_of_its_agents(staff: Client, project: Project) -> None:
+    agents = [
+        {"id": "t-00", "name": "Browser", "task": HOSTILE, "dependsOn": [], "status": "init"},
+        {"id": "t-01", "name": "Writer", "task": "write it down", "dependsOn": ["t-00"], "status": "init"},
+    ]
+    session = store(project, "planned", workflow={"name": "Report", "agents": agents})
+    answer = message_at(session, 1)
+    answer.metadata = {"agents": {"t-00": {"name": "Browser", "status": "done"}}}
+    answer.save(update_fields=["metadata"])
+
+    html = html_of(staff.get(page_of(session)))
+    plan = html[html.index('<ol class="plan">') : html.index("</ol>", html.index('<ol class="plan">'))]
+
+    assert "<script" not in plan
+    assert unescape(re.sub("<[^>]*>", " ", plan)).split() == [
+        "Browser", "done", "<script>alert(1)</script>", "\ufffd[31m", "\ufffdgnp.exe", "t-00",
+        "Writer", "planned", "write", "it", "down", "t-01",
+    ]  # fmt: skip
+
+
 def test_a_long_conversation_is_read_in_pages(staff: Client, project: Project) -> None:
     session = store(project, "long", 2 * PAGE_SIZE + 20)
     first = staff.get(page_of(session))

@@ -38,7 +38,7 @@ class ChainFiles:
         """Chains that were not written: the disk was too slow or refused them."""
         self._most = most
         self._begin()
-        ending.watch(self, handle_sigterm=False)
+        ending.watch(self)
 
     def _begin(self) -> None:
         self._waiting: deque[tuple[str, Document]] = deque()

@@ -21,6 +21,9 @@ class Ending(Protocol):
     def close(self, timeout: float) -> int: ...
     def flush(self, timeout: float) -> int: ...
     def after_fork(self) -> None: ...
+
+
+class Interruptible(Ending, Protocol):
     def postponed(self, action: Callable[[], None]) -> bool: ...
 
 
@@ -31,20 +34,21 @@ _EXIT_SECONDS = 1.8
 then waits on the disk."""
 
 
-def watch(recorder: Ending, *, handle_sigterm: bool) -> None:
-    """From now on the recorder is told of the exit and of forks; with `handle_sigterm` it flushes at SIGTERM.
-
-    A signal can be handled from the main thread only: elsewhere that part is left out, and said.
-    """
+def watch(recorder: Ending) -> None:
+    """From now on the recorder is told of the exit and of forks."""
     _register()
     _watched[id(recorder)] = recorder
-    if handle_sigterm:
-        if threading.current_thread() is threading.main_thread():
-            _flush_at_sigterm(recorder)
-        else:
-            recorder.guard.failed(
-                ValueError("SIGTERM can be handled only by a recorder that is made in the main thread.")
-            )
+
+
+def watch_sigterm(recorder: Interruptible) -> None:
+    """From now on SIGTERM flushes the recorder, then does what it did before.
+
+    A signal can be handled from the main thread only: elsewhere this is left out, and said.
+    """
+    if threading.current_thread() is threading.main_thread():
+        _flush_at_sigterm(recorder)
+    else:
+        recorder.guard.failed(ValueError("SIGTERM can be handled only by a recorder that is made in the main thread."))
 
 
 def forget(recorder: Ending) -> None:
@@ -88,7 +92,7 @@ def _close_at_exit_of_child(_of: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
 
 
-def _flush_at_sigterm(recorder: Ending) -> None:
+def _flush_at_sigterm(recorder: Interruptible) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: FrameType | None) -> None:

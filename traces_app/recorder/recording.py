@@ -115,7 +115,9 @@ class Recorder:
         self._nowhere = Message(self, None, None, None, None)
         _latest.append(self)
         if self.enabled:
-            ending.watch(self, handle_sigterm=handle_sigterm)
+            ending.watch(self)
+            if handle_sigterm:
+                ending.watch_sigterm(self)
 
     # --- What is opened ---------------------------------------------------------------------------------------------
 
