@@ -22,6 +22,14 @@ def parent_of(pid: int) -> int:
     return int(_stat(pid)[1])
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended; one that has, and that nobody has waited for, is not running."""
+    try:
+        return _stat(pid)[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def cpu_seconds(pids: Iterable[int], *, with_ended: bool = False) -> float:
     """User and system time that processes have used, if asked for also that of their children which have ended."""
     total = 0

@@ -136,8 +136,12 @@ def test_while_the_database_is_away_everything_says_503_and_recovers(site: Site)
     postmaster = site.postmaster()
     keeper = processes.parent_of(postmaster)
     os.kill(keeper, signal.SIGSTOP)  # or it would start another while we ask
+    backends = processes.family(postmaster)
     try:
         os.kill(postmaster, signal.SIGKILL)
+        # Backends see that it is gone when they look up next, and answer until then.
+        while any(map(processes.is_running, backends)):
+            time.sleep(0.01)
         assert_everything_is_answered_503(site)
     finally:
         os.kill(keeper, signal.SIGCONT)
