@@ -17,18 +17,22 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
-from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
-from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.retrievers import BaseRetriever
-from langchain_core.tools import BaseTool, tool
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
-
 from . import Recorder
-from .langchain import TracesiteHandler
+
+try:
+    from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.tools import BaseTool, tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+
+    from .langchain import TracesiteHandler
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(f"The example needs LangGraph: pip install langgraph ({missing})") from missing
 
 QUESTION = "Where is my order 2041? And can it still go to 12 Harbour Street instead?"
 SECONDS = 0.4
