@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
@@ -20,6 +21,10 @@ class Ending(Protocol):
     def close(self, timeout: float) -> int: ...
     def flush(self, timeout: float) -> int: ...
     def after_fork(self) -> None: ...
+
+
+class Interruptible(Ending, Protocol):
+    def postponed(self, action: Callable[[], None]) -> bool: ...
 
 
 _watched: dict[int, Ending] = {}
@@ -35,7 +40,7 @@ def watch(recorder: Ending) -> None:
     _watched[id(recorder)] = recorder
 
 
-def watch_sigterm(recorder: Ending) -> None:
+def watch_sigterm(recorder: Interruptible) -> None:
     """From now on SIGTERM flushes the recorder, then does what it did before.
 
     A signal can be handled from the main thread only: elsewhere this is left out, and said.
@@ -87,10 +92,12 @@ def _close_at_exit_of_child(_of: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
 
 
-def _flush_at_sigterm(recorder: Ending) -> None:
+def _flush_at_sigterm(recorder: Interruptible) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if recorder.postponed(lambda: os.kill(os.getpid(), number)):
+            return
         if before == signal.SIG_DFL:
             # Nothing else will be asked at this end.
             recorder.close(_EXIT_SECONDS)

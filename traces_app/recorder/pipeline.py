@@ -91,6 +91,9 @@ class Pipeline:
         self._worker_lock = threading.Lock()
         self._draining = threading.RLock()
         """Held by whoever takes from the queue."""
+        self._drainer: int | None = None
+        """The thread that is."""
+        self._afterwards: Callable[[], None] | None = None
         self._sampler = Sampler()
         # A handler of a signal may come in between while its own thread counts a loss.
         self._losing = threading.RLock()
@@ -144,6 +147,14 @@ class Pipeline:
             left += self.sink.close(deadline)
         return left
 
+    def postponed(self, action: Callable[[], None]) -> bool:
+        """For handlers of signals that end the process: one that came in between while its own thread passes entries on
+        would take them along. Whether that is so; then `action` is called once they are passed on."""
+        if self._drainer != threading.get_ident():
+            return False
+        self._afterwards = action
+        return True
+
     def after_fork(self) -> None:
         """In the child: what waits is the parent's to tell."""
         self._begin()
@@ -193,6 +204,7 @@ class Pipeline:
         seconds = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         if not self._draining.acquire(timeout=seconds):
             return
+        outer, self._drainer = self._drainer, threading.get_ident()
         try:
             todo = len(self._queue)
             while todo > 0 and (deadline is None or time.monotonic() < deadline):
@@ -209,7 +221,11 @@ class Pipeline:
             if deadline is not None and self._untold and not self.sink.discards:
                 self._tell()
         finally:
+            self._drainer = outer
             self._draining.release()
+            if outer is None and self._afterwards is not None:
+                action, self._afterwards = self._afterwards, None
+                action()
 
     def _next(self, most: int) -> list[Entry]:
         entries: list[Entry] = []

@@ -274,6 +274,10 @@ class Recorder:
         self._prefix = token_hex(6)
         self._counter = count(1)
 
+    def postponed(self, action: Callable[[], None]) -> bool:
+        """Whether a handler of a signal has to wait, which is then done by `action`; see Pipeline.postponed."""
+        return self._pipeline.postponed(action)
+
     def after_fork(self) -> None:
         """In a child process: a recorder of its own, with the settings of the parent's. Called by itself."""
         self._fork += 1

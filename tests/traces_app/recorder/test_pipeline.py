@@ -477,6 +477,27 @@ def test_what_sampling_holds_is_kept_when_sigterm_ends_the_process(tmp_path: Pat
     assert [event["type"] for event in lines(path)] == ["workflow_execute_start", "tool_call_start"]
 
 
+@pytest.mark.parametrize("end", ["recorder.flush()", "recorder.close()", ""])
+def test_sigterm_while_the_last_is_passed_on_takes_nothing_along(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    script = f"""
+        from traces_app.recorder import Privacy
+        def mask(path, value):
+            if value == "now":
+                os.kill(os.getpid(), signal.SIGTERM)
+            return value
+        recorder = Recorder(
+            sink=JsonLinesSink(PATH), delay_ms=10_000, handle_sigterm=True, privacy=Privacy(functions=[mask])
+        )
+        with recorder.message():
+            with recorder.tool_call("tool", {{"when": "now"}}):
+                pass
+        {end}
+    """
+    assert code_of(run(script, path)) == -signal.SIGTERM
+    assert (len(lines(path)), names(path)) == (4, ["tool"])
+
+
 def test_sigterm_cannot_be_handled_from_another_thread_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     made: list[Recorder] = []
     thread = threading.Thread(target=lambda: made.append(Recorder(sink=NullSink(), handle_sigterm=True)))
