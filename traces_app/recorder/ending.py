@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from .guard import Guard
 
@@ -41,7 +41,7 @@ def watch(recorder: Ending) -> None:
 
 
 def watch_sigterm(recorder: Interruptible) -> None:
-    """From now on SIGTERM flushes the recorder, then does what it did before.
+    """From now on SIGTERM flushes the recorder, then does what it did before; in this process, not in its children.
 
     A signal can be handled from the main thread only: elsewhere this is left out, and said.
     """
@@ -65,7 +65,7 @@ def _register() -> None:
     _registered.set()
     atexit.register(_close_all)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_fork_all)
+        os.register_at_fork(before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_fork_all)
     ours = sys.modules.get("multiprocessing.process")
     if ours is not None and ours.parent_process() is not None:
         _close_at_exit_of_child(None)
@@ -82,6 +82,8 @@ def _fork_all() -> None:
     for recorder in list(_watched.values()):
         with recorder.guard.around():
             recorder.after_fork()
+    _let_go_of_sigterm()
+    _release_sigterm()
     # A child of multiprocessing ends without atexit, and has its own way.
     ours = sys.modules.get("multiprocessing.util")
     if ours is not None:
@@ -90,6 +92,33 @@ def _fork_all() -> None:
 
 def _close_at_exit_of_child(_of: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=0)
+
+
+_Handler = Callable[[int, FrameType | None], None]
+_handled: list[tuple[_Handler, Any]] = []
+"""Our handlers of SIGTERM, the newest last, each with what handled it before."""
+
+
+_held = threading.local()
+
+
+def _hold_sigterm() -> None:
+    """Before a fork: a SIGTERM that comes before the child has let go of our handler waits until it has. Python would forget
+    one that it took for a handler which then is none."""
+    _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if _handled else None
+
+
+def _release_sigterm() -> None:
+    if _held.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
+
+
+def _let_go_of_sigterm() -> None:
+    """In a child: SIGTERM ends it as it would have without us. Pools of processes end their workers by it, and would wait for
+    one that is stopped by it in the middle of what it shares with others."""
+    if _handled and signal.getsignal(signal.SIGTERM) is _handled[-1][0]:
+        signal.signal(signal.SIGTERM, _handled[0][1] or signal.SIG_DFL)
+    _handled.clear()
 
 
 def _flush_at_sigterm(recorder: Interruptible) -> None:
@@ -110,3 +139,4 @@ def _flush_at_sigterm(recorder: Interruptible) -> None:
             os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, handle)
+    _handled.append((handle, before))

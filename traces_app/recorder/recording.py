@@ -63,8 +63,8 @@ class Recorder:
     `delay_ms`: how much work a kill -9 may lose: what was recorded since the worker last wrote to the disk.
     `queue_bytes`: how much may wait for the worker; beyond that it is lost, and counted.
     `spool`, `spool_bytes`: where events wait while the server is away, and how much at most; see http_sink.py.
-    `handle_sigterm`: sends what is left before SIGTERM ends the process, then does what it did before. Not for programs that
-    fork pools of processes, which end their workers by that signal.
+    `handle_sigterm`: sends what is left before SIGTERM ends the process, then does what it did before;
+    in this process, not in those that it forks.
     `strict`: failures of the recorder raise. For tests.
 
     Raises ValueError for a setting that cannot be; nothing else here raises, whatever happens later.

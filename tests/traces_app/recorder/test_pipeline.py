@@ -498,6 +498,20 @@ def test_sigterm_while_the_last_is_passed_on_takes_nothing_along(tmp_path: Path,
     assert (len(lines(path)), names(path)) == (4, ["tool"])
 
 
+def test_what_is_forked_ends_by_sigterm_as_it_would_without_a_recorder(tmp_path: Path) -> None:
+    script = """
+        recorder = Recorder(sink=JsonLinesSink(PATH), handle_sigterm=True)
+        ours = signal.getsignal(signal.SIGTERM)
+        child = os.fork()
+        if not child:
+            os._exit(signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+        _pid, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert signal.getsignal(signal.SIGTERM) is ours is not signal.SIG_DFL
+    """
+    assert code_of(run(script, tmp_path / "trace.jsonl")) == 0
+
+
 def test_sigterm_cannot_be_handled_from_another_thread_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     made: list[Recorder] = []
     thread = threading.Thread(target=lambda: made.append(Recorder(sink=NullSink(), handle_sigterm=True)))
