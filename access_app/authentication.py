@@ -13,7 +13,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
 from .errors import NotAuthenticated, NotPermitted
-from .keys import find_key
+from .keys import bearer_in, find_key
 from .models import ApiKey
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def token_of(self, request: Request) -> str | None:
         """The token that was sent; "" when the header was there without one."""
-        scheme, _space, token = request.headers.get("Authorization", "").strip().partition(" ")
-        if scheme.lower() == "bearer":
-            return token.strip()
+        bearer = bearer_in(request.headers.get("Authorization", ""))
+        if bearer is not None:
+            return bearer
         header: str | None = request.headers.get("X-API-Key")
         return header if header is None else header.strip()
 

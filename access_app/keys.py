@@ -62,6 +62,12 @@ def create_key(
     return key, token
 
 
+def bearer_in(authorization: str) -> str | None:
+    """The token of an Authorization header of the scheme Bearer, "" where it has none; None for other schemes."""
+    scheme, _space, token = authorization.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
 def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
     """The active key with this token and its project, None when there is none. Notes the use, exact to a minute."""
     now = now or timezone.now()

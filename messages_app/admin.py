@@ -31,6 +31,7 @@ from .admin_filters import CreatedFilter, NameFilter, ProjectFilter, YesNoFilter
 from .conversation import read_conversation, read_message, read_session
 from .models import Message, Session
 from .pagination import Cursor
+from .queries import as_uuid
 from .trash_admin import TrashAdmin
 from .visible_text import duration, first_characters, moment, one_line, visible
 
@@ -95,7 +96,7 @@ class SessionFilter(NameFilter):
     parameter_name = "session"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        session = uuid_or_none(name)
+        session = as_uuid(name)
         if session is None:
             raise IncorrectLookupParameters
         return queryset.filter(session_id=session)
@@ -135,7 +136,7 @@ class SessionAdmin(TrashAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        if (session := uuid_or_none(term)) is not None:
+        if (session := as_uuid(term)) is not None:
             return queryset.filter(pk=session), False
         return queryset.filter(pk__in=_sessions_named(queryset, term)), False
 
@@ -149,7 +150,7 @@ class SessionAdmin(TrashAdmin):
     ) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        key = uuid_or_none(unquote(object_id))
+        key = as_uuid(unquote(object_id))
         page = read_session(key) if key is not None else None
         if page is None:
             return self.missing(request)
@@ -256,7 +257,7 @@ class MessageAdmin(TrashAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        if (given := uuid_or_none(term)) is not None:
+        if (given := as_uuid(term)) is not None:
             by_session = Session.with_deleted.filter(pk=given).exists()
             return queryset.filter(session_id=given) if by_session else queryset.filter(pk=given), False
         # By ids that small queries found: the database would walk along the primary key for an OR of three conditions.
@@ -280,7 +281,7 @@ class MessageAdmin(TrashAdmin):
     ) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        key = uuid_or_none(unquote(object_id))
+        key = as_uuid(unquote(object_id))
         page = read_message(key) if key is not None else None
         if page is None:
             return self.missing(request)
@@ -355,13 +356,6 @@ def session_name(session: Any) -> str:
 def badge(kind: str, text: str) -> SafeString:
     """A short coloured word; the colours are in tracesite/admin.css."""
     return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))
-
-
-def uuid_or_none(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _among(queryset: QuerySet[Any], field: str, value: str | None, known: Sequence[str]) -> QuerySet[Any]:

@@ -8,7 +8,7 @@ other there is no plan to show, and the page shows the JSON as always. Pure, wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MOST_AGENTS = 200
@@ -90,9 +90,7 @@ def _agent(said: Mapping[str, Any], after: tuple[str, ...]) -> PlannedAgent:
 def _with_state(agent: PlannedAgent, states: Mapping[str, Any]) -> PlannedAgent:
     known = states.get(agent.id)
     state = _STATES.get(_text(known.get("status")), "") if isinstance(known, dict) else ""
-    if not state:
-        return agent
-    return PlannedAgent(id=agent.id, name=agent.name, task=agent.task, state=state, after=agent.after)
+    return replace(agent, state=state) if state else agent
 
 
 def _text(value: Any) -> str:

@@ -30,11 +30,12 @@ from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, Conflict
 from messages_app import ids
-from messages_app.admin import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name, uuid_or_none
+from messages_app.admin import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
 from messages_app.admin_filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
 from messages_app.conversation import ids_below
 from messages_app.keyset_admin import KeysetAdmin
 from messages_app.models import Message, Session
+from messages_app.queries import as_uuid
 from messages_app.visible_text import duration, first_characters, is_plain, moment, one_line, visible
 
 from . import records
@@ -159,7 +160,7 @@ class CallMessageFilter(NameFilter):
     parameter_name = "message"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        message = uuid_or_none(name)
+        message = as_uuid(name)
         if message is None:
             raise IncorrectLookupParameters
         return queryset.filter(message_id=message)
@@ -336,7 +337,7 @@ class TracedMessageAdmin(MessageAdmin):
             response.context_data["run"] = read_run(
                 message.pk,
                 page=int(page) if page.isdecimal() and len(page) < 6 else 1,
-                call=uuid_or_none(wanted),
+                call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
         return response
@@ -432,7 +433,7 @@ class ToolCallAdmin(KeysetAdmin):
         term = search_term.strip()
         if not term:
             return queryset, False
-        key = uuid_or_none(term)
+        key = as_uuid(term)
         return queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term)), False
 
     def change_view(
@@ -441,7 +442,7 @@ class ToolCallAdmin(KeysetAdmin):
         """One call by itself, for values that are too long for the page of the run."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        key = uuid_or_none(unquote(object_id))
+        key = as_uuid(unquote(object_id))
         call = read_call(key) if key is not None else None
         if call is None or call.texts is None:
             return self.missing(request)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -50,7 +49,7 @@ from .partitions import ensure_months, forget
 from .projection import RUN, Said
 from .redaction import RedactedEvent
 from .run_memory import RunSoFar, Unnamed, recall, remember, run_id
-from .statements import AlreadyClaimed, add_receipts, insert_rows, lock_messages
+from .statements import AlreadyClaimed, add_receipts, exchange, insert_rows, lock_messages
 
 State = Literal["stored", "duplicate", "refused"]
 
@@ -408,15 +407,7 @@ def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
     """What is there already of each session, in one exchange, the first of which waits for our turn: the numbers of its
     events that come again, the number of its last event, the events since the last that this process knows of each run,
     and what was said so far of the steps and calls that it knows, and that the batch speaks of."""
-    with ExitStack() as stack:
-        stack.enter_context(connection.wrap_database_errors)
-        stack.enter_context(connection.connection.pipeline())
-
-        def ask(statement: str, *parameters: Any) -> CursorWrapper:
-            cursor = stack.enter_context(prepared_cursor())
-            cursor.execute(statement, parameters)
-            return cursor
-
+    with exchange() as ask:
         ask(_TAKE_TURNS, *turns)
         asked = [(session, _ask(session, session.id, ask)) for session in sessions if session.id is not None]
         answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in asked]

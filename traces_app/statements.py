@@ -144,7 +144,7 @@ def lock_with_touched(
     """Locks messages; and what is there below those of them that a write is known to touch, counted. In one exchange."""
     if not message_ids:
         return {}, {}
-    with _exchange() as ask:
+    with exchange() as ask:
         # The bounds leave out months: a plan for any values would look into all of them.
         locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
         asked = {one: _ask_touched(ask, one, touched[one]) for one in message_ids if one in touched}
@@ -155,7 +155,7 @@ def lock_with_touched(
 
 
 @contextmanager
-def _exchange() -> Iterator[Callable[..., CursorWrapper]]:
+def exchange() -> Iterator[Callable[..., CursorWrapper]]:
     """Asks prepared statements, given with their parameters, all at once; they are answered when the first is fetched."""
     with ExitStack() as stack:
         stack.enter_context(connection.wrap_database_errors)
@@ -314,7 +314,7 @@ def upsert_rows(
     the write is known to touch add up to then."""
     if not tables:
         return False, None
-    with _exchange() as ask:
+    with exchange() as ask:
         cursors = [
             ask(table.upsert(), *map(rows.array, zip(*sorted(lines, key=_id), strict=True))) for table, lines in tables
         ]

@@ -89,13 +89,7 @@ class WebSocket:
 
     def receive(self) -> None:
         """Waits for something to come. Raises Closed."""
-        try:
-            data = self.socket.recv(262_144)
-        except ConnectionError as error:
-            raise Closed from error
-        if not data:
-            raise Closed
-        self._received += data
+        self._received += _some_of(self.socket)
 
     def close(self) -> None:
         self.socket.close()
@@ -162,16 +156,21 @@ class EventStream:
         self._chunks = rest[length + 2 :]
 
     def _more(self) -> None:
-        try:
-            data = self.socket.recv(262_144)
-        except ConnectionError as error:
-            raise Closed from error
-        if not data:
-            raise Closed
-        self._chunks += data
+        self._chunks += _some_of(self.socket)
 
     def close(self) -> None:
         self.socket.close()
+
+
+def _some_of(connection: socket.socket) -> bytes:
+    """What comes next. Raises Closed."""
+    try:
+        data = connection.recv(262_144)
+    except ConnectionError as error:
+        raise Closed from error
+    if not data:
+        raise Closed
+    return data
 
 
 def _head(connection: socket.socket) -> tuple[int, bytes]:

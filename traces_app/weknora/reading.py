@@ -13,6 +13,7 @@ from access_app.visibility import Reach
 from messages_app.columns import Column, Source, as_text, as_they_are, instant
 from messages_app.exchange import LIST_MS, fetch
 from messages_app.filters import SessionFilterSet
+from messages_app.ids import range_below
 from messages_app.models import Message as MessageRow
 from messages_app.pagination import MAX_LIMIT, Page
 from traces_app.models import Event
@@ -75,10 +76,8 @@ def last_number(session_id: UUID, message_id: UUID) -> int | None:
 
 
 def _events_of(session_id: UUID, message_id: UUID) -> QuerySet[Event]:
-    # Their ids carry its time.
-    lower, upper = message_id.int >> 64 << 64, (message_id.int >> 64) + 1 << 64
-    of_its_time = Event.objects.filter(pk__gte=UUID(int=lower), pk__lt=UUID(int=upper))
-    return of_its_time.filter(session_id=session_id, message_id=message_id)
+    first, end = range_below(message_id)
+    return Event.objects.filter(pk__gte=first, pk__lt=end, session_id=session_id, message_id=message_id)
 
 
 _SESSIONS = Source(

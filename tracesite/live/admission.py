@@ -71,7 +71,7 @@ def find_session(viewer: Viewer, name: str) -> UUID:
     close_old_connections()
     # In every project there may be one of the same name: of all that are open, the newest.
     sessions = visible_to(Session.objects.order_by("-pk"), viewer.reach).values_list("pk", flat=True)
-    key = _uuid_or_none(name)
+    key = queries.as_uuid(name)
     found = sessions.filter(pk=key).first() if key else None
     if found is None and name and "\x00" not in name:  # PostgreSQL takes none
         found = sessions.filter(external_id=name).first()
@@ -109,13 +109,6 @@ def no_longer_admitted(viewers: Iterable[Viewer]) -> set[Viewer]:
         if (viewer.login and _login_has_changed(viewer))
         or (viewer.key_id is not None and _key_has_changed(viewer, keys.get(viewer.key_id)))
     }
-
-
-def _uuid_or_none(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _key_has_changed(viewer: Viewer, key: ApiKey | None) -> bool:

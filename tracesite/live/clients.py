@@ -18,6 +18,7 @@ from django.http import parse_cookie
 from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, Unavailable
+from access_app.keys import bearer_in
 
 from . import admission
 from .admission import Viewer
@@ -243,9 +244,9 @@ def _cookies_of(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
-    scheme, _space, token = headers.get("authorization", "").strip().partition(" ")
-    if scheme.lower() == "bearer":
-        return token.strip()
+    bearer = bearer_in(headers.get("authorization", ""))
+    if bearer is not None:
+        return bearer
     given = headers.get("x-api-key")
     return given.strip() if given is not None else query.get("key")
 

@@ -19,6 +19,7 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotFound
+from access_app.keys import bearer_in
 from traces_app.weknora.frames import Frame, Telling, encoded
 from traces_app.weknora.shapes import message_of, was_stopped
 from tracesite.requests import REQUEST_ID
@@ -257,6 +258,4 @@ class _Following:
 
 def _token(headers: Mapping[str, str]) -> str | None:
     """The key counts before the other one, as everywhere below /weknora/."""
-    key = headers.get("x-api-key", "").strip()
-    scheme, _space, bearer = headers.get("authorization", "").strip().partition(" ")
-    return key or (bearer.strip() if scheme.lower() == "bearer" else None)
+    return headers.get("x-api-key", "").strip() or bearer_in(headers.get("authorization", ""))
