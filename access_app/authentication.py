@@ -58,10 +58,10 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def token_of(self, request: Request) -> str | None:
         """The token that was sent; "" when the header was there without one."""
-        bearer = bearer_in(request.headers.get("Authorization", ""))
+        bearer = bearer_in(request.META.get("HTTP_AUTHORIZATION", ""))
         if bearer is not None:
             return bearer
-        header: str | None = request.headers.get("X-API-Key")
+        header: str | None = request.META.get("HTTP_X_API_KEY")
         return header if header is None else header.strip()
 
 

@@ -7,6 +7,7 @@ statements on partitioned tables that read more than rows by their ids: a plan f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection
@@ -20,6 +21,17 @@ def prepared_cursor() -> CursorWrapper:
     """A cursor whose statements are prepared. Each takes one statement, and the same text every time."""
     cursor: CursorWrapper = connection.prepared_cursor()  # type: ignore[attr-defined]  # see tracesite.postgresql
     return cursor
+
+
+def execute_at_once(statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[list[tuple[str | None, ...]]]:
+    """Does all of the statements in one exchange, which is a transaction of its own: when this returns they are committed,
+    and where one of them fails none is done. They are prepared. Returns the rows of each, as texts.
+
+    Each comes with its values, for which it has $1, $2 ..., as texts. What must not be so has to be an error: by the time of
+    the answer it is committed. Not inside a transaction.
+    """
+    answers: list[list[tuple[str | None, ...]]] = connection.execute_at_once(statements)  # type: ignore[attr-defined]  # see tracesite.postgresql
+    return answers
 
 
 def memory() -> dict[Any, Any]:

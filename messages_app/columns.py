@@ -21,16 +21,18 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .exchange import Query, Row, fetch
 from .pagination import IdRange
+from .partitions import Month
 
 T = TypeVar("T", bound=Struct)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """Where a field of a resource comes from, and what makes JSON of it (None: it is JSON as it is)."""
+    """Where a field of a resource comes from, and what makes JSON of its values (None: they are JSON as they are)."""
 
     sql: str
-    convert: Callable[[Any], Any] | None = None
+    convert: Callable[[Sequence[Any]], list[Any]] | None = None
+    """Of all rows at once: a call for each value costs more than what it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,8 @@ class Source(Generic[T]):
     thousand times takes Python longer than writing it out takes PostgreSQL."""
     order_by: str = ""
     partitioned: bool = True
+    below: bool = False
+    """Whether the rows lie below messages, and are read from the leaf of their month; see exchange.Query."""
 
     def selected(self, fields: frozenset[str] | None = None) -> str:
         """What stands behind SELECT in `query`."""
@@ -81,6 +85,7 @@ class Source(Generic[T]):
             through=self.through,
             partitioned=self.partitioned,
             order_by=self.order_by,
+            below=self.below,
         )
 
     def read(self, keys: Collection[str], fields: frozenset[str] | None = None) -> list[Row]:
@@ -105,7 +110,7 @@ class Source(Generic[T]):
         for at in plan.left_out:
             columns[at] = nothing
         for at, convert in plan.converts:
-            columns[at] = list(map(convert, columns[at]))
+            columns[at] = convert(columns[at])
         for name, values in others.items():
             if values is not UNSET:
                 columns[plan.places[name]] = values
@@ -123,7 +128,13 @@ def months_of(keys: Collection[str]) -> IdRange:
     Whole months on purpose. Of a tight range on rows newer than the last ANALYZE the planner expects one row, and reads
     all of the range instead of the few rows that were named (30 ms a page instead of 4).
     """
-    return IdRange(lower=UUID(min(keys)), upper=UUID(max(keys))).widened_to_months()
+    return _months_between(min(keys), max(keys))
+
+
+@lru_cache(maxsize=1024)
+def _months_between(first: str, last: str) -> IdRange:
+    # All that is read of a page has the same first and last.
+    return IdRange(lower=UUID(first), upper=UUID(last)).widened_to_months()
 
 
 class _Plan(NamedTuple):
@@ -132,7 +143,7 @@ class _Plan(NamedTuple):
     selected: str
     places: Mapping[str, int]
     left_out: Sequence[int]
-    converts: Sequence[tuple[int, Callable[[Any], Any]]]
+    converts: Sequence[tuple[int, Callable[[Sequence[Any]], list[Any]]]]
 
 
 @lru_cache(maxsize=256)
@@ -161,22 +172,36 @@ def _query(
     through: Through | None = None,
     partitioned: bool = True,
     order_by: str = "",
+    below: bool = False,
 ) -> Query:
     # All parts of the statement are constants of this project.
     condition, parameters = _among(through.key if through else key, keys, partitioned=partitioned)
     if through:
-        lower, upper = _range_below(keys)
-        # An array, not a join: it is found first, and then each row by its id.
-        ids = f"SELECT {through.gives} FROM {through.table} WHERE {condition}"  # noqa: S608
-        condition = f"{key} = ANY(ARRAY({ids})) AND id >= %s AND id < %s"
-        parameters += [lower, upper]
-    order = f" ORDER BY {order_by}" if order_by else ""
+        parameters += _range_below(keys)
+    month = months_of(keys).only_month if below else None
     return Query(
-        sql=f"SELECT {selected} FROM {table} WHERE {condition}{order}",  # noqa: S608
+        sql=_statement(selected, table, key, condition, through, order_by, None),
+        in_month=_statement(selected, table, key, condition, through, order_by, month) if month else "",
+        month=month,
         parameters=parameters,
         # What lies below several messages is found by an index on them, but one plan for any range would read the range.
         prepared=(through.key if through else key) == "id" or len(keys) == 1,
     )
+
+
+@lru_cache(maxsize=512)
+def _statement(
+    selected: str, table: str, key: str, condition: str, through: Through | None, order_by: str, month: Month | None
+) -> str:
+    """Of the table, or of its leaf of a month."""
+    if through:
+        leads = month.leaf(through.table) if month else through.table
+        # An array, not a join: it is found first, and then each row by its id.
+        found = f"SELECT {through.gives} FROM {leads} WHERE {condition}"  # noqa: S608
+        condition = f"{key} = ANY(ARRAY({found})) AND id >= %s AND id < %s"
+    source = month.leaf_of(table) if month else table
+    order = f" ORDER BY {order_by}" if order_by else ""
+    return f"SELECT {selected} FROM {source} WHERE {condition}{order}"  # noqa: S608
 
 
 def _among(key: str, keys: Collection[str], *, partitioned: bool) -> tuple[str, list[str]]:
@@ -242,17 +267,17 @@ def json_if_any(sql: str) -> Column:
     return Column(sql=f"nullif(nullif({sql}::text, '{{}}'), '[]')", convert=_raw_or_unset)
 
 
-def _raw(text: str | None) -> Raw | None:
-    return None if text is None else Raw(text)
+def _raw(texts: Sequence[str | None]) -> list[Raw | None]:
+    return [None if text is None else Raw(text) for text in texts]
 
 
-def _raw_or_unset(text: str | None) -> Raw | UnsetType:
-    return UNSET if text is None else Raw(text)
+def _raw_or_unset(texts: Sequence[str | None]) -> list[Raw | UnsetType]:
+    return [UNSET if text is None else Raw(text) for text in texts]
 
 
-def _unset_if_none(value: Any) -> Any:
-    return UNSET if value is None else value
+def _unset_if_none(values: Sequence[Any]) -> list[Any]:
+    return [UNSET if value is None else value for value in values]
 
 
-def _unset_if_empty(value: Any) -> Any:
-    return value or UNSET
+def _unset_if_empty(values: Sequence[Any]) -> list[Any]:
+    return [value or UNSET for value in values]

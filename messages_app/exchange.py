@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import OperationalError, connection
+from django.db import OperationalError, ProgrammingError, connection
 from django.utils.translation import gettext as _
-from psycopg.errors import QueryCanceled
+from psycopg.errors import QueryCanceled, UndefinedTable
 
 from access_app.database import prepared_cursor
 from access_app.errors import InvalidInput
+
+from .partitions import Month
 
 Row = tuple[Any, ...]
 
@@ -33,6 +35,12 @@ class Query:
     parameters: Sequence[Any]
     prepared: bool = False
     """Whether one plan fits all values, and the text is the same every time. See access_app.database."""
+    month: Month | None = None
+    """The month that all of its rows lie in, where it is one."""
+    in_month: str = ""
+    """The same statement, asked of the leaves of that month: a plan for any month locks and looks into all of them. Measured
+    over 13 months, with PostgreSQL asleep in between: 1.9 ms instead of 2.1. For rows below messages: those that go when
+    their month is dropped; what hides a month from readers is the table of messages."""
 
 
 def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[list[Row]]:
@@ -41,14 +49,35 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     With `at_most_ms` raises InvalidInput, `too_slow`, where one of them takes longer; where all are prepared, longer than
     REQUEST_MS. It is the request that is refused: answered 503 it would be sent again as it is, and would take as long.
     """
+    if connection.in_atomic_block:
+        # Where an error would end the transaction.
+        return _fetch(queries, [query.sql for query in queries], at_most_ms)
+    database: str = connection.settings_dict["NAME"]
+    statements = [query.in_month if (database, query.month) in _months else query.sql for query in queries]
+    try:
+        found = _fetch(queries, statements, at_most_ms)
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, UndefinedTable):
+            raise
+        # Dropped since, by another process.
+        _months.clear()
+        return _fetch(queries, [query.sql for query in queries], at_most_ms)
+    _months.update((database, query.month) for query, rows in zip(queries, found, strict=True) if rows and query.month)
+    return found
+
+
+# Those in which this process has found rows, with their database.
+_months: set[tuple[str, Month]] = set()
+
+
+def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int | None) -> list[list[Row]]:
     if all(query.prepared for query in queries):
         try:
-            return _fetch_prepared(queries)
+            return _fetch_prepared(queries, statements)
         except OperationalError as error:
             if at_most_ms is None or not was_stopped(error):
                 raise
             raise _too_slow(REQUEST_MS) from error
-    statements = [query.sql for query in queries]
     if at_most_ms is not None:
         # PostgreSQL makes one transaction of what is sent at once, and the limit ends with it. Within a longer one it is
         # taken back.
@@ -70,12 +99,12 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     return found
 
 
-def _fetch_prepared(queries: Sequence[Query]) -> list[list[Row]]:
+def _fetch_prepared(queries: Sequence[Query], statements: Sequence[str]) -> list[list[Row]]:
     # One by one: with nothing to plan that is quicker than a pipeline.
     found: list[list[Row]] = []
     with prepared_cursor() as cursor:
-        for query in queries:
-            cursor.execute(query.sql, query.parameters)
+        for query, statement in zip(queries, statements, strict=True):
+            cursor.execute(statement, query.parameters)
             found.append(cursor.fetchall())
     return found
 

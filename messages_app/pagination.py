@@ -73,6 +73,14 @@ class IdRange:
         # Nothing is stored in the last year that Python knows.
         return IdRange(lower=lower, upper=None if last is None or last.year == MAXYEAR else last.next.first_id)
 
+    @property
+    def only_month(self) -> Month | None:
+        """The month that this is the whole of, if it is one."""
+        if self.lower is None or self.upper is None:
+            return None
+        month = Month.of(ids.created_at_of(self.lower))
+        return month if (self.lower, self.upper) == (month.first_id, month.next.first_id) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:

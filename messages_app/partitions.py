@@ -8,8 +8,10 @@ make everyone wait behind one slow reader. There is no DEFAULT partition: it wou
 A month is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that still use the
 table while everybody else goes on, and only then are all its leaves dropped, in one statement because they refer to
 each other. A plain DROP would make everyone wait behind one slow reader, and deadlocks with writers. The first table
-(messages) goes first: what lies below a message is not looked for when the message is not there. A drop that was cut
-off is undone if it only got to hide the first table, and else completed (`settle_months`). Tried on 15 and 18.
+(messages) goes first: what lies below a message is not looked for when the message is not there. Who has found its
+message before may still read the leaves by their names (exchange.Query): the DROP waits for them, and whoever comes
+behind it finds no table and asks the parents. A drop that was cut off is undone if it only got to hide the first table,
+and else completed (`settle_months`). Tried on 15 and 18.
 
 The advisory lock belongs to the connection here, so a pooler between Tracesite and PostgreSQL must pool sessions.
 """
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -63,6 +65,11 @@ class MonthInUse(Unavailable):
         super().__init__(_("%(month)s is being removed, and an open transaction still reads it.") % {"month": month})
 
 
+@lru_cache(maxsize=1024)
+def _first_id(month: Month) -> UUID:
+    return ids.first_id_of_month(month.year, month.month)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PartitionedTable:
     """A table that is partitioned by month; `parents` maps a column to the table whose leaf of the same month it points to."""
@@ -84,7 +91,7 @@ class Month(NamedTuple):
 
     @property
     def first_id(self) -> UUID:
-        return ids.first_id_of_month(self.year, self.month)
+        return _first_id(self)
 
     @property
     def next(self) -> Month:
@@ -92,6 +99,11 @@ class Month(NamedTuple):
 
     def leaf(self, table: str) -> str:
         return f"{table}_y{self.year:04}m{self.month:02}"
+
+    def leaf_of(self, source: str) -> str:
+        """The leaf of a table that may stand with an alias: `traces_app_toolcall AS call`."""
+        table, alias, name = source.partition(" AS ")
+        return f"{self.leaf(table)}{alias}{name}"
 
     def __str__(self) -> str:
         return f"{self.year:04}-{self.month:02}"

@@ -76,6 +76,12 @@ def test_the_patterns_of_the_redaction_are_among_those_looked_at() -> None:
     sources = {source for _path, source in patterns_of("access_app")}
 
     assert {hint.pattern for hint in DEFAULT_RULES.hints} <= sources
+    glances = (
+        *DEFAULT_RULES.glances,
+        *(glance for _letter, glance in DEFAULT_RULES.rare_glances),
+        DEFAULT_RULES.at_glance,
+    )
+    assert {str(glance.pattern) for glance in glances} <= sources
     assert {shape.pattern.pattern for shape in DEFAULT_RULES.shapes} <= sources
     assert len(sources) > 40
     assert not gives_nothing_back(DEFAULT_RULES.words.pattern)

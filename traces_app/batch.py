@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -44,6 +44,10 @@ class SessionGone(Exception):
     """A session that was there when the transaction began is deleted or purged at its end."""
 
 
+class SessionMet(Exception):
+    """A session that was not there when the transaction began was made by another sender meanwhile."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Touched:
     """What a write touches of a message of which its sender keeps account: only that is read, and counted before and after."""
@@ -70,8 +74,10 @@ class Context:
     tool_ids: Mapping[str, int]
     sessions: Sequence[tuple[UUID, str, bool, int]]
     """Those that were there before, see `statements.Known`."""
-    is_hopeful: bool
-    """Whether a few messages that look new are written at once, without asking first whether they are."""
+    purged: Set[UUID] = frozenset()
+    """The keys of sessions of the batch that were purged, see `statements.Known`."""
+    is_hopeful: bool = False
+    """Whether messages that look new are written at once, without asking first whether they are."""
     now: datetime
     touched: Mapping[UUID, Touched] = field(default_factory=dict)
     """By the id of the message."""

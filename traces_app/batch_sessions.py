@@ -8,41 +8,51 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection
-from django.utils.translation import gettext as _
 
 from access_app.database import prepared_cursor
-from access_app.errors import Conflict
 from messages_app import ids
 from messages_app.models import session_key
+from messages_app.writes import COUNTERS
 
 from . import records, rows
-from .batch import BatchSession, Context, SessionGone
+from .batch import BatchSession, Context, SessionGone, SessionMet
 from .normalise import as_uuid
 from .redaction import Redacted
-from .statements import add_to_session, add_to_sessions, lock_sessions, look_up, purged_keys
+from .statements import SAID, add_to_session, add_to_sessions, lock_sessions
 
 _JSON = frozenset(["workflow", "metadata", "redactions"])
-_TEXTS = ("title", "description", "end_user", "current_phase", "status", "tags")
-_SAID = {**dict(zip(_TEXTS, _TEXTS, strict=True)), **{name: f"{name}::text" for name in sorted(_JSON)}}
+_SAID = {name: f"{name}::text" if name in _JSON else name for name in SAID}
 """The columns that a batch can change, and how they are read."""
-_INSERT = """
-    INSERT INTO messages_app_session (id, project_id, external_id, status, created_at, updated_at, title, description,
-        end_user, current_phase, workflow, tags, metadata, redactions, message_count, call_count, failure_count,
-        input_tokens, output_tokens, duration_ms, deleted_by)
-    SELECT id, own.project_id, external_id, status, created_at, own.now, title, description, end_user, current_phase,
-        workflow::jsonb, ARRAY(SELECT jsonb_array_elements_text(tags::jsonb)), metadata::jsonb, redactions::jsonb,
-        0, 0, 0, 0, 0, 0, ''
-    FROM (SELECT %s::timestamptz, %s::bigint) AS own (now, project_id),
-        unnest(%s::uuid[], %s::text[], %s::text[], %s::timestamptz[], %s::text[], %s::text[], %s::text[], %s::text[],
-            %s::text[], %s::text[], %s::text[], %s::text[])
-        AS new (id, external_id, status, created_at, title, description, end_user, current_phase, workflow, tags,
-            metadata, redactions)
-    ON CONFLICT DO NOTHING RETURNING id
-    """
+_COLUMNS = {
+    "id": "uuid",
+    "project_id": "bigint",
+    "external_id": "text",
+    "status": "text",
+    "created_at": "timestamptz",
+    "updated_at": "timestamptz",
+    "title": "text",
+    "description": "text",
+    "end_user": "text",
+    "current_phase": "text",
+    "workflow": "jsonb",
+    "tags": "text[]",
+    "metadata": "jsonb",
+    "redactions": "jsonb",
+    **dict.fromkeys(COUNTERS, "bigint"),
+    "deleted_by": "text",
+}
+COLUMNS = ", ".join(_COLUMNS)
+"""Of the row of a new session, in their order."""
+_INSERT = (
+    f"INSERT INTO messages_app_session ({COLUMNS}) "  # noqa: S608 - constants
+    f"SELECT {', '.join(f'{name}::{type_}' for name, type_ in _COLUMNS.items())} "
+    f"FROM unnest({', '.join('%s::text[]' for _name in _COLUMNS)}) AS new ({COLUMNS}) "
+    "ON CONFLICT DO NOTHING RETURNING id"
+)
 
 
-def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSession]:
-    """The session of each item, made where it is missing. Two items that name one session share its state."""
+def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[BatchSession], list[rows.Row]]:
+    """The session of each item, and the rows of those that are to be made. Two items that name one session share its state."""
     found = _by_name(context, context.sessions)
     fresh: dict[str, tuple[UUID, Redacted]] = {}
     brought: dict[str, str] = {}
@@ -69,8 +79,20 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> list[BatchSess
         state.said.append(item)
         result.append(state)
     _refuse_purged(context, states, fresh)
-    _insert_sessions(context, states, fresh)
-    return result
+    # Sorted, like everything that two senders may both insert: they meet in the same order.
+    new = [_new_session(context, states[name], session_id, item) for name, (session_id, item) in sorted(fresh.items())]
+    return result, new
+
+
+def make_sessions(new: Sequence[rows.Row]) -> None:
+    """Raises SessionMet where another sender made one of them between our look and our insert."""
+    if not new:
+        return
+    with prepared_cursor() as cursor:
+        cursor.execute(_INSERT, [rows.array(column) for column in zip(*new, strict=True)])
+        if cursor.rowcount < len(new):
+            # Ours waited until it had committed.
+            raise SessionMet
 
 
 def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
@@ -147,58 +169,54 @@ def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: 
         given = as_uuid(states[name].said[0].session.id)
         if given is not None:
             keys[session_key(context.project_id, str(given))] = name
-    for key in purged_keys(keys) if keys else ():
+    for key in context.purged & keys.keys():
         states[keys[key]].refused = "session_purged"
         fresh.pop(keys[key], None)
 
 
-def _insert_sessions(
-    context: Context, states: Mapping[str, BatchSession], fresh: Mapping[str, tuple[UUID, Redacted]]
-) -> None:
-    if not fresh:
-        return
-    default_status = "completed" if context.source == "import" else "running"
-    lines = []
-    # Sorted, like everything that two senders may both insert: they meet in the same order.
-    for name, (session_id, item) in sorted(fresh.items()):
-        said = item.session
-        lines.append(
-            (
-                session_id.hex,
-                states[name].external_id,
-                said.status or default_status,
-                (said.created_at or context.now).isoformat(),
-                rows.text(said.title),
-                rows.text(said.description),
-                rows.text(said.end_user),
-                rows.text(said.current_phase),
-                rows.json_or_null(said.workflow),
-                rows.json(said.tags or []),
-                rows.json_or_empty(said.metadata),
-                rows.json(rows.receipt_list(item.receipts)),
-            )
-        )
-    with prepared_cursor() as cursor:
-        cursor.execute(_INSERT, [context.now, context.project_id, *map(list, zip(*lines, strict=True))])
-        made = {row[0] for row in cursor.fetchall()}
-    for name, (session_id, item) in fresh.items():
-        if session_id in made:
-            states[name].id, states[name].created = session_id, True
-            # What the first item says of it is written.
-            states[name].said.remove(item)
-    met = [name for name, (session_id, _item) in fresh.items() if session_id not in made]
-    if met:
-        # Another sender made them between our look and our insert; ours waited until it had committed.
-        uuids, names = names_of([fresh[name][1] for name in met])
-        found = _by_name(context, look_up(context.project_id, (), uuids, names).sessions)
-        for name in met:
-            row = found.get(states[name].external_id)
-            if row is None:
-                raise Conflict(
-                    _("The id of this session is taken; choose an external_id."), field="id", code="id_taken"
-                )
-            states[name].id = row[0]
-            states[name].refused = "session_deleted" if row[2] else None
+def _new_session(context: Context, state: BatchSession, session_id: UUID, item: Redacted) -> rows.Row:
+    """Its row holds what the first item says of it."""
+    said = item.session
+    state.id, state.created = session_id, True
+    state.said.remove(item)
+    return (
+        session_id.hex,
+        str(context.project_id),
+        state.external_id,
+        said.status or ("completed" if context.source == "import" else "running"),
+        rows.instant(said.created_at or context.now),
+        rows.instant(context.now),
+        rows.text(said.title),
+        rows.text(said.description),
+        rows.text(said.end_user),
+        rows.text(said.current_phase),
+        rows.json_or_null(said.workflow),
+        rows.array(map(rows.text, said.tags or ())),
+        rows.json_or_empty(said.metadata),
+        rows.json(rows.receipt_list(item.receipts)),
+        *("0" for _name in COUNTERS),
+        "",
+    )
+
+
+def said_of(state: BatchSession) -> list[str | None]:
+    """What the records say of a session that is there, in their order, as one change for `statements.insert_at_once`."""
+    said: dict[str, Any] = {}
+    receipts: list[dict[str, str]] = []
+    for item in state.said:
+        for name in SAID:
+            if name not in ("metadata", "redactions") and (value := getattr(item.session, name)):
+                said[name] = value
+        if item.session.metadata:
+            said["metadata"] = {**said.get("metadata", {}), **item.session.metadata}
+        receipts += [receipt for receipt in rows.receipt_list(item.receipts) if receipt not in receipts]
+    texts: dict[str, str] = {name: rows.json(value) for name, value in said.items() if name in _JSON}
+    texts |= {name: rows.text(value) for name, value in said.items() if name not in _JSON and name != "tags"}
+    if "tags" in said:
+        texts["tags"] = rows.array(map(rows.text, said["tags"]))
+    if receipts:
+        texts["redactions"] = rows.json(receipts)
+    return [texts.get(name) for name in SAID]
 
 
 def columns_said(sessions: Sequence[BatchSession]) -> dict[str, str]:

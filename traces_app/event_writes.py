@@ -36,7 +36,7 @@ from messages_app.models import message_key
 from messages_app.partitions import Month
 
 from . import context_rows, losses, projection, records, rows
-from .batch import Refusal, SessionGone, SessionOutcome, Touched
+from .batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
 from .contexts import apart, without_refs
 from .event_ids import made_id
 from .events import CHANNEL
@@ -49,7 +49,7 @@ from .partitions import ensure_months, forget
 from .projection import RUN, Said
 from .redaction import RedactedEvent
 from .run_memory import RunSoFar, Unnamed, recall, remember, run_id
-from .statements import AlreadyClaimed, add_receipts, exchange, insert_rows, lock_messages
+from .statements import add_receipts, exchange, insert_rows, lock_messages
 
 State = Literal["stored", "duplicate", "refused"]
 
@@ -241,31 +241,29 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     tools.discard(projection.UNKNOWN)
     if tools:
         find_or_make_tools(project_id, sorted(rows.text(name) for name in tools))
-    is_hopeful = True
     for attempts_left in reversed(range(5)):
         sessions = _by_session(project_id, batch)
         months = _months(sessions, batch)
         ensure_months(months)
         try:
             with transaction.atomic():
-                told = _record(project_id, sessions, batch, now, is_hopeful=is_hopeful)
+                told = _record(project_id, sessions, batch, now)
                 transaction.on_commit(partial(_tell, told))
             return [one.outcome for one in batch if one.outcome is not None]
         except SessionGone:
             # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
             # attempt refuses it by name.
             forget_named_sessions(project_id, [session.turn for session in sessions])
-        except AlreadyClaimed:
-            is_hopeful = False
+        except SessionMet:
+            # The next attempt finds it.
+            pass
         except IntegrityError as error:
             if isinstance(error.__cause__, psycopg.errors.CheckViolation):
                 # "No partition of relation": a purge dropped a month that this process believed in.
                 forget()
-            elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
-                # A message is there already, or another sender has just used an id that one of ours brings along.
-                is_hopeful = False
-            else:
+            elif not (isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left):
                 raise
+            # Another sender has just used an id that one of ours brings along.
         for one in batch:
             one.outcome = None
     raise Conflict(_("The session is being deleted; try again."), code="session_busy")
@@ -364,7 +362,7 @@ def _months(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Month]:
 
 
 def _record(
-    project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime, *, is_hopeful: bool
+    project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime
 ) -> list[tuple[UUID, int, int]]:
     """Returns the numbers that were given out: (session, first, last)."""
     turns = _turns(project_id, [session.turn for session in sessions])
@@ -381,7 +379,7 @@ def _record(
         return []
     said = [_session_record(session, now) for session in sessions]
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
-    outcomes = ingest(project_id, said, source="events", touched=touched, is_hopeful=is_hopeful)
+    outcomes = ingest(project_id, said, source="events", touched=touched)
     lines: list[rows.Row] = []
     contexts: list[rows.Row] = []
     told: list[tuple[UUID, int, int]] = []

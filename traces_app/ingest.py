@@ -22,7 +22,6 @@ def ingest(
     *,
     source: Source = "live",
     touched: Mapping[UUID, Touched] | None = None,
-    is_hopeful: bool = True,
 ) -> list[SessionOutcome]:
     """Stores sessions with their messages in one transaction; see `writes.store` for the rest."""
     started = time.perf_counter()
@@ -32,6 +31,6 @@ def ingest(
         batch.append(redact(normalise(session, now=now)))
         # No two messages without times share one: pages by time do not stop between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(project_id, batch, source=source, touched=touched, is_hopeful=is_hopeful)
+    outcomes = store(project_id, batch, source=source, touched=touched)
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -7,16 +7,18 @@ gone, and calls `forget_sessions`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
 from django.db import connection, transaction
 
+from .batch import SessionOutcome
 from .batch_sessions import names_of
 from .redaction import Redacted
 from .statements import Known, look_up, make_tools
 
-NOTHING = Known(tool_ids={}, sessions=[])
+NOTHING = Known(tool_ids={}, sessions=[], purged=set())
 _MOST = 10_000
 """Of each are remembered. Names come from outside: beyond that all are forgotten, and the common ones are back at once."""
 
@@ -71,6 +73,7 @@ def find_or_make(project_id: int, tool_names: Sequence[str], batch: Sequence[Red
     return Known(
         tool_ids=tool_ids,
         sessions=[*asked.sessions, *((row_id, name, False, project_id) for name, row_id in sessions.items())],
+        purged=asked.purged,
     )
 
 
@@ -99,6 +102,16 @@ def remember_claims(keys: Collection[UUID]) -> None:
     if len(_claimed) > _MOST:
         _claimed.clear()
     _claimed.update(keys)
+
+
+def remember_made(project_id: int, outcomes: Iterable[SessionOutcome]) -> None:
+    """The sessions that a batch has made: the next message of them need not ask."""
+    made = {outcome.external_id: outcome.id for outcome in outcomes if outcome.created and outcome.id is not None}
+    if made:
+        sessions = [(row_id, name, False, project_id) for name, row_id in made.items()]
+        asked = replace(NOTHING, sessions=sessions)
+        database = connection.settings_dict["NAME"]
+        transaction.on_commit(lambda: _remember(database, project_id, {}, asked))
 
 
 def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from messages_app.columns import (
 from messages_app.exchange import LIST_MS, Row, fetch
 from messages_app.listing import Rows
 from messages_app.pagination import IdRange
+from messages_app.partitions import Month
 
 from . import resources
 
@@ -147,7 +149,14 @@ def calls_with_all(months: IdRange) -> Rows:
     a plan for any values, whole months were read.
     """
     lower, upper = str(months.lower or UUID(int=0)), str(months.upper or UUID(int=2**128 - 1))
-    return Rows(source=_CALLS_WITH_ALL, table="call", values=(lower, upper) * 3)
+    month = months.only_month
+    return Rows(
+        source=_CALLS_WITH_ALL,
+        table="call",
+        values=(lower, upper) * 3,
+        month=month,
+        in_month=_calls_with_all_in(month) if month else "",
+    )
 
 
 def call_results(statuses: Mapping[str, str]) -> dict[str, resources.ToolResult]:
@@ -239,6 +248,7 @@ MESSAGES = Source(
 )
 REFERENCES = Source(
     resource=resources.Reference,
+    below=True,
     table="messages_app_reference",
     key="message_id",
     order_by="position",
@@ -255,6 +265,7 @@ REFERENCES = Source(
 )
 STEPS = Source(
     resource=resources.AgentStep,
+    below=True,
     table="traces_app_agentstep",
     key="message_id",
     beside=("id::text",),
@@ -286,6 +297,7 @@ _OF_A_CALL = {
 }
 TOOL_CALLS = Source(
     resource=resources.ToolCall,
+    below=True,
     table="traces_app_toolcall AS call",
     key="message_id",
     beside=("call.step_id::text", "call.id::text", "call.status"),
@@ -312,21 +324,36 @@ _OF_A_RESULT = {
     "attachments": json_if_any("result.attachments"),
     "raw": if_known("result.raw"),
 }
-RESULTS = Source(resource=resources.ToolResult, table="traces_app_toolresult AS result", columns=_OF_A_RESULT)
+RESULTS = Source(
+    resource=resources.ToolResult, table="traces_app_toolresult AS result", below=True, columns=_OF_A_RESULT
+)
 RESULTS_OF_MESSAGES = Source(
     resource=resources.ToolResult,
     table="traces_app_toolresult AS result",
+    below=True,
     columns=_OF_A_RESULT,
     through=Through(table="traces_app_toolcall", key="message_id", gives="id"),
 )
-_CALLS_WITH_ALL = """traces_app_toolcall AS call
+
+
+def _calls_with_all(calls: str, steps: str, results: str) -> str:
+    return f"""{calls} AS call
     CROSS JOIN LATERAL (
         SELECT session_id, created_at, deleted_at FROM messages_app_message
         WHERE id = call.message_id AND id >= %s AND id < %s OFFSET 0
     ) AS message
     CROSS JOIN LATERAL (
-        SELECT iteration FROM traces_app_agentstep WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
+        SELECT iteration FROM {steps} WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
     ) AS step
     LEFT JOIN LATERAL (
-        SELECT * FROM traces_app_toolresult WHERE id = call.id AND id >= %s AND id < %s OFFSET 0
-    ) AS result ON TRUE"""
+        SELECT * FROM {results} WHERE id = call.id AND id >= %s AND id < %s OFFSET 0
+    ) AS result ON TRUE"""  # noqa: S608 - names of tables
+
+
+_BELOW = ("traces_app_toolcall", "traces_app_agentstep", "traces_app_toolresult")
+_CALLS_WITH_ALL = _calls_with_all(*_BELOW)
+
+
+@lru_cache(maxsize=100)
+def _calls_with_all_in(month: Month) -> str:
+    return _calls_with_all(*map(month.leaf, _BELOW))

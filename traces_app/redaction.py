@@ -6,7 +6,9 @@ nowhere else, and sinks and writes accept nothing but it, so that forgetting to 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -31,6 +33,8 @@ _SEARCHED: dict[type[records.Record], tuple[str, ...]] = {
     records.Event: ("data",),
     records.ToolResult: ("output", "data", "error", "metadata", "attachments", "raw"),
 }
+# A single field comes alone, and in a tuple otherwise.
+_VALUES_OF = {type_: attrgetter(*fields) for type_, fields in _SEARCHED.items() if len(fields) > 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +106,7 @@ def redact_session_patch(patch: records.SessionPatch) -> RedactedSessionPatch:
 
 def _searched(message: records.Message) -> list[Any]:
     """All values of a message that may hold secrets."""
-    values = _values(message)
+    values = [*_values(message)]
     for reference in message.knowledge_references or ():
         values += _values(reference)
     for step in message.agent_steps or ():
@@ -114,8 +118,8 @@ def _searched(message: records.Message) -> list[Any]:
     return values
 
 
-def _values(record: records.Record) -> list[Any]:
-    return [value for field in _SEARCHED[type(record)] if (value := getattr(record, field))]
+def _values(record: records.Record) -> Iterable[Any]:
+    return filter(None, _VALUES_OF[type(record)](record))
 
 
 M = TypeVar("M", records.Message, records.MessagePatch)

@@ -8,8 +8,8 @@
  4. messages, references, steps, calls, results: each sorted by id;
  5. the session rows last, with their counters.
 
-Many rows go in by COPY. A few messages of one session that look new do 3 to 5 in one exchange (`insert_at_once`); where
-one of them is known after all, that is rolled back and done step by step.
+Messages that all look new do 2 to 5 in one exchange, which is the transaction (`insert_at_once`); where one of them is
+known after all, nothing of it is done, and it is done step by step. There many rows go in by COPY.
 
 Every sender takes its locks in this one order, so identical batches sent at once meet without a deadlock, and a busy
 session is locked for the shortest time. Ids are minted here, before any row is written, so children need no round trip.
@@ -23,12 +23,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec import UNSET
@@ -41,17 +42,15 @@ from messages_app.partitions import Month
 from messages_app.writes import Counts, update_session
 
 from . import records, rows
-from .batch import BatchSession, Context, Incoming, SessionGone, SessionOutcome, Source, Touched
-from .batch_sessions import apply_to_session, columns_said, find_sessions, finish_sessions
-from .known import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims
+from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
+from .batch_sessions import COLUMNS, find_sessions, finish_sessions, make_sessions, said_of
+from .known import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims, remember_made
 from .normalise import as_uuid, text_of, tokens
 from .partitions import ensure_months, forget
 from .redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
 from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
 from .statements import (
     COUNTED,
-    FEW_ROWS,
-    AlreadyClaimed,
     Tables,
     add_to_sessions,
     claim_keys,
@@ -59,6 +58,7 @@ from .statements import (
     insert_at_once,
     insert_rows,
     lock_with_touched,
+    row_id,
     save_counts,
     stored_below,
     tool_names,
@@ -77,7 +77,6 @@ def store(
     *,
     source: Source = "live",
     touched: Mapping[UUID, Touched] | None = None,
-    is_hopeful: bool = True,
 ) -> list[SessionOutcome]:
     """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
 
@@ -86,7 +85,7 @@ def store(
     completed message may be corrected but takes no new steps or calls (refused, `message_completed`).
     "import": new sessions are completed, and a message may grow with later snapshots of its transcript.
     "events": as live, but events may come late, so that a completed message takes what they say. In the transaction of
-    who tells of them, who tries all of it again where another sender was in the way, with `is_hopeful` as Context has it.
+    who tells of them, who tries all of it again where another sender was in the way.
     `touched`, by the ids of messages that are there, spares a look at all that lies below them.
     Data for what was deleted or purged is refused, one by one; the rest is stored. Raises Conflict when a message
     comes with another role than it has.
@@ -96,6 +95,8 @@ def store(
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
+    # In a transaction of others a statement that fails would end it, or cost a savepoint.
+    is_hopeful = connection.get_autocommit()
     for attempts_left in reversed(range(5)):
         known = find_or_make(project_id, tools, batch)
         context = Context(
@@ -103,6 +104,7 @@ def store(
             source=source,
             tool_ids=known.tool_ids,
             sessions=known.sessions,
+            purged=known.purged,
             is_hopeful=is_hopeful,
             now=timezone.now(),
             touched=touched or {},
@@ -112,11 +114,15 @@ def store(
             _log_stored(project_id, outcomes, started)
             return outcomes
         try:
-            with transaction.atomic():
-                outcomes = _store(context, batch)
+            outcomes = _store(context, batch)
+            if len(messages) <= AT_A_TIME:
+                # Of a large batch the names lie all over the memory that it took, and would keep it from being given back:
+                # 40 MB after one of 50 MB.
+                remember_made(project_id, outcomes)
             _log_stored(project_id, outcomes, started)
             return outcomes
-        except AlreadyClaimed:
+        except SessionMet:
+            # The next attempt finds it.
             is_hopeful = False
         except SessionGone:
             # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
@@ -128,7 +134,8 @@ def store(
                 forget()
                 ensure_months(months)
             elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
-                # A message is there already, or another sender has just used an id that one of ours brings along.
+                # A message is there already, or another sender has just made a session of ours, or used an id that one of
+                # ours brings along.
                 is_hopeful = False
             else:
                 raise
@@ -179,7 +186,6 @@ def change_message(
             source="live",
             tool_ids=tool_ids,
             sessions=(),
-            is_hopeful=False,
             now=timezone.now(),
         )
         _patch(context, message, change)
@@ -207,7 +213,7 @@ def _log_stored(project_id: int, outcomes: Sequence[SessionOutcome], started: fl
 
 
 def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
-    sessions = find_sessions(context, batch)
+    sessions, new = find_sessions(context, batch)
     incoming = [
         [
             Incoming(record=record, receipts=receipts, place=place, session=session)
@@ -223,17 +229,20 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
             message.refuse(message.session.refused)
     admitted = [message for message in messages if not message.refused]
     claims = _identify(context, admitted)
-    if context.is_hopeful and _look_new(sessions, admitted, claims):
-        _insert_at_once(context, sessions[0], admitted, claims)
+    if context.is_hopeful and _look_new(context, sessions, admitted, claims):
+        _insert_at_once(context, new, admitted, claims)
     else:
-        _settle(admitted, claims)
-        _insert(context, [message for message in admitted if not message.known])
-        _merge(context, [message for message in admitted if message.known and message.first is None])
-        # A message that stands twice in one batch is merged into its first self, in the order of the batch.
-        for message in admitted:
-            if message.first is not None:
-                _merge(context, [message])
-        finish_sessions(context, sessions)
+        # Whoever tells of events has a transaction, and gives it up where we do.
+        with nullcontext() if context.source == "events" else transaction.atomic():
+            make_sessions(new)
+            _settle(admitted, claims)
+            _insert(context, [message for message in admitted if not message.known])
+            _merge(context, [message for message in admitted if message.known and message.first is None])
+            # A message that stands twice in one batch is merged into its first self, in the order of the batch.
+            for message in admitted:
+                if message.first is not None:
+                    _merge(context, [message])
+            finish_sessions(context, sessions)
     # A claim that is rolled back after all costs one look too many, no more.
     remember_claims(claims)
     return [
@@ -314,33 +323,39 @@ def _messages_by_uuid(context: Context, messages: Sequence[Incoming]) -> dict[UU
     return found
 
 
-def _look_new(sessions: Sequence[BatchSession], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]) -> bool:
-    """Whether these are a few messages of one session, all of them new as far as this process can tell."""
-    row_count = sum(
-        1
-        + len(message.record.knowledge_references or ())
-        + sum(1 + 2 * len(step.tool_calls or ()) for step in message.record.agent_steps or ())
-        for message in messages
-    )
+def _look_new(
+    context: Context, sessions: Sequence[BatchSession], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
+) -> bool:
+    """Whether these are messages of each of the sessions, all of them new as far as this process can tell.
+
+    Not those of a transcript that was imported before: it has grown.
+    """
+    alive = [session for session in sessions if not session.refused]
     return (
-        0 < row_count <= FEW_ROWS
-        and len(sessions) == 1
+        0 < len(messages) <= AT_A_TIME
+        and {id(session) for session in alive} == {id(message.session) for message in messages}
         and not any(message.known or message.first for message in messages)
+        and (context.source == "live" or all(session.created for session in alive))
         and may_be_new(claims)
     )
 
 
 def _insert_at_once(
-    context: Context, session: BatchSession, messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
+    context: Context, new: Sequence[rows.Row], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
 ) -> None:
-    assert session.id is not None, "its messages were admitted"
-    tables = _new_rows(context, messages)
-    columns = columns_said([session])
-    keys = {key: message.id for key, message in claims.items() if message.id is not None}
-    row = insert_at_once(keys, tables, session.id, session.counts, list(columns.values()))
-    if row is None:
-        raise SessionGone
-    apply_to_session(context, session.id, session, columns, row)
+    below_sessions = _new_rows(context, messages)
+    claimed: list[rows.Row] = [
+        (key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
+    ]
+    sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
+    insert_at_once(
+        [
+            ("messages_app_session", COLUMNS, [*new]),
+            ("messages_app_messagekey", "key, message_id", claimed),
+            *((table, columns, sorted(lines, key=row_id)) for table, columns, lines in below_sessions),
+        ],
+        [(session_id, session.counts, said_of(session)) for session_id, session in sorted(sessions.items())],
+    )
 
 
 def _insert(context: Context, messages: Sequence[Incoming]) -> None:

@@ -60,6 +60,11 @@ class Balance:
             self._place = free[0] if free else None
             self._publish()
 
+    @property
+    def place(self) -> int | None:
+        """Which of the workers this one is, counted from 0; None without a place."""
+        return self._place
+
     def begin(self) -> None:
         self._change(1)
 

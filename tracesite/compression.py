@@ -51,7 +51,7 @@ class CompressionMiddleware:
             return response
         # Said of both forms, so that a cache gives neither to those who cannot read it.
         patch_vary_headers(response, ("Accept-Encoding",))
-        encoding = chosen_encoding(request.headers.get("Accept-Encoding", ""))
+        encoding = chosen_encoding(request.META.get("HTTP_ACCEPT_ENCODING", ""))
         if encoding is None:
             return response
         compressor = _compressor(encoding)

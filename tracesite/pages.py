@@ -19,6 +19,11 @@ from traces_app.weknora.errors import BASE
 DOCS = "/api/v1/docs/"
 
 
+def is_page(request: HttpRequest) -> bool:
+    """Whether it is asked for what a browser shows; else for data."""
+    return not request.path_info.startswith(("/api/", BASE)) or request.path_info == DOCS
+
+
 class _Middleware(Protocol):
     get_response: Any
 
@@ -29,7 +34,7 @@ class _ForPages:
     """Put before a middleware of Django's kind, keeps it to pages."""
 
     def __call__(self: _Middleware, request: HttpRequest) -> Any:
-        if request.path_info.startswith(("/api/", BASE)) and request.path_info != DOCS:
+        if not is_page(request):
             return self.get_response(request)
         return super().__call__(request)  # type: ignore[safe-super]  # that of the middleware
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -387,6 +388,46 @@ def test_the_first_look_misses_nothing_that_the_closer_look_finds(text: str) -> 
         assert may_hold_secrets([text])
 
 
+# Spaces, colons and letters that are several bytes in UTF-8, or are spaces to Python and not to a pattern for bytes, or
+# become ASCII letters in lower case.
+FOREIGN = [
+    "：",
+    "\u3000",
+    "\u00a0",
+    "\u2028",
+    "\x1c",
+    "\x85",
+    "密码",
+    "，",
+    "é",
+    "İ",
+    "to\u212aen",
+    "P\u0130N",
+    "\ud800",
+    "😀",
+]
+
+
+@given(st.lists(st.sampled_from(FOREIGN + TRICKY + WORDS + ["cred", "pin", "--", "://a:b"]), max_size=14).map("".join))
+def test_the_first_look_reads_every_writing(text: str) -> None:
+    found = [
+        *secrets_by_name(text, DEFAULT_RULES),
+        *(shape for shape in DEFAULT_RULES.shapes if shape.pattern.search(text)),
+    ]
+
+    if found and len(text) > 4:
+        assert may_hold_secrets([text])
+
+
+@pytest.mark.parametrize(
+    "text", [text for text, clean in TEXTS if clean] + [shape.example for shape in DEFAULT_RULES.shapes]
+)
+@pytest.mark.parametrize("around", ["{}", "x\n{}\ny", "密码 {} 密码", "密码。{}，密码", "z_j " * 40 + "{}", "é{}é"])
+def test_the_first_look_finds_what_is_taken_out(text: str, around: str) -> None:
+    assert redact(around.format(text))[1]
+    assert may_hold_secrets([["clean"], {"a": [{"b": around.format(text)}]}])
+
+
 def wrapped(value: Any, wraps: list[str]) -> Any:
     """Puts a value at some depth of other values, some of them JSON text."""
     for wrap in wraps:
@@ -448,6 +489,19 @@ def test_values_without_telling_words_come_back_as_they_are(value: Any) -> None:
     assert redact(value)[0] is value
 
 
+@pytest.mark.parametrize("letters", ["plain words ", "plain 词 "])
+def test_the_first_look_at_a_large_text_takes_two_copies_of_it(letters: str) -> None:
+    text = letters * 200_000
+    tracemalloc.start()
+    try:
+        redact({"output": text, "note": "short"})
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2.2 * sys.getsizeof(text)
+
+
 def test_places_in_lower_case_text_are_places_in_the_text() -> None:
     """Lower case is longer for one character, which would shift all that follows it."""
     longer = [chr(code) for code in range(sys.maxunicode + 1) if len(lower(chr(code))) != 1]
@@ -460,4 +514,5 @@ def test_names_are_remembered_up_to_a_bound() -> None:
         redact({f"field_{number}": 1})
 
     assert len(DEFAULT_RULES.verdicts) <= 10_000
+    assert len(DEFAULT_RULES.harmless) <= 10_000
     assert receipts_of({"password": "x"}) == [("password", "password")]

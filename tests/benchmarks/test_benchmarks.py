@@ -84,8 +84,7 @@ def test_a_small_profile_names_the_steps() -> None:
         "decode",
         "redact",
         "plan rows",
-        "INSERT or COPY",
-        "commit",
+        "write and commit at once",
         "make structs",
     ):
         assert step in printed

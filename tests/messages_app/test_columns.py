@@ -43,7 +43,7 @@ ROWS = Source(
     partitioned=False,
     beside=("status",),
     columns={
-        "name": Column(sql="external_id", convert=str.upper),
+        "name": Column(sql="external_id", convert=lambda names: [name.upper() for name in names]),
         "at": columns.instant("created_at"),
         "gone": columns.instant("deleted_at"),
         "workflow": columns.json("workflow"),

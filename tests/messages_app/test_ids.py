@@ -62,6 +62,7 @@ def test_children_lie_in_the_microsecond_of_their_message(instant: datetime, rol
     child = ids.child_id(message, "call", "c1", 0)
     assert child == ids.child_id(message, "call", "c1", 0)
     assert child != ids.child_id(message, "call", "c1", 1)
+    assert child.hex == ids.child_hex(message.int, "call", "c1", 0) == ids.Children(message).hex("'call', 'c1', 0")
     assert ids.created_at_of(child) == instant
     assert ids.first_id_at(instant) <= child < ids.first_id_at(instant + timedelta(microseconds=1))
 

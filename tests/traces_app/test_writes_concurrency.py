@@ -27,6 +27,13 @@ from .conftest import NOON, answer, question, session_of, store
 
 TABLES = (Session, Message, AgentStep, ToolCall, ToolResult, MessageKey)
 
+at_once_and_step_by_step = pytest.mark.parametrize("is_at_once", [True, False], ids=["at once", "step by step"])
+
+
+def step_by_step(*_args: object) -> bool:
+    """In place of writes._look_new."""
+    return False
+
 
 def in_threads(*actions: Callable[[], Any]) -> list[Any]:
     """Runs the actions at once, each on a connection of its own."""
@@ -63,7 +70,10 @@ def test_senders_of_the_same_batches_in_any_order_do_not_deadlock() -> None:
 @pytest.mark.requirement("002-21")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("table", ["messages_app_message", "traces_app_toolresult", "messages_app_session"])
-def test_a_failure_at_any_table_leaves_nothing(table: str) -> None:
+@at_once_and_step_by_step
+def test_a_failure_at_any_table_leaves_nothing(monkeypatch: pytest.MonkeyPatch, table: str, is_at_once: bool) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="broken")
     store(project, question(), external_id="before")
     before = [model._base_manager.count() for model in TABLES]
@@ -81,10 +91,12 @@ def test_a_failure_at_any_table_leaves_nothing(table: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("count", [1, 60], ids=["written at once", "written step by step"])
+@at_once_and_step_by_step
 def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
-    monkeypatch: pytest.MonkeyPatch, count: int
+    monkeypatch: pytest.MonkeyPatch, is_at_once: bool
 ) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="race")
     session = store(project, question()).id
     assert session is not None
@@ -96,7 +108,7 @@ def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
         return new_rows(*args)
 
     monkeypatch.setattr(writes, "_new_rows", rows_while_another_deletes)
-    outcome = store(project, *(answer(external_id=f"a{number}") for number in range(count)))
+    outcome = store(project, *(answer(external_id=f"a{number}") for number in range(10)))
     assert (outcome.refused, {message.state for message in outcome.messages}) == ("session_deleted", {"refused"})
     assert Message.with_deleted.count() == 1
 
@@ -147,7 +159,10 @@ def test_a_month_that_was_dropped_behind_our_back_is_made_again() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_first_senders_of_one_session_meet_in_one_row() -> None:
+@at_once_and_step_by_step
+def test_two_first_senders_of_one_session_meet_in_one_row(monkeypatch: pytest.MonkeyPatch, is_at_once: bool) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="first")
     outcomes = in_threads(*(lambda: store(project, question(), answer()) for _ in range(4)))
     assert len({outcome.id for outcome in outcomes}) == 1
@@ -159,11 +174,16 @@ def test_two_first_senders_of_one_session_meet_in_one_row() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("others", [0, 110], ids=["written at once", "written step by step"])
-def test_of_senders_that_bring_one_id_to_their_sessions_one_has_it(others: int) -> None:
+@at_once_and_step_by_step
+def test_of_senders_that_bring_one_id_to_their_sessions_one_has_it(
+    monkeypatch: pytest.MonkeyPatch, is_at_once: bool
+) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="ours")
     ours = ids.message_id(NOON, "user")
-    batch = [question(id=str(ours)), *(question(external_id=f"other{number}") for number in range(others))]
+    # More than go into the tables row by row.
+    batch = [question(id=str(ours)), *(question(external_id=f"other{number}") for number in range(110))]
     outcomes = in_threads(*(lambda name=name: store(project, *batch, external_id=name) for name in "abc"))  # type: ignore[misc]
     assert [message.state for outcome in outcomes for message in outcome.messages] == ["created"] * 3 * len(batch)
     assert [outcome.messages[0].id for outcome in outcomes].count(ours) == 1

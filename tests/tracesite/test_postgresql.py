@@ -10,17 +10,17 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 from django.core.signals import request_finished, request_started
-from django.db import OperationalError, connection
+from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from psycopg.conninfo import make_conninfo
 from pytest_django import DjangoAssertNumQueries
 
-from access_app.database import ACCESS_CHANGED, memory
+from access_app.database import ACCESS_CHANGED, execute_at_once, memory
 from access_app.errors import InvalidInput
 from access_app.keys import create_key, find_key
 from access_app.models import Project
-from messages_app.exchange import LIST_MS, Query, fetch
+from messages_app.exchange import LIST_MS, Query, fetch, was_stopped
 from tracesite.postgresql.base import DatabaseWrapper
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -194,6 +194,16 @@ def test_a_change_that_is_heard_of_with_the_answer_to_a_statement_counts(token: 
     assert soon(lambda: find_key(token) is None)
 
 
+def test_a_change_that_is_heard_of_in_statements_at_once_counts(token: str, other: psycopg.Connection) -> None:
+    revoking = threading.Timer(0.2, other.execute, ["UPDATE access_app_apikey SET revoked_at = now()"])
+    revoking.start()
+    execute_at_once([("SELECT pg_sleep(0.5)", [])])
+    revoking.join()
+    # No request begins in between, which would look for news by itself.
+    execute_at_once([("SELECT 1", [])])
+    assert find_key(token) is None
+
+
 def test_what_was_being_read_when_the_news_came_is_not_remembered(token: str, other: psycopg.Connection) -> None:
     while_reading = memory()
     while_reading["read"] = "before it changed"
@@ -241,3 +251,152 @@ def test_a_statement_of_a_request_is_stopped(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InvalidInput) as refused:
         fetch([sleep], at_most_ms=LIST_MS)
     assert (refused.value.status, refused.value.code) == (400, "too_slow")
+
+
+# --- Statements at once -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(other: psycopg.Connection) -> Iterator[Callable[[], list[str]]]:
+    """A table of texts, and what others see in it."""
+    other.execute(
+        "DROP TABLE IF EXISTS at_once; CREATE TABLE at_once (said text, key text UNIQUE DEFERRABLE INITIALLY DEFERRED)"
+    )
+    yield lambda: [said for (said,) in other.execute("SELECT said FROM at_once ORDER BY said").fetchall()]
+    other.execute("DROP TABLE at_once")
+
+
+WRITE = "INSERT INTO at_once VALUES ($1, $1)"
+
+
+def is_ready() -> bool:
+    """Whether the connection takes ordinary statements, outside of a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1; SELECT 2")
+    status: int = connection.connection.pgconn.transaction_status
+    return status == psycopg.pq.TransactionStatus.IDLE
+
+
+def test_statements_at_once_are_one_transaction_and_committed(
+    written: Callable[[], list[str]], other: psycopg.Connection
+) -> None:
+    read = "SELECT said, length(said) FROM at_once ORDER BY said"
+    answers = execute_at_once([(WRITE, ["a"]), (WRITE, ["上\t海"]), (read, []), (WRITE, [None]), (read, [])])
+    assert answers == [[], [], [("a", "1"), ("上\t海", "3")], [], [("a", "1"), ("上\t海", "3"), (None, None)]]
+    assert written() == ["a", "上\t海", None]
+    assert other.execute("SELECT count(DISTINCT xmin::text) FROM at_once").fetchone() == (1,)
+    assert is_ready()
+
+
+@pytest.mark.parametrize(
+    ("failing", "expected"),
+    [
+        ((WRITE, ["a"]), IntegrityError),  # the constraint is deferred: it is found when all is committed
+        (("SELECT 1 / $1::int", ["0"]), DataError),
+        (("SELECT nothing", []), ProgrammingError),
+    ],
+    ids=["commit", "statement", "preparation"],
+)
+def test_where_one_fails_none_is_done(
+    written: Callable[[], list[str]], failing: tuple[str, list[str]], expected: type[Exception]
+) -> None:
+    before = backend()
+    with pytest.raises(expected) as error:
+        execute_at_once([(WRITE, ["a"]), failing, ("INSERT INTO at_once VALUES ('x' || $1)", ["b"])])
+    assert isinstance(error.value.__cause__, psycopg.Error) and error.value.__cause__.sqlstate
+    assert written() == []
+    assert is_ready()
+    execute_at_once([("INSERT INTO at_once VALUES ('x' || $1)", ["b"]), (WRITE, ["c"])])
+    assert (written(), backend()) == (["c", "xb"], before)
+
+
+def test_a_text_is_refused_and_not_cut_where_postgresql_cannot_hold_it(written: Callable[[], list[str]]) -> None:
+    with pytest.raises(DataError):
+        execute_at_once([(WRITE, ["a"]), (WRITE, ["b\x00c"])])
+    assert written() == []
+    next_request()
+    execute_at_once([(WRITE, ["d"])])
+    assert written() == ["d"]
+
+
+def test_a_statement_is_prepared_once(written: Callable[[], list[str]]) -> None:
+    for number in range(3):
+        execute_at_once([(WRITE, [f"{number}a"]), (WRITE, [f"{number}b"])])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement = %s", [WRITE])
+        assert cursor.fetchone() == (1,)
+    assert len(written()) == 6
+
+
+def test_what_psycopg_deallocated_is_prepared_again(written: Callable[[], list[str]]) -> None:
+    execute_at_once([(WRITE, ["a"])])
+    find_key("trc_of_nobody")  # prepared by psycopg, which deallocates all when it has prepared something
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        backend()
+        raise ZeroDivisionError
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+    execute_at_once([(WRITE, ["b"]), (WRITE, ["c"])])
+    assert written() == ["a", "b", "c"]
+
+
+def test_a_new_connection_prepares_anew(written: Callable[[], list[str]]) -> None:
+    execute_at_once([(WRITE, ["a"])])
+    connection.close()
+    execute_at_once([(WRITE, ["b"])])
+    assert written() == ["a", "b"]
+
+
+def test_a_connection_that_ends_meanwhile_is_an_error_and_closed(
+    written: Callable[[], list[str]], other: psycopg.Connection
+) -> None:
+    ending = threading.Timer(0.3, end, [other, backend()])
+    ending.start()
+    with pytest.raises(OperationalError):
+        execute_at_once([(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"]), (WRITE, ["b"])])
+    ending.join()
+    assert connection.connection.closed
+    assert written() == []
+    next_request()
+    execute_at_once([(WRITE, ["c"])])
+    assert written() == ["c"]
+
+
+def test_statements_at_once_have_their_time(monkeypatch: pytest.MonkeyPatch, written: Callable[[], list[str]]) -> None:
+    monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 50)
+    connection.close()
+    with pytest.raises(OperationalError) as stopped:
+        execute_at_once([(WRITE, ["a"]), ("SELECT pg_sleep($1)", ["30"])])
+    assert was_stopped(stopped.value)
+    assert is_ready()
+    assert written() == []
+
+
+def test_news_that_come_with_the_answer_are_heard(token: str, other: psycopg.Connection) -> None:
+    memory()["read"] = "before it changed"
+    revoking = threading.Timer(0.2, other.execute, ["UPDATE access_app_apikey SET revoked_at = now()"])
+    revoking.start()
+    execute_at_once([("SELECT pg_sleep($1)", ["0.5"])])
+    revoking.join()
+    assert soon(lambda: find_key(token) is None)
+    assert "read" not in memory()
+
+
+def test_much_to_send_and_much_to_answer_do_not_wait_for_each_other(written: Callable[[], list[str]]) -> None:
+    large = "长\\\t\n\r\"'{}%s$1 " * 20_000
+    execute_at_once(
+        [("INSERT INTO at_once VALUES ($1 || $2) RETURNING said", [str(number), large]) for number in range(20)]
+    )
+    assert written() == sorted(f"{number}{large}" for number in range(20))
+
+
+def test_in_a_transaction_nothing_is_done_at_once(written: Callable[[], list[str]]) -> None:
+    with transaction.atomic(), pytest.raises(AssertionError):
+        execute_at_once([(WRITE, ["a"])])
+    assert written() == []
+
+
+def test_statements_at_once_stand_among_the_queries_as_one(written: Callable[[], list[str]]) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        execute_at_once([(WRITE, ["a"]), (WRITE, ["b"])])
+    assert [query["sql"] for query in queries] == [f"{WRITE}; {WRITE}"]

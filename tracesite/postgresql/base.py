@@ -10,12 +10,16 @@ A connection of the server also hears when projects or keys change, and remember
 from __future__ import annotations
 
 import select
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper
 from psycopg import pq
+
+from . import exchange
 
 _READY = (pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS)
 
@@ -44,6 +48,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._memory: dict[Any, Any] = {}
+        self._prepared: dict[str, bytes] = {}
+        """The names of the statements that `execute_at_once` has prepared on this connection."""
 
     def is_usable(self) -> bool:
         # What failed in the last request is closed by now, and has no socket to look at.
@@ -64,6 +70,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if self.longest_statement_ms is not None:
                 cursor.execute("SET statement_timeout = %s", [self.longest_statement_ms])
         self._forget()
+        self._prepared = {}
         if self.listens_to is not None:
             # First the one and then the other: what is read from now on is heard of when it changes.
             self.connection.add_notify_handler(self._forget)
@@ -93,6 +100,24 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with self.wrap_database_errors:
             cursor: CursorWrapper = self._prepare_cursor(_PreparedCursor(self.connection))  # type: ignore[attr-defined]
             return cursor
+
+    def execute_at_once(self, statements: Sequence[exchange.Statement]) -> list[list[exchange.Row]]:
+        """See access_app.database."""
+        self.close_if_health_check_failed()
+        assert self.get_autocommit(), "it is a transaction of its own"
+        began = time.monotonic()
+        with self.wrap_database_errors:
+            try:
+                answers = exchange.execute(self.connection, self._prepared, statements)
+            except psycopg.errors.InvalidSqlStatementName:
+                # After a rollback, and after what changes tables, psycopg deallocates all statements of its connection,
+                # ours too. Nothing was done.
+                self._prepared.clear()
+                answers = exchange.execute(self.connection, self._prepared, statements)
+        if self.queries_logged:
+            said = "; ".join(sql for sql, _values in statements)
+            self.queries_log.append({"sql": said, "time": f"{time.monotonic() - began:.3f}"})
+        return answers
 
 
 def _has_something_to_read(socket: int) -> bool:
