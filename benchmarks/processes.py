@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -16,6 +17,17 @@ def family(pid: int) -> list[int]:
     for member in members:
         members += [child for child, parent in parents.items() if parent == member]
     return members
+
+
+def in_session(leader: int) -> list[int]:
+    """The processes that run in the session which a process, running or ended, began."""
+    found = []
+    for pid in _pids():
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended while we looked
+            state, _parent, _group, session, *_ = _stat(pid)
+            if int(session) == leader and state != "Z":
+                found.append(pid)
+    return found
 
 
 def parent_of(pid: int) -> int:
@@ -53,12 +65,13 @@ def peak_bytes(pid: int) -> int:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal():
-            try:
-                yield int(path.name), parent_of(int(path.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # ended while we looked
+    for pid in _pids():
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended while we looked
+            yield pid, parent_of(pid)
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
 
 
 def _stat(pid: int) -> list[str]:

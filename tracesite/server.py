@@ -361,6 +361,7 @@ def _prepare_connections() -> None:
     from tracesite.postgresql.base import DatabaseWrapper
 
     DatabaseWrapper.longest_statement_ms = REQUEST_MS
+    DatabaseWrapper.avoids_whole_tables = True
     DatabaseWrapper.listens_to = ACCESS_CHANGED
 
 

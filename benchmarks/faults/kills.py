@@ -61,6 +61,8 @@ class Campaign:
 
     def round(self, kind: Kind) -> list[str]:
         """Kills once and returns what is wrong afterwards: nothing, if all is well."""
+        if self.site.server.has_ended():
+            return [f"The server has ended before anything was killed:\n{self.site.server.end_of_log()}"]
         stop = threading.Event()
         threads = [threading.Thread(target=sender.run, args=[stop], name=sender.name) for sender in self.senders]
         if kind != "purge" and self.dice.random() < 0.5:
@@ -161,8 +163,7 @@ class Campaign:
 
     def _supervise(self) -> None:
         server = self.site.server
-        assert server.process is not None, "it was started"
-        if server.process.poll() is not None:
+        if server.has_ended():
             server.start()
             self.restarts += 1
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -53,16 +53,24 @@ class Server:
     environment: dict[str, str]
     workers: int = 2
     process: subprocess.Popen[bytes] | None = None
-    pids: set[int] = field(default_factory=set)
-    """Every process that has belonged to it: what is left of a killed one is ended by these."""
 
     def start(self) -> None:
         """Starts it, or starts it again after it was killed, and waits until it answers."""
+        self._wait_for_the_end_of_the_last()
         command = [sys.executable, "manage.py", "serve", "--port", str(self.port), "--workers", str(self.workers)]
         deadline = time.monotonic() + START_SECONDS
         while not self._start_once(command, deadline):
             time.sleep(0.1)
-        self.pids.update(self.family())
+
+    def _wait_for_the_end_of_the_last(self) -> None:
+        """Workers of a killed parent serve on for a moment: what they answer does not show that the next one serves."""
+        if self.process is None:
+            return
+        begin = time.monotonic()
+        while left := processes.in_session(self.process.pid):
+            if time.monotonic() - begin > START_SECONDS:
+                raise SiteError(f"Workers {left} outlive their parent:\n{self.end_of_log()}")
+            time.sleep(0.01)
 
     def _start_once(self, command: list[str], deadline: float) -> bool:
         with open(self.log, "ab") as log:
@@ -75,13 +83,20 @@ class Server:
                 stderr=log,
                 start_new_session=True,
             )
-        while not self.is_ready():
+        while len(self.worker_pids()) < self.workers or not self.is_ready():
             if self.process.poll() is not None and time.monotonic() < deadline:
                 return False  # such as a port that is still taken: a supervisor tries again
             if time.monotonic() > deadline:
-                raise SiteError(f"The server did not start:\n{self.log.read_text()[-3000:]}")
+                raise SiteError(f"The server did not start:\n{self.end_of_log()}")
             time.sleep(0.05)
         return True
+
+    def has_ended(self) -> bool:
+        assert self.process is not None, "it was started"
+        return self.process.poll() is not None
+
+    def end_of_log(self) -> str:
+        return self.log.read_text()[-3000:]
 
     def family(self) -> list[int]:
         assert self.process is not None, "it was started"
@@ -89,9 +104,7 @@ class Server:
 
     def worker_pids(self) -> list[int]:
         assert self.process is not None, "it was started"
-        found = [pid for pid in self.family() if pid != self.process.pid]
-        self.pids.update(found)
-        return found
+        return [pid for pid in self.family() if pid != self.process.pid]
 
     def is_ready(self) -> bool:
         try:
@@ -113,7 +126,6 @@ class Server:
         if self.process is None:
             return
         if self.process.poll() is None:
-            self.worker_pids()
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=20)

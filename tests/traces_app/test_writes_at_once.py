@@ -19,6 +19,7 @@ from messages_app.models import Message, MessageKey, Reference, Session
 from traces_app import batch_sessions, known, writes
 from traces_app.ingest import ingest
 from traces_app.models import AgentStep, ToolCall, ToolResult
+from tracesite.postgresql.base import DatabaseWrapper
 
 from .conftest import NOON, answer, question, session_of, store
 
@@ -159,3 +160,27 @@ def test_a_grown_transcript_is_asked_for_before_it_is_written() -> None:
         outcome = store(project, question(), answer(), source="import")
         assert at_once.call_count == 1
     assert [message.state for message in outcome.messages] == ["unchanged", "created"]
+
+
+def test_tables_that_were_small_when_they_were_analysed_are_not_read_from_end_to_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = Project.objects.create(slug="small")
+    store(project, answer(external_id="first"))
+    monkeypatch.setattr(DatabaseWrapper, "avoids_whole_tables", True)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    connection.close()
+    before = tables_read()
+    for number in range(3):
+        store(project, answer(external_id=f"a{number}"))
+    assert tables_read() == before
+    connection.close()
+
+
+def tables_read() -> dict[str, int]:
+    """How often our tables were read from end to end."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute("SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname ~ '^(messages|traces)_app_'")
+        return dict(cursor.fetchall())

@@ -42,6 +42,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     ops_class = DatabaseOperations
     longest_statement_ms: int | None = None
     """After how long PostgreSQL stops a statement of this process; None: what it is configured to do."""
+    avoids_whole_tables = False
+    """Whether this process asks for few rows of tables that grow meanwhile. Else PostgreSQL reads a table from end to end
+    that was small or empty when it was last analysed, and keeps that plan, for its own checks of foreign keys too, until it
+    is analysed again. Measured after an ANALYZE of an empty month: 21 ms a message instead of 1.6."""
     listens_to: str | None = None
     """The channel on which PostgreSQL says that what `memory` holds has changed; None: nothing is remembered."""
 
@@ -67,6 +71,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # many partitions it expects so much work that it compiles what takes a millisecond.
         with self.connection.cursor() as cursor:
             cursor.execute("SET plan_cache_mode = force_generic_plan; SET jit = off")
+            if self.avoids_whole_tables:
+                cursor.execute("SET enable_seqscan = off")
             if self.longest_statement_ms is not None:
                 cursor.execute("SET statement_timeout = %s", [self.longest_statement_ms])
         self._forget()
