@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.viewsets import ViewSet
 
@@ -22,4 +22,11 @@ class TraceViewSet(ViewSet):
         answer.headers["Cache-Control"] = "private, no-store"
         # It leads from the request to the request: with it the body would stay until the collector of garbage comes by.
         request.parser_context.clear()
+        return answer
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+        # DRF gives the view its own methods once more, as `get` and so on: with them it would stay too, and with it the answer.
+        for method in self.action_map:
+            vars(self).pop(method, None)
         return answer
