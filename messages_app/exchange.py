@@ -81,8 +81,9 @@ def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int 
     if at_most_ms is not None:
         # PostgreSQL makes one transaction of what is sent at once, and the limit ends with it. Within a longer one it is
         # taken back.
-        limit = "SET LOCAL statement_timeout"
-        statements = [f"{limit} TO {at_most_ms}", *statements, f"{limit} TO DEFAULT"]
+        # What is planned for the tables as they are now may read them from end to end.
+        limit, whole = "SET LOCAL statement_timeout", "SET LOCAL enable_seqscan"
+        statements = [f"{limit} TO {at_most_ms}", f"{whole} TO on", *statements, f"{limit} TO DEFAULT"]
     with connection.cursor() as cursor:
         try:
             cursor.execute("; ".join(statements), [value for query in queries for value in query.parameters])
@@ -91,6 +92,7 @@ def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int 
                 raise
             raise _too_slow(at_most_ms) from error
         if at_most_ms is not None:
+            cursor.nextset()
             cursor.nextset()
         found: list[list[Row]] = []
         for _query in queries:

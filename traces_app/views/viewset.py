@@ -20,13 +20,14 @@ class TraceViewSet(ViewSet):
     ) -> HttpResponseBase:
         answer: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
         answer.headers["Cache-Control"] = "private, no-store"
-        # It leads from the request to the request: with it the body would stay until the collector of garbage comes by.
-        request.parser_context.clear()
         return answer
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)
-        # DRF gives the view its own methods once more, as `get` and so on: with them it would stay too, and with it the answer.
-        for method in self.action_map:
-            vars(self).pop(method, None)
-        return answer
+        """Frees what came and what is answered: DRF leaves two circles, which keep them until Python's collector comes by."""
+        try:
+            answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+            return answer
+        finally:
+            self.request.parser_context.clear()  # has the request itself in it
+            for method in self.action_map:
+                vars(self).pop(method, None)  # the view's own methods once more, as `get` and so on

@@ -14,6 +14,7 @@ from django.db import connections
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from traces_app.events import AFTER, event_of
+from tracesite.postgresql.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
 
 from .feeds import Event, State
 
@@ -99,9 +100,9 @@ class Tables:
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    # As the connections of requests: PostgreSQL would plan statements on partitioned tables anew each time.
-    await connection.execute("SET plan_cache_mode = force_generic_plan")
-    await connection.execute("SET jit = off")
+    # As those of requests.
+    for settings in (PLANS_FOR_ANY_VALUES, PLANS_FOR_ANY_SIZE):
+        await connection.execute(settings, prepare=False)
 
 
 def _after(after: Mapping[UUID, int], limit: int) -> list[tuple[str, Sequence[Any]]]:

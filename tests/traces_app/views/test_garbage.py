@@ -8,12 +8,12 @@ from io import BytesIO
 from wsgiref.util import setup_testing_defaults
 
 import pytest
-from django.core.wsgi import get_wsgi_application
 
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
 from traces_app.views.viewset import TraceViewSet
+from tracesite.wsgi import application
 
 BATCH = b'{"sessions": [{"external_id": "s", "messages": [{"role": "user", "content": "hi"}]}]}'
 
@@ -43,7 +43,6 @@ def test_no_view_outlives_its_request(
 ) -> None:
     project = Project.objects.create(slug="clean")
     store(project, question(), answer())
-    application = get_wsgi_application()
     environ = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
@@ -53,10 +52,15 @@ def test_no_view_outlives_its_request(
         "wsgi.input": BytesIO(body),
     }
     setup_testing_defaults(environ)
+    before = views()
     answered: list[str] = []
     response = application(environ, lambda said, _headers: answered.append(said))
     response.close()  # type: ignore[attr-defined]
     assert answered[0].startswith(status)
     del response
+    assert views() == before
+
+
+def views() -> list[TraceViewSet]:
     # By type: an instance may be lazy, and would be made by the question.
-    assert [one for one in gc.get_objects() if issubclass(type(one), TraceViewSet)] == []
+    return [one for one in gc.get_objects() if issubclass(type(one), TraceViewSet)]
