@@ -78,12 +78,12 @@ def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int 
             if at_most_ms is None or not was_stopped(error):
                 raise
             raise _too_slow(REQUEST_MS) from error
+    settings: list[str] = []
     if at_most_ms is not None:
-        # PostgreSQL makes one transaction of what is sent at once, and the limit ends with it. Within a longer one it is
-        # taken back.
-        # What is planned for the tables as they are now may read them from end to end.
-        limit, whole = "SET LOCAL statement_timeout", "SET LOCAL enable_seqscan"
-        statements = [f"{limit} TO {at_most_ms}", f"{whole} TO on", *statements, f"{limit} TO DEFAULT"]
+        # PostgreSQL makes one transaction of what is sent at once, and they end with it. Within a longer one the limit is
+        # taken back. What is planned for the tables as they are now may read them from end to end.
+        settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", "SET LOCAL enable_seqscan TO on"]
+        statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
     with connection.cursor() as cursor:
         try:
             cursor.execute("; ".join(statements), [value for query in queries for value in query.parameters])
@@ -91,8 +91,7 @@ def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int 
             if at_most_ms is None or not was_stopped(error):
                 raise
             raise _too_slow(at_most_ms) from error
-        if at_most_ms is not None:
-            cursor.nextset()
+        for _setting in settings:
             cursor.nextset()
         found: list[list[Row]] = []
         for _query in queries:
