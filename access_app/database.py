@@ -23,6 +23,12 @@ def prepared_cursor() -> CursorWrapper:
     return cursor
 
 
+def read_prepared(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The rows of a statement as `prepared_cursor` would read them, in half of its time. Same rules."""
+    rows: list[tuple[Any, ...]] = connection.read_prepared(sql, values)  # type: ignore[attr-defined]  # see tracesite.postgresql
+    return rows
+
+
 def execute_at_once(statements: Sequence[tuple[str, Sequence[str | None]]]) -> list[list[tuple[str | None, ...]]]:
     """Does all of the statements in one exchange, which is a transaction of its own: when this returns they are committed,
     and where one of them fails none is done. They are prepared. Returns the rows of each, as texts.

@@ -7,14 +7,14 @@ what can be asked at once is asked at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import OperationalError, ProgrammingError, connection
 from django.utils.translation import gettext as _
+from msgspec import Struct
 from psycopg.errors import QueryCanceled, UndefinedTable
 
-from access_app.database import prepared_cursor
+from access_app.database import read_prepared
 from access_app.errors import InvalidInput
 
 from .partitions import Month
@@ -27,8 +27,7 @@ LIST_MS = 10_000
 """What a statement may take that searches or counts rows for a list of the API. Those that an index serves take 10 ms."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query:
+class Query(Struct, frozen=True, kw_only=True):
     """A statement that answers rows, with a %s for each of its values."""
 
     sql: str
@@ -73,7 +72,10 @@ _months: set[tuple[str, Month]] = set()
 def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int | None) -> list[list[Row]]:
     if all(query.prepared for query in queries):
         try:
-            return _fetch_prepared(queries, statements)
+            # One by one: with nothing to plan that is quicker than a pipeline.
+            return [
+                read_prepared(statement, query.parameters) for query, statement in zip(queries, statements, strict=True)
+            ]
         except OperationalError as error:
             if at_most_ms is None or not was_stopped(error):
                 raise
@@ -97,16 +99,6 @@ def _fetch(queries: Sequence[Query], statements: Sequence[str], at_most_ms: int 
         for _query in queries:
             found.append(cursor.fetchall())
             cursor.nextset()
-    return found
-
-
-def _fetch_prepared(queries: Sequence[Query], statements: Sequence[str]) -> list[list[Row]]:
-    # One by one: with nothing to plan that is quicker than a pipeline.
-    found: list[list[Row]] = []
-    with prepared_cursor() as cursor:
-        for query, statement in zip(queries, statements, strict=True):
-            cursor.execute(statement, query.parameters)
-            found.append(cursor.fetchall())
     return found
 
 

@@ -8,9 +8,11 @@ QuerySets.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from access_app.visibility import Reach, in_sql
 
@@ -19,8 +21,7 @@ from .pagination import IdRange
 from .partitions import Month
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True):
     """Rows that are filtered but not ordered. Conditions are constants of this project, with a %s for each value."""
 
     source: str
@@ -36,16 +37,7 @@ class Rows:
     """The source of the rows of `month`, see exchange.Query."""
 
     def where(self, condition: str, *values: Any) -> Rows:
-        # Not by replace(), which is slow: a list has half a dozen conditions.
-        return Rows(
-            source=self.source,
-            table=self.table,
-            conditions=(*self.conditions, condition),
-            values=(*self.values, *values),
-            has_whole_numbers=self.has_whole_numbers,
-            month=self.month,
-            in_month=self.in_month,
-        )
+        return replace(self, conditions=(*self.conditions, condition), values=(*self.values, *values))
 
     def among(self, column: str, choices: Collection[Any]) -> Rows:
         """Those that hold one of the `choices` in a column; none for no choices."""
@@ -80,12 +72,13 @@ class Rows:
         condition, values = below.exist()
         return self.where(condition, *values)
 
-    def query(self, selected: str, end: str = "", *values: Any) -> Query:
+    def query(self, selected: str, end: str = "", *values: Any, prepared: bool = False) -> Query:
         """The statement that reads columns of the rows; `end` is what stands behind WHERE, with its values."""
         rest = f"WHERE {' AND '.join(self.conditions) or 'TRUE'} {end}"
         return Query(
             sql=f"SELECT {selected} FROM {self.source} {rest}",  # noqa: S608 - see `Rows`
             parameters=[*self.values, *values],
+            prepared=prepared,
             month=self.month,
             in_month=f"SELECT {selected} FROM {self.in_month} {rest}" if self.month else "",  # noqa: S608 - see `Rows`
         )

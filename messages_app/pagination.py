@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime
 from hashlib import blake2b
 from time import monotonic
@@ -23,6 +22,7 @@ from uuid import UUID
 
 from django.http import QueryDict
 from django.utils.translation import gettext as _
+from msgspec import Struct
 
 from access_app.errors import InvalidInput
 
@@ -45,8 +45,7 @@ _SIDES = {b"o": False, b"n": True}
 _END_OF_TIME = ids.first_id_at(datetime.max.replace(tzinfo=UTC))
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdRange:
+class IdRange(Struct, frozen=True, kw_only=True):
     """`lower <= id < upper`; None is unbounded."""
 
     lower: UUID | None = None
@@ -82,8 +81,7 @@ class IdRange:
         return month if (self.lower, self.upper) == (month.first_id, month.next.first_id) else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cursor:
+class Cursor(Struct, frozen=True, kw_only=True):
     """The rows on one side of `position`: `newer` ones (greater ids) or older ones."""
 
     position: UUID
@@ -114,8 +112,7 @@ class Cursor:
         return IdRange(upper=self.position)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PageRequest:
+class PageRequest(Struct, frozen=True, kw_only=True):
     """Which page a client asks for."""
 
     limit: int = DEFAULT_LIMIT
@@ -137,8 +134,7 @@ class PageRequest:
         return before if self.cursor is None else before & self.cursor.ids
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """The ids of a page, in order, and the ways on: what to send as `cursor` (as `page` if numbers were asked for)."""
 
     ids: list[Any]
@@ -313,8 +309,7 @@ def _page_with_tie(rows: Keys, request: PageRequest, page: list[UUID]) -> Page:
     return Page(ids=rest + page if request.order == "asc" else page + rest, **ways_on)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tie:
+class Tie(Struct, frozen=True, kw_only=True):
     """The rows of one time that did not fit into the page they belong to."""
 
     rows: Keys

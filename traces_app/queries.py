@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from messages_app.columns import (
     Column,
@@ -106,15 +107,13 @@ def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[reso
     if not ids:
         return []
     named = calls_with_all(months_of(ids)).where("call.id = ANY(%s::uuid[])", f"{{{','.join(ids)}}}")
-    (found,) = fetch(
-        [replace(named.where("call.id BETWEEN %s AND %s", min(ids), max(ids)).query(_of_calls(fields)), prepared=True)]
-    )
+    named = named.where("call.id BETWEEN %s AND %s", min(ids), max(ids))
+    (found,) = fetch([named.query(_of_calls(fields), prepared=True)])
     by_id = _calls_by_id(found, fields)
     return [by_id[call_id] for call_id in ids if call_id in by_id]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundCalls:
+class FoundCalls(Struct, frozen=True, kw_only=True):
     """Calls that are read whole where they are found: `Keys` of a page, and the resources of these keys.
 
     For `rows` of calls_with_all that an index of calls gives in the order of the page. To find the ids first and then read
@@ -123,7 +122,7 @@ class FoundCalls:
 
     rows: Rows
     fields: frozenset[str] = CALL_FIELDS
-    _read: dict[str, resources.Call] = field(default_factory=dict)
+    _read: dict[str, resources.Call] = {}
 
     def within(self, ids: IdRange) -> FoundCalls:
         return replace(self, rows=self.rows.within(ids))
@@ -132,7 +131,7 @@ class FoundCalls:
         order = "DESC" if newest_first else "ASC"
         # Numbers as text: of a limit that it does not know the planner expects a tenth of the table.
         end = f"ORDER BY call.id {order} LIMIT {limit:d} OFFSET {offset:d}"
-        query = replace(self.rows.query(_of_calls(self.fields), end), prepared=True)
+        query = self.rows.query(_of_calls(self.fields), end, prepared=True)
         (found,) = fetch([query], at_most_ms=LIST_MS)
         calls = _calls_by_id(found, self.fields)
         self._read.update(calls)
@@ -176,15 +175,14 @@ def _calls_by_id(found: Sequence[Row], fields: frozenset[str]) -> dict[str, reso
     if not found:
         return {}
     width = len(found[0]) - len(RESULTS.resource.__struct_fields__) - 1
-    rows = [row[:width] for row in found]
-    results = _results([row[width:] for row in found if row[width]], {row[0]: row[1] for row in rows})
-    beside: dict[str, list[Any]] = {
-        "session_id": [row[2] for row in rows],
-        "iteration": [row[3] for row in rows],
-        "result": [results.get(row[0]) for row in rows],
-    }
-    made = CALLS.make(rows, fields, **{name: values for name, values in beside.items() if name in fields})
-    return dict(zip((row[0] for row in rows), made, strict=True))
+    columns: list[Sequence[Any]] = list(zip(*found, strict=True))
+    ids, statuses, session_ids, iterations = columns[:4]
+    made = RESULTS.make_of(columns[width:], status=statuses, success=[status == "success" for status in statuses])
+    # A call without a result has NULL for the id of it.
+    results = [result if key else None for key, result in zip(columns[width], made, strict=True)]
+    beside = {"session_id": session_ids, "iteration": iterations, "result": results}
+    beside = {name: values for name, values in beside.items() if name in fields}
+    return dict(zip(ids, CALLS.make_of(columns[:width], fields, **beside), strict=True))
 
 
 # --- What lies below a page --------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -16,12 +18,13 @@ from django.test.utils import CaptureQueriesContext
 from psycopg.conninfo import make_conninfo
 from pytest_django import DjangoAssertNumQueries
 
-from access_app.database import ACCESS_CHANGED, execute_at_once, memory
+from access_app.database import ACCESS_CHANGED, execute_at_once, memory, prepared_cursor, read_prepared
 from access_app.errors import InvalidInput
 from access_app.keys import create_key, find_key
 from access_app.models import Project
 from messages_app.exchange import LIST_MS, Query, fetch, was_stopped
 from tracesite.postgresql.base import DatabaseWrapper
+from tracesite.postgresql.exchange import PREPARED_AT_MOST
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -251,6 +254,119 @@ def test_a_statement_of_a_request_is_stopped(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InvalidInput) as refused:
         fetch([sleep], at_most_ms=LIST_MS)
     assert (refused.value.status, refused.value.code) == (400, "too_slow")
+
+
+# --- Reading by prepared statements ------------------------------------------------------------------------------------
+
+EVERYTHING = """
+SELECT %s::text, %s::uuid, %s::int, %s::bigint, %s::numeric, %s::float8, %s::bool, %s::timestamptz, %s::jsonb, %s::text[],
+       %s::text, '100%%', NULL
+"""
+VALUES = [
+    "上\t海 $1 '\\", UUID(int=7), 3, 2**40, Decimal("1.50"), 0.1, True, datetime(2026, 1, 2, tzinfo=UTC),
+    '{"a": [1]}', ["x", None, "{"], None,
+]  # fmt: skip
+
+
+def test_what_is_read_is_what_a_cursor_reads() -> None:
+    with prepared_cursor() as cursor:
+        cursor.execute(EVERYTHING, VALUES)
+        expected = cursor.fetchall()
+    assert [read_prepared(EVERYTHING, VALUES) for _again in range(3)] == [expected] * 3
+    assert expected[0][:3] == ("上\t海 $1 '\\", UUID(int=7), 3)
+
+
+def test_the_same_text_with_values_of_other_types_is_another_statement() -> None:
+    assert [read_prepared("SELECT %s", [value]) for value in (1, "a", 2, 2**40, None)] == [
+        [(1,)], [("a",)], [(2,)], [(2**40,)], [(None,)],
+    ]  # fmt: skip
+
+
+def prepared(part: str) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements WHERE statement LIKE %s", [f"%{part}%"])
+        return [text for (text,) in cursor.fetchall()]
+
+
+def test_what_is_read_again_is_prepared_once() -> None:
+    for number in range(3):
+        assert read_prepared("SELECT 'once', %s", [number]) == [("once", number)]
+    assert prepared("'once'") == ["SELECT 'once', $1"]
+
+
+def test_what_was_not_asked_for_long_is_no_longer_prepared() -> None:
+    first, later = "SELECT 'asked', -1", [f"SELECT 'asked', {number}" for number in range(PREPARED_AT_MOST + 5)]
+    for statement in later:
+        assert read_prepared(statement, []) and read_prepared(first, [])
+    assert sorted(prepared("'asked'")) == sorted([first, *later[6:]])
+    assert read_prepared(later[0], []) == [("asked", 0)]
+
+
+def test_nothing_stands_in_the_way_of_reading_after_an_error(other: psycopg.Connection) -> None:
+    before = backend()
+    for statement, values, expected in (
+        ("SELECT nothing", [], ProgrammingError),
+        ("SELECT 1 / %s", [0], DataError),
+        ("SELECT %s::text", ["a\x00b"], DataError),
+    ):
+        with pytest.raises(expected):
+            read_prepared(statement, values)
+        assert read_prepared("SELECT 1 / %s", [1]) == [(1,)]
+    assert backend() == before
+
+
+def test_what_was_deallocated_is_read_all_the_same() -> None:
+    assert read_prepared("SELECT %s", ["a"]) == [("a",)]
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+    assert read_prepared("SELECT %s", ["b"]) == [("b",)]
+
+
+def test_a_connection_that_ends_while_it_is_read_is_an_error_and_closed(other: psycopg.Connection) -> None:
+    for how in ("while it is read", "before"):
+        ending = threading.Timer(0.3, end, [other, backend()])
+        ending.start()
+        if how == "before":
+            ending.join()
+        with pytest.raises(OperationalError):
+            read_prepared("SELECT pg_sleep(%s)", [30])
+        ending.join()
+        assert connection.connection.closed
+        next_request()
+        assert read_prepared("SELECT %s", ["a"]) == [("a",)]
+
+
+def test_in_a_transaction_its_own_changes_are_read(written: Callable[[], list[str]]) -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO at_once VALUES ('a')")
+        assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"]) == [("a",)]
+        raise ZeroDivisionError
+    assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"]) == []
+
+
+def test_a_change_that_is_heard_of_while_reading_counts(token: str, other: psycopg.Connection) -> None:
+    revoking = threading.Timer(0.2, other.execute, ["UPDATE access_app_apikey SET revoked_at = now()"])
+    revoking.start()
+    read_prepared("SELECT pg_sleep(%s)", [0.5])
+    revoking.join()
+    # No request begins in between, which would look for news by itself.
+    read_prepared("SELECT 1", [])
+    assert find_key(token) is None
+
+
+def test_a_transaction_can_begin_with_what_is_read(other: psycopg.Connection) -> None:
+    with transaction.atomic():
+        now = read_prepared("SELECT now()", [])
+        time.sleep(0.01)
+        assert read_prepared("SELECT now()", []) == now
+    assert read_prepared("SELECT now()", []) != now
+
+
+def test_what_is_read_stands_among_the_queries() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        read_prepared("SELECT %s", ["a"])
+    assert [query["sql"] for query in queries] == ["SELECT 'a'"]
 
 
 # --- Statements at once -----------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._memory: dict[Any, Any] = {}
         self._prepared: dict[str, bytes] = {}
         """The names of the statements that `execute_at_once` has prepared on this connection."""
+        self._reader: exchange.Reader | None = None
 
     def is_usable(self) -> bool:
         # What failed in the last request is closed by now, and has no socket to look at.
@@ -81,6 +82,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 cursor.execute("SET statement_timeout = %s", [self.longest_statement_ms])
         self._forget()
         self._prepared = {}
+        self._reader = exchange.Reader(self.connection)
         if self.listens_to is not None:
             # First the one and then the other: what is read from now on is heard of when it changes.
             self.connection.add_notify_handler(self._forget)
@@ -110,6 +112,29 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with self.wrap_database_errors:
             cursor: CursorWrapper = self._prepare_cursor(_PreparedCursor(self.connection))  # type: ignore[attr-defined]
             return cursor
+
+    def read_prepared(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """See access_app.database."""
+        self.close_if_health_check_failed()
+        if not self.get_autocommit():
+            # psycopg begins a transaction with its first statement, and Django asks for the savepoints.
+            with self.prepared_cursor() as cursor:
+                cursor.execute(sql, values)
+                return list(cursor.fetchall())
+        assert self._reader is not None, "connections have one"
+        began = time.monotonic()
+        with self.wrap_database_errors:
+            try:
+                rows = self._reader.read(sql, values)
+            except psycopg.errors.InvalidSqlStatementName:
+                # As in `execute_at_once`.
+                self._reader.forget()
+                rows = self._reader.read(sql, values)
+        if self.queries_logged:
+            self.queries_log.append(
+                {"sql": self.ops.compose_sql(sql, values), "time": f"{time.monotonic() - began:.3f}"}
+            )
+        return rows
 
     def execute_at_once(self, statements: Sequence[exchange.Statement]) -> list[list[exchange.Row]]:
         """See access_app.database."""
