@@ -115,11 +115,16 @@ class CallFilterSet(TraceFilterSet):
     min_duration = WholeNumberFilter("call.duration_ms >= %s", help_text=_AT_LEAST)
     max_duration = WholeNumberFilter("call.duration_ms <= %s", help_text=_AT_LEAST)
 
+    read_whole_of: str | None = None
+    """The tool whose calls are read where they are found; see queries.FoundCalls. Known when they are `found`."""
+
     def found(self, reach: Reach, session: FoundSession | None) -> Rows:
         """The calls that pass, of all messages or of those of a session."""
         tools = tool_ids(reach, self.said["tool"]) if "tool" in self.said else None
-        self.read_whole = tools is not None and len(tools) == 1 and self.said.keys().isdisjoint(_LEAD_TO_FEW_CALLS)
-        rows = self._alive_and_read_whole() if self.read_whole else self._alive()
+        names = set(self.said.get("tool", ()))
+        if tools is not None and len(tools) == len(names) == 1 and self.said.keys().isdisjoint(_LEAD_TO_FEW_CALLS):
+            (self.read_whole_of,) = names
+        rows = self._alive() if self.read_whole_of is None else self._alive_and_read_whole()
         rows = self.passing(rows.visible_to(reach))
         if session is not None:
             rows = rows.where("message.session_id = %s", session.pk)
@@ -141,7 +146,11 @@ class CallFilterSet(TraceFilterSet):
 
     def _alive_and_read_whole(self) -> Rows:
         rows = calls_with_all(self.ids.widened_to_months()).where("message.deleted_at IS NULL")
-        return rows.where("(SELECT deleted_at FROM messages_app_session WHERE id = message.session_id) IS NULL")
+        # Call by call in the index of the trash, which is small. Of an EXISTS PostgreSQL may make a join with all of it.
+        return rows.where(
+            "(SELECT TRUE FROM messages_app_session WHERE project_id = message.project_id AND id = message.session_id "
+            "AND deleted_at IS NOT NULL) IS NULL"
+        )
 
 
 class ChainFilterSet(TraceFilterSet):

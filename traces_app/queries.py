@@ -122,6 +122,8 @@ class FoundCalls(Struct, frozen=True, kw_only=True):
 
     rows: Rows
     fields: frozenset[str] = CALL_FIELDS
+    tool: str
+    """The name of the tool whose calls they are."""
     _read: dict[str, resources.Call] = {}
 
     def within(self, ids: IdRange) -> FoundCalls:
@@ -131,9 +133,9 @@ class FoundCalls(Struct, frozen=True, kw_only=True):
         order = "DESC" if newest_first else "ASC"
         # Numbers as text: of a limit that it does not know the planner expects a tenth of the table.
         end = f"ORDER BY call.id {order} LIMIT {limit:d} OFFSET {offset:d}"
-        query = self.rows.query(_of_calls(self.fields), end, prepared=True)
+        query = self.rows.query(_of_calls(self.fields - {"name"}), end, prepared=True)
         (found,) = fetch([query], at_most_ms=LIST_MS)
-        calls = _calls_by_id(found, self.fields)
+        calls = _calls_by_id(found, self.fields, self.tool)
         self._read.update(calls)
         return list(calls)
 
@@ -170,8 +172,8 @@ def _of_calls(fields: frozenset[str]) -> str:
     return f"{CALLS.selected(fields)}, {RESULTS.selected()}"
 
 
-def _calls_by_id(found: Sequence[Row], fields: frozenset[str]) -> dict[str, resources.Call]:
-    """The calls of rows of `_of_calls`, in their order."""
+def _calls_by_id(found: Sequence[Row], fields: frozenset[str], tool: str | None = None) -> dict[str, resources.Call]:
+    """The calls of rows of `_of_calls`, in their order; of that `tool`, where they were read without its name."""
     if not found:
         return {}
     width = len(found[0]) - len(RESULTS.resource.__struct_fields__) - 1
@@ -181,6 +183,8 @@ def _calls_by_id(found: Sequence[Row], fields: frozenset[str]) -> dict[str, reso
     # A call without a result has NULL for the id of it.
     results = [result if key else None for key, result in zip(columns[width], made, strict=True)]
     beside = {"session_id": session_ids, "iteration": iterations, "result": results}
+    if tool is not None:
+        beside["name"] = [tool] * len(ids)
     beside = {name: values for name, values in beside.items() if name in fields}
     return dict(zip(ids, CALLS.make_of(columns[:width], fields, **beside), strict=True))
 
@@ -337,7 +341,7 @@ RESULTS_OF_MESSAGES = Source(
 def _calls_with_all(calls: str, steps: str, results: str) -> str:
     return f"""{calls} AS call
     CROSS JOIN LATERAL (
-        SELECT session_id, created_at, deleted_at FROM messages_app_message
+        SELECT project_id, session_id, created_at, deleted_at FROM messages_app_message
         WHERE id = call.message_id AND id >= %s AND id < %s OFFSET 0
     ) AS message
     CROSS JOIN LATERAL (

@@ -7,55 +7,83 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from django.conf import settings
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
 from django.middleware.security import SecurityMiddleware
 from django.urls import ResolverMatch, resolve
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
+from django.utils.datastructures import MultiValueDict
 
-from .compression import CompressionMiddleware
+from .compression import compressed
 from .pages import is_page
 
 Answer = Callable[[HttpRequest], HttpResponseBase]
 
-# Paths come from outside: what is remembered of them is bounded.
+# What comes from outside and is remembered is bounded: this long, and so many.
 _LONGEST_REMEMBERED = 100
+_MOST_REMEMBERED = 1024
+# Of a query: there Django decides what it makes of it.
+_MOST_PARAMETERS = 100
 
 
 class ApiMiddleware:
-    """Answers requests of programs as all middleware behind it would, and passes on those of others."""
+    """Answers requests of programs as all middleware behind it would, and passes on those of others.
+
+    Django's security, language and common middleware and our compression, one inside the other as in the settings, but
+    written out: called as such they ask each time what is the same for all requests, and guard each other.
+    """
 
     def __init__(self, get_response: Answer) -> None:
         self._answer_others = get_response
-        self._answer = _guarded(_view)
-        # The innermost first.
-        for middleware in (CommonMiddleware, LanguageMiddleware, CompressionMiddleware, SecurityMiddleware):
-            self._answer = _guarded(middleware(self._answer))
+        self._security = SecurityMiddleware(get_response)
+        self._common = CommonMiddleware(get_response)
+        self._checked = _guarded(self._check)
+        self._view = _guarded(_view)
+        self._hosts: set[str] = set()
+        """Headers with which the common middleware let requests pass."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self._answer(request) if _is_of_a_program(request) else self._answer_others(request)
+        if not _is_of_a_program(request):
+            return self._answer_others(request)
+        response = self._security.process_request(request) or self._answer(request)
+        return self._security.process_response(request, response)
 
-
-class LanguageMiddleware:
-    """Django's LocaleMiddleware without languages in paths, which we have none of: for these it looks four times a request."""
-
-    def __init__(self, get_response: Answer) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        language = translation.get_language_from_request(request)
+    def _answer(self, request: HttpRequest) -> HttpResponseBase:
+        language = _language(request.META.get("HTTP_ACCEPT_LANGUAGE", ""))
         translation.activate(language)
         request.LANGUAGE_CODE = language
-        response = self._get_response(request)
-        patch_vary_headers(response, ("Accept-Language",))
+        response = self._checked(request)
+        if "Vary" in response.headers:
+            patch_vary_headers(response, ("Accept-Language",))
+        else:
+            response.headers["Vary"] = "Accept-Language"
         response.headers.setdefault("Content-Language", language)
-        return response
+        return compressed(request, response)
+
+    def _check(self, request: HttpRequest) -> HttpResponseBase:
+        host = request.META.get("HTTP_HOST", "")
+        if host not in self._hosts or not request.path_info.endswith("/"):
+            redirect = self._common.process_request(request)
+            if redirect is not None:
+                return self._common.process_response(request, redirect)
+            if 0 < len(host) <= _LONGEST_REMEMBERED and len(self._hosts) < _MOST_REMEMBERED:
+                self._hosts.add(host)
+        parameters = _parameters(request.META.get("QUERY_STRING", ""))
+        if parameters is not None:
+            request.GET = parameters
+        return self._common.process_response(request, self._view(request))
+
+
+def _is_of_a_program(request: HttpRequest) -> bool:
+    has_key = "HTTP_AUTHORIZATION" in request.META or "HTTP_X_API_KEY" in request.META
+    return has_key and "HTTP_COOKIE" not in request.META and not is_page(request)
 
 
 def _guarded(get_response: Any) -> Answer:
@@ -64,19 +92,39 @@ def _guarded(get_response: Any) -> Answer:
     return guarded
 
 
-def _is_of_a_program(request: HttpRequest) -> bool:
-    has_key = "HTTP_AUTHORIZATION" in request.META or "HTTP_X_API_KEY" in request.META
-    return has_key and "HTTP_COOKIE" not in request.META and not is_page(request)
+def _language(accept_language: str) -> str:
+    """What Django's LocaleMiddleware finds for who has no cookie, with no languages in paths."""
+    find = _remembered_language if len(accept_language) <= _LONGEST_REMEMBERED else _language_of
+    return find(accept_language)
+
+
+def _language_of(accept_language: str) -> str:
+    request = HttpRequest()
+    request.META["HTTP_ACCEPT_LANGUAGE"] = accept_language
+    return translation.get_language_from_request(request)
+
+
+_remembered_language = lru_cache(maxsize=_MOST_REMEMBERED)(_language_of)
+
+
+def _parameters(query: str) -> QueryDict | None:
+    """What Django makes of a query, in half of the time; None for one that is left to it."""
+    if not query.isascii() or query.count("&") >= _MOST_PARAMETERS:
+        return None
+    lists: dict[str, list[str]] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        lists.setdefault(name, []).append(value)
+    return cast("QueryDict", MultiValueDict(lists))
 
 
 def _view(request: HttpRequest) -> HttpResponseBase:
     path = request.path_info
-    find = _remembered if len(path) <= _LONGEST_REMEMBERED else resolve
+    find = _remembered_match if len(path) <= _LONGEST_REMEMBERED else resolve
     match = request.resolver_match = find(path, settings.ROOT_URLCONF)
     response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
     return response
 
 
-@lru_cache(maxsize=1024)
-def _remembered(path: str, urlconf: str) -> ResolverMatch:
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _remembered_match(path: str, urlconf: str) -> ResolverMatch:
     return resolve(path, urlconf)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Literal, Protocol, cast
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -46,30 +47,35 @@ class CompressionMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
-        if not _is_compressible(response):
-            return response
-        # Said of both forms, so that a cache gives neither to those who cannot read it.
-        patch_vary_headers(response, ("Accept-Encoding",))
-        encoding = chosen_encoding(request.META.get("HTTP_ACCEPT_ENCODING", ""))
-        if encoding is None:
-            return response
-        compressor = _compressor(encoding)
-        if isinstance(response, StreamingHttpResponse):
-            response.streaming_content = _compressed(cast("Iterator[bytes]", response.streaming_content), compressor)
-            del response.headers["Content-Length"]
-        else:
-            assert isinstance(response, HttpResponse), "what is not streamed has its content"
-            response.content = compressor.compress(response.content) + compressor.flush()
-            response.headers["Content-Length"] = str(len(response.content))
-        response.headers["Content-Encoding"] = encoding
-        etag = response.headers.get("ETag", "")
-        if etag.startswith('"'):
-            # The same version in other bytes. Sent back as If-Match it is understood either way.
-            response.headers["ETag"] = f"W/{etag}"
+        return compressed(request, self.get_response(request))
+
+
+def compressed(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """The answer as it goes to who asked for it."""
+    if not _is_compressible(response):
         return response
+    # Said of both forms, so that a cache gives neither to those who cannot read it.
+    patch_vary_headers(response, ("Accept-Encoding",))
+    encoding = chosen_encoding(request.META.get("HTTP_ACCEPT_ENCODING", ""))
+    if encoding is None:
+        return response
+    compressor = _compressor(encoding)
+    if isinstance(response, StreamingHttpResponse):
+        response.streaming_content = _pieces(cast("Iterator[bytes]", response.streaming_content), compressor)
+        del response.headers["Content-Length"]
+    else:
+        assert isinstance(response, HttpResponse), "what is not streamed has its content"
+        response.content = compressor.compress(response.content) + compressor.flush()
+        response.headers["Content-Length"] = str(len(response.content))
+    response.headers["Content-Encoding"] = encoding
+    etag = response.headers.get("ETag", "")
+    if etag.startswith('"'):
+        # The same version in other bytes. Sent back as If-Match it is understood either way.
+        response.headers["ETag"] = f"W/{etag}"
+    return response
 
 
+@lru_cache(maxsize=128)
 def chosen_encoding(accept_encoding: str) -> Encoding | None:
     """The encoding that the header asks for most; None for none of ours, or where it likes plain answers better."""
     weights: dict[str, float] = {}
@@ -108,7 +114,7 @@ def _compressor(encoding: Encoding) -> _Compressor:
     return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
 
 
-def _compressed(pieces: Iterable[bytes], compressor: _Compressor) -> Iterator[bytes]:
+def _pieces(pieces: Iterable[bytes], compressor: _Compressor) -> Iterator[bytes]:
     """The compressed form, in pieces as they get full: no more of the answer is held than the compressor's window."""
     for piece in pieces:
         if compressed := compressor.compress(piece):

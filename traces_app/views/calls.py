@@ -43,8 +43,8 @@ class CallViewSet(TraceViewSet):
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
         filters = CallFilterSet(parameters, page_ids=page.ids, also=PAGING)
         rows = filters.found(reach, session_in(request, reach))
-        if filters.read_whole:
-            found = FoundCalls(rows=rows, fields=fields)
+        if filters.read_whole_of is not None:
+            found = FoundCalls(rows=rows, fields=fields, tool=filters.read_whole_of)
             return list_answer(read_page(found, page), found.read)
         return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
 
