@@ -46,6 +46,7 @@ from messages_app.exchange import REQUEST_MS
 from tracesite import embedded
 from tracesite.balance import Balance
 from tracesite.bridge import over_asgi
+from tracesite.log_lines import look_up_no_more_than_lines_say
 
 # Connections that wait for a worker, which is also what a restart of all of them has room for.
 BACKLOG = 1024
@@ -319,6 +320,7 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
 
         signal.signal(RETIRE, retire_once)
         _do_less_around_requests()
+        look_up_no_more_than_lines_say()
         balance.join()
         _stay_on_one_core(balance.place, workers)
         _collect_less_garbage()

@@ -222,7 +222,7 @@ LOGGING = {
     "filters": {"request_id": {"()": "tracesite.requests.RequestIdFilter"}},
     "formatters": {
         "json": {
-            "()": "pythonjsonlogger.json.JsonFormatter",
+            "()": "tracesite.log_lines.JsonLineFormatter",
             "format": "%(levelname)s %(name)s %(message)s %(request_id)s",
             "timestamp": "time",  # RFC 3339, UTC, microseconds
             "rename_fields": {"levelname": "level", "name": "logger"},

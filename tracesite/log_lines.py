@@ -1,0 +1,28 @@
+"""The log as lines of JSON, made in half of the time that Python's own json takes: each request waits for its line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from msgspec import to_builtins
+from pythonjsonlogger.msgspec import MsgspecFormatter
+
+
+class JsonLineFormatter(MsgspecFormatter):
+    """One object a line, in ASCII: no sender chooses what a terminal makes of it. Times are UTC, as in RFC 3339."""
+
+    def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
+        try:
+            line: str = super().jsonify_log_record(log_data)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            line = ""
+        return line if line and line.isascii() else json.dumps(to_builtins(log_data, enc_hook=self.json_default))
+
+
+def look_up_no_more_than_lines_say() -> None:
+    """Python notes of each record which thread, process and line of code it comes from, which our lines do not say."""
+    # https://docs.python.org/3/howto/logging.html#optimization
+    logging._srcfile = None  # type: ignore[assignment]  # documented there
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
