@@ -109,9 +109,11 @@ class Source(Generic[T]):
         """As `make`, from columns of `query`, of at least one row."""
         plan = _plan(self, fields)
         nothing = [UNSET] * len(columns[0])
-        columns = columns[1 + len(self.beside) :]
+        before, columns = columns[: 1 + len(self.beside)], columns[1 + len(self.beside) :]
         for at in plan.left_out:
             columns[at] = nothing
+        for at, same in plan.copies:
+            columns[at] = before[same]
         for at, convert in plan.converts:
             columns[at] = convert(columns[at])
         for name, values in others.items():
@@ -146,6 +148,8 @@ class _Plan(NamedTuple):
     selected: str
     places: Mapping[str, int]
     left_out: Sequence[int]
+    copies: Sequence[tuple[int, int]]
+    """Fields that stand before all fields, too: as the key, or `beside`. They are read once."""
     converts: Sequence[tuple[int, Callable[[Sequence[Any]], list[Any]]]]
 
 
@@ -155,12 +159,15 @@ def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
     wanted = {at: source.columns[name] for name, at in places.items() if name in source.columns}
     if fields is not None:
         wanted = {at: column for at, column in wanted.items() if source.resource.__struct_fields__[at] in fields}
-    selected = [wanted[at].sql if at in wanted else "NULL" for at in places.values()]
     _table, _as, alias = source.table.partition(" AS ")
     alias += "." if alias else ""
+    before = [f"{alias}{source.key}::text", *source.beside]
+    copies = {at: before.index(column.sql) for at, column in wanted.items() if column.sql in before}
+    selected = [wanted[at].sql if at in wanted and at not in copies else "NULL" for at in places.values()]
     return _Plan(
-        selected=", ".join([f"{alias}{source.key}::text", *source.beside, *selected]),
+        selected=", ".join([*before, *selected]),
         places=places,
+        copies=list(copies.items()),
         left_out=[at for at in places.values() if at not in wanted],
         converts=[(at, column.convert) for at, column in wanted.items() if column.convert],
     )

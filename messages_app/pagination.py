@@ -15,6 +15,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import MAXYEAR, UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
 from typing import Any, Literal, Protocol
@@ -40,6 +41,7 @@ SIFT_SECONDS = 10
 Order = Literal["asc", "desc"]
 
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{28}", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 _SIDES = {b"o": False, b"n": True}
 # Later ids have no time that Python can say.
 _END_OF_TIME = ids.first_id_at(datetime.max.replace(tzinfo=UTC))
@@ -52,10 +54,12 @@ class IdRange(Struct, frozen=True, kw_only=True):
     upper: UUID | None = None
 
     def __and__(self, other: IdRange) -> IdRange:
-        return IdRange(
-            lower=max((i for i in (self.lower, other.lower) if i is not None), default=None),
-            upper=min((i for i in (self.upper, other.upper) if i is not None), default=None),
-        )
+        lower, upper = self.lower, self.upper
+        if other.lower is not None and (lower is None or other.lower > lower):
+            lower = other.lower
+        if other.upper is not None and (upper is None or other.upper < upper):
+            upper = other.upper
+        return IdRange(lower=lower, upper=upper)
 
     def of(self, column: str) -> dict[str, UUID]:
         """The range as filter arguments on `column`."""
@@ -67,18 +71,29 @@ class IdRange(Struct, frozen=True, kw_only=True):
 
         See columns.py for why a tight range is not for queries on what lies below messages.
         """
-        lower = None if self.lower is None else Month.of(ids.created_at_of(self.lower)).first_id
+        first = None if self.lower is None else Month.of(ids.created_at_of(self.lower))
         last = None if self.upper is None else Month.of(ids.created_at_of(self.upper))
-        # Nothing is stored in the last year that Python knows.
-        return IdRange(lower=lower, upper=None if last is None or last.year == MAXYEAR else last.next.first_id)
+        return _whole_months(first, last)
 
     @property
     def only_month(self) -> Month | None:
         """The month that this is the whole of, if it is one."""
-        if self.lower is None or self.upper is None:
-            return None
-        month = Month.of(ids.created_at_of(self.lower))
-        return month if (self.lower, self.upper) == (month.first_id, month.next.first_id) else None
+        return _only_month(self)
+
+
+@lru_cache(maxsize=256)
+def _whole_months(first: Month | None, last: Month | None) -> IdRange:
+    # Nothing is stored in the last year that Python knows.
+    is_open = last is None or last.year == MAXYEAR
+    return IdRange(lower=first and first.first_id, upper=None if is_open else last.next.first_id)
+
+
+@lru_cache(maxsize=256)
+def _only_month(ids_of: IdRange) -> Month | None:
+    if ids_of.lower is None or ids_of.upper is None:
+        return None
+    month = Month.of(ids.created_at_of(ids_of.lower))
+    return month if (ids_of.lower, ids_of.upper) == (month.first_id, month.next.first_id) else None
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
@@ -250,7 +265,7 @@ def _whole_number(parameters: QueryDict, name: str, *, at_least: int = 0, at_mos
     text = parameters.get(name)
     if not text:
         return None
-    if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+    if not _WHOLE_NUMBER.fullmatch(text):
         raise InvalidInput(_("Not a whole number."), field=name)
     # Ten digits are beyond every bound here, and int() of a very long text is slow.
     number = int(text) if len(text) <= 10 else at_most + 1

@@ -133,7 +133,7 @@ class FoundCalls(Struct, frozen=True, kw_only=True):
         order = "DESC" if newest_first else "ASC"
         # Numbers as text: of a limit that it does not know the planner expects a tenth of the table.
         end = f"ORDER BY call.id {order} LIMIT {limit:d} OFFSET {offset:d}"
-        query = self.rows.query(_of_calls(self.fields - {"name"}), end, prepared=True)
+        query = self.rows.query(_of_calls(_nameless(self.fields)), end, prepared=True)
         (found,) = fetch([query], at_most_ms=LIST_MS)
         calls = _calls_by_id(found, self.fields, self.tool)
         self._read.update(calls)
@@ -143,6 +143,7 @@ class FoundCalls(Struct, frozen=True, kw_only=True):
         return [self._read.pop(call_id) for call_id in ids]
 
 
+@lru_cache(maxsize=256)
 def calls_with_all(months: IdRange) -> Rows:
     """All calls with their message, session, step and result, each found by its id; `months` are those of the calls.
 
@@ -168,6 +169,13 @@ def call_results(statuses: Mapping[str, str]) -> dict[str, resources.ToolResult]
 # --- Calls by themselves ---------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
+def _nameless(fields: frozenset[str]) -> frozenset[str]:
+    # The same one each time: it knows its hash, by which what `_of_calls` and others remember is found.
+    return fields - {"name"}
+
+
+@lru_cache(maxsize=256)
 def _of_calls(fields: frozenset[str]) -> str:
     return f"{CALLS.selected(fields)}, {RESULTS.selected()}"
 

@@ -34,7 +34,7 @@ from django.conf import settings
 from django.core.cache import close_caches
 from django.core.handlers.base import reset_urlconf
 from django.core.signals import request_finished, request_started
-from django.db import reset_queries
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries
 from django.http import HttpResponse
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces
@@ -374,11 +374,18 @@ def _prepare_connections() -> None:
 
 def _do_less_around_requests() -> None:
     """Leaves out what Django does before and after each for what there is none of here: a log of queries, caches that have
-    to be closed, requests with URLs of their own."""
+    to be closed, requests with URLs of their own, more than one database."""
     if not settings.DEBUG:
         request_started.disconnect(reset_queries)
     request_finished.disconnect(close_caches)
     request_finished.disconnect(reset_urlconf)
+    for before_or_after in (request_started, request_finished):
+        before_or_after.disconnect(close_old_connections)
+        before_or_after.connect(_close_old_connection)
+
+
+def _close_old_connection(**_signal: object) -> None:
+    connections[DEFAULT_DB_ALIAS].close_if_unusable_or_obsolete()
 
 
 def _stay_on_one_core(place: int | None, workers: int) -> None:
