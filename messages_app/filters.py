@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from functools import cache
 from typing import Any
 
 import django_filters
@@ -187,7 +186,8 @@ class ListFilterSet(django_filters.FilterSet):
 
         Raises InvalidInput naming the parameter that is wrong.
         """
-        check_parameters(data, {*self.base_filters, *also}, _repeatable(type(self)))
+        repeatable = {name for name, one in self.base_filters.items() if isinstance(one, NamesFilter)}
+        check_parameters(data, {*self.base_filters, *also}, repeatable)
         self.said: dict[str, Any] = {}
         """The values of the parameters that were given and are not empty."""
         for name in data:
@@ -209,11 +209,6 @@ class ListFilterSet(django_filters.FilterSet):
             if condition := self.base_filters[name].condition:
                 rows = rows.where(condition, value)
         return rows
-
-
-@cache
-def _repeatable(filters: type[ListFilterSet]) -> frozenset[str]:
-    return frozenset(name for name, one in filters.base_filters.items() if isinstance(one, NamesFilter))
 
 
 class SessionFilterSet(ListFilterSet):

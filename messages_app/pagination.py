@@ -84,8 +84,8 @@ class IdRange(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=256)
 def _whole_months(first: Month | None, last: Month | None) -> IdRange:
     # Nothing is stored in the last year that Python knows.
-    is_open = last is None or last.year == MAXYEAR
-    return IdRange(lower=first and first.first_id, upper=None if is_open else last.next.first_id)
+    upper = None if last is None or last.year == MAXYEAR else last.next.first_id
+    return IdRange(lower=None if first is None else first.first_id, upper=upper)
 
 
 @lru_cache(maxsize=256)

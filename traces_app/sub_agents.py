@@ -37,7 +37,7 @@ _STARTS = """
     FROM messages_app_session AS session
     JOIN messages_app_message AS message ON message.session_id = session.id
     JOIN traces_app_agentstep AS below ON below.message_id = message.id
-    JOIN traces_app_toolcall AS started ON started.step_id = below.id
+    JOIN traces_app_toolcall AS started ON started.step_id = below.id AND started.message_id = message.id
     JOIN traces_app_toolcall AS call ON call.id = started.parent_id
     JOIN traces_app_agentstep AS step ON step.id = call.step_id
     WHERE session.project_id = %(project_id)s AND session.external_id = %(session)s AND message.deleted_at IS NULL

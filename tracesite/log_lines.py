@@ -24,5 +24,5 @@ class JsonLineFormatter(MsgspecFormatter):
 def look_up_no_more_than_lines_say() -> None:
     """Python notes of each record which thread, process and line of code it comes from, which our lines do not say."""
     # https://docs.python.org/3/howto/logging.html#optimization
-    logging._srcfile = None  # type: ignore[assignment]  # documented there
+    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
