@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
 
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
 from traces_app.batch import SessionOutcome
+from tracesite.api_middleware import _parameters
 
 LIST = "/api/v1/messages/"
 
@@ -48,6 +52,14 @@ def said(response: HttpResponseBase) -> tuple[int, dict[str, str], bytes]:
         ("get", "/api/v1/sessions/{session}/export/", {}),
         ("get", LIST, {"Accept": "text/html"}),
         ("get", f"{LIST}?limit=x", {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"}),
+        ("get", LIST, {"Accept-Language": "zh-hans" + ", fr;q=0.5" * 50}),
+        ("get", f"{LIST}?tool=a%00b", {}),
+        ("get", f"{LIST}?fields=id%2Crole&limit=1", {}),
+        ("get", f"{LIST}?tool=get_weather&tool=a+b&tool=%E5%A4%A9&tool=%ff", {}),
+        ("get", f"{LIST}?limit=1&limit=2", {}),
+        ("get", f"{LIST}?limit&=x&&a=b;c", {}),
+        ("get", f"{LIST}?{'&'.join(f'p{number}=1' for number in range(200))}", {}),
+        ("get", f"{LIST}?{'&'.join(f'p{number}=1' for number in range(2000))}", {}),
         ("get", f"{LIST}00000000-0000-7000-8000-000000000000/", {"Accept-Language": "fr"}),
         ("get", "/api/v1/messages", {}),
         ("post", "/api/v1/messages", {}),
@@ -74,6 +86,36 @@ def test_answers_are_those_of_the_longer_way(
     longer = said(getattr(Client(), method)(path, headers={**sent, "Cookie": "theme=dark"}))
     for _again in range(2):
         assert said(getattr(Client(), method)(path, headers=sent)) == longer
+
+
+@given(query=st.text(st.sampled_from("ab=&;+%20E5C天\x00"), max_size=40) | st.text(max_size=20))
+def test_parameters_are_what_django_reads(query: str) -> None:
+    found = _parameters(query)
+    assert found is None or dict(found.lists()) == dict(QueryDict(query).lists())
+    assert (found is None) == (not query.isascii())
+
+
+def test_a_host_that_was_let_pass_lets_no_other_pass(token: str) -> None:
+    client = Client(headers={"Authorization": f"Bearer {token}"})
+    said_of = [
+        client.get(path, headers={"Host": host}).status_code
+        for host in ("localhost", "elsewhere.example", "localhost", "elsewhere.example", "localhost:8000", "")
+        for path in (LIST, "/api/v1/messages")
+    ]
+    assert said_of == [200, 301, 400, 400, 200, 301, 400, 400, 200, 301, 400, 400]
+
+
+@pytest.mark.parametrize("is_redirected", [False, True])
+def test_https_is_spoken_of_alike(token: str, settings: Any, is_redirected: bool) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.SECURE_HSTS_SECONDS = 60
+    settings.SECURE_SSL_REDIRECT = is_redirected
+    for scheme in ("http", "https"):
+        sent = {"Authorization": f"Bearer {token}", "X-Request-ID": "r1", "X-Forwarded-Proto": scheme}
+        longer = said(Client().get(LIST, headers={**sent, "Cookie": "theme=dark"}))
+        assert said(Client().get(LIST, headers=sent)) == longer
+        assert longer[0] == (301 if is_redirected and scheme == "http" else 200)
+        assert ("Strict-Transport-Security" in longer[1]) == (scheme == "https")
 
 
 def test_an_unforeseen_failure_is_answered_and_logged_alike(

@@ -110,3 +110,30 @@ def test_every_call_is_reached_by_cursor_also_within_one_message(viewer: Caller,
         while seen.extend(call_ids(page.results)) or page.json["next"]:
             page = viewer.get("tool-calls/", limit=4, order=order, cursor=page.json["next"])
         assert sorted(f"c{i}-{j}" for i in range(5) for j in range(5)) == sorted(seen)
+
+
+@pytest.mark.parametrize("fields", ["", "id,name", "uuid,result,status", "name,metadata"])
+def test_calls_of_one_tool_are_those_that_are_read_one_by_one(
+    viewer: Caller, project: Project, weather: SessionOutcome, fields: str
+) -> None:
+    calls = [{"id": "left open", "name": "get_weather"}, {"name": "get_weather", "result": {"metadata": {"a": 1}}}]
+    store(
+        project,
+        {"role": "assistant", "is_completed": False, "created_at": NOON, "agent_steps": [{"tool_calls": calls}]},
+    )
+    chosen = {"fields": fields} if fields else {}
+    uuids = [call["uuid"] for call in viewer.get("tool-calls/", tool="get_weather").results]
+    assert len(uuids) == 4
+    for query in ({"tool": "get_weather"}, {"tool": ["get_weather", "get_weather"]}, {"tool": ["get_weather", "none"]}):
+        found = viewer.get("tool-calls/", **query, **chosen).results
+        assert found == [viewer.get(f"tool-calls/{uuid}/", **chosen).json for uuid in uuids]
+
+
+def test_calls_of_a_tool_are_hidden_while_their_message_or_session_is_deleted(
+    owner: Caller, weather: SessionOutcome
+) -> None:
+    for path in (f"messages/{weather.messages[1].id}/", f"sessions/{weather.id}/"):
+        owner.delete(path)
+        assert owner.get("tool-calls/", tool="get_weather").results == []
+        assert owner.post(f"{path}restore/").status == 200
+        assert len(owner.get("tool-calls/", tool="get_weather").results) == 2
