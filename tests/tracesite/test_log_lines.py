@@ -14,7 +14,9 @@ logger = logging.getLogger("tests.lines")
 
 
 @pytest.mark.parametrize(
-    "text", ["plain", 'a "quoted" \\ line\nand another', "天气", "\x9b31m \u202e\u2028 \x00\x1b", "half \ud83d a pair"]
+    "text",
+    ["plain", 'a "quoted" \\ line\nand another', "天气", "\x9b31m \u202e\u2028 \x00\x1b", "half \ud83d a pair"],
+    ids=["plain", "quoted", "chinese", "controls", "surrogate"],
 )
 @pytest.mark.parametrize("where", ["message", "field"])
 def test_any_text_comes_back_from_its_line(text: str, where: str, log_lines: LogLines) -> None:
@@ -35,7 +37,9 @@ def test_lines_are_ascii(capsys: pytest.CaptureFixture[str], log_lines: LogLines
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [({"a": [1, None]}, {"a": [1, None]}), (ValueError("odd 上"), "odd 上"), (2**80, 2**80)]
+    ("value", "said"),
+    [({"a": [1, None]}, {"a": [1, None]}), (ValueError("odd 上"), "odd 上"), (2**80, 2**80)],
+    ids=["object", "error", "large"],
 )
 def test_what_is_no_text_is_said_as_json_or_described(value: Any, said: Any, log_lines: LogLines) -> None:
     logger.warning("said", extra={"said": value})
