@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import django
 import psycopg
 import pytest
 from django.conf import settings
+from django.test import RequestFactory
 
 from tracesite import embedded
 from tracesite.processes import is_running
@@ -48,6 +52,20 @@ def drop_databases_of_killed_runs() -> None:
 provide_database()
 # Conftests and test modules import models while they are collected.
 django.setup()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def clients_without_cookies_send_none() -> Iterator[None]:
+    """Django's test client sends an empty Cookie header, which no other client does: requests with a key would all go the
+    way of browsers, and none that of programs."""
+    made = RequestFactory._base_environ  # type: ignore[attr-defined]
+
+    def base_environ(self: RequestFactory, **request: Any) -> dict[str, Any]:
+        environ: dict[str, Any] = made(self, **request)
+        return environ if environ["HTTP_COOKIE"] else {k: v for k, v in environ.items() if k != "HTTP_COOKIE"}
+
+    with mock.patch.object(RequestFactory, "_base_environ", base_environ):
+        yield
 
 
 # --- Requirements -------------------------------------------------------------------------------------------

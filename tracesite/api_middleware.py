@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
 from django.middleware.security import SecurityMiddleware
+from django.template.response import SimpleTemplateResponse
 from django.urls import ResolverMatch, resolve
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
@@ -44,16 +45,17 @@ class ApiMiddleware:
         self._answer_others = get_response
         self._security = SecurityMiddleware(get_response)
         self._common = CommonMiddleware(get_response)
+        self._guarded = _guarded(self._answer)
         self._checked = _guarded(self._check)
         self._view = _guarded(_view)
         self._hosts: set[str] = set()
-        """Headers with which the common middleware let requests pass."""
+        """Headers with which the common middleware let requests pass: of these it asks nothing else."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if not _is_of_a_program(request):
             return self._answer_others(request)
         redirect: HttpResponseBase | None = self._security.process_request(request)
-        response = redirect or self._answer(request)
+        response = redirect or self._guarded(request)
         self._security.process_response(request, response)  # type: ignore[arg-type]  # streamed ones as well
         return response
 
@@ -71,13 +73,16 @@ class ApiMiddleware:
 
     def _check(self, request: HttpRequest) -> HttpResponseBase:
         host = request.META.get("HTTP_HOST", "")
-        if host not in self._hosts or not request.path_info.endswith("/"):
+        if host not in self._hosts:
             redirect = self._common.process_request(request)
             if redirect is not None:
                 return self._common.process_response(request, redirect)
-            if 0 < len(host) <= _LONGEST_REMEMBERED and len(self._hosts) < _MOST_REMEMBERED:
+            if len(self._hosts) >= _MOST_REMEMBERED:
+                self._hosts.clear()
+            if 0 < len(host) <= _LONGEST_REMEMBERED:
                 self._hosts.add(host)
-        parameters = _parameters(request.META.get("QUERY_STRING", ""))
+        # Who names a charset means the query, too.
+        parameters = _parameters(request.META.get("QUERY_STRING", "")) if request.encoding is None else None
         if parameters is not None:
             request.GET = parameters
         return self._common.process_response(request, self._view(request))
@@ -124,7 +129,8 @@ def _view(request: HttpRequest) -> HttpResponseBase:
     find = _remembered_match if len(path) <= _LONGEST_REMEMBERED else resolve
     match = request.resolver_match = find(path, settings.ROOT_URLCONF)
     response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
-    return response
+    # What DRF answers by itself, and its pages.
+    return response.render() if isinstance(response, SimpleTemplateResponse) else response
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)

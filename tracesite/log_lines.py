@@ -7,18 +7,28 @@ import logging
 from typing import Any
 
 from msgspec import to_builtins
-from pythonjsonlogger.msgspec import MsgspecFormatter
+from pythonjsonlogger.msgspec import MsgspecFormatter, msgspec_default
 
 
 class JsonLineFormatter(MsgspecFormatter):
     """One object a line, in ASCII: no sender chooses what a terminal makes of it. Times are UTC, as in RFC 3339."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, json_default=_plain, **kwargs)
+
     def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
         try:
             line: str = super().jsonify_log_record(log_data)
+            return line if line.isascii() else json.dumps(to_builtins(log_data, enc_hook=_plain))
         except UnicodeEncodeError:  # half of a surrogate pair
-            line = ""
-        return line if line and line.isascii() else json.dumps(to_builtins(log_data, enc_hook=self.json_default))
+            return json.dumps(to_builtins(log_data, enc_hook=_plain))
+        except RecursionError:  # what holds itself
+            return json.dumps({name: repr(value) for name, value in log_data.items()})
+
+
+def _plain(value: Any) -> Any:
+    # str() of what Django calls safe is the same again, without end.
+    return "".join(value) if isinstance(value, str) else msgspec_default(value)
 
 
 def look_up_no_more_than_lines_say() -> None:

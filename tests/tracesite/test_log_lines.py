@@ -2,55 +2,70 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils.safestring import mark_safe
 
-from .conftest import LogLines
-
-logger = logging.getLogger("tests.lines")
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["plain", 'a "quoted" \\ line\nand another', "天气", "\x9b31m \u202e\u2028 \x00\x1b", "half \ud83d a pair"],
-    ids=["plain", "quoted", "chinese", "controls", "surrogate"],
-)
-@pytest.mark.parametrize("where", ["message", "field"])
-def test_any_text_comes_back_from_its_line(text: str, where: str, log_lines: LogLines) -> None:
-    if where == "message":
-        logger.warning("said: %s", text)
-    else:
-        logger.warning("said", extra={"said": text})
-    (line,) = log_lines()
-    assert (line["message"], line.get("said")) == ((f"said: {text}", None) if where == "message" else ("said", text))
-    assert abs(datetime.fromisoformat(line["time"]) - datetime.now(UTC)) < timedelta(minutes=1)
-    assert line["time"].endswith("Z")
+TEXTS = {
+    "plain": "plain",
+    "quoted": 'a "quoted" \\ line\nand another',
+    "chinese": "天气",
+    "controls": "\x9b31m \u202e\u2028 \x00\x1b",
+    "surrogate": "half \ud83d a pair",
+}
 
 
-def test_lines_are_ascii(capsys: pytest.CaptureFixture[str], log_lines: LogLines) -> None:
+def line_of(message: str, *args: object, fields: dict[str, Any] | None = None, failed: bool = False) -> dict[str, Any]:
+    """What the formatter of the settings makes of it. It is not logged: pytest keeps what is, and chokes on surrogates."""
     (handler,) = (each for each in logging.getLogger().handlers if each.name == "stderr")
-    record = logger.makeRecord("天", logging.INFO, "", 0, "%s", ("\x9b\u202e",), None, extra={"request_id": None})
-    assert handler.format(record).isascii()
+    info = sys.exc_info() if failed else None
+    record = logging.getLogger("tests").makeRecord(
+        "tests", logging.INFO, "", 0, message, args, info, extra={"request_id": None, **(fields or {})}
+    )
+    line = handler.format(record)
+    assert line.isascii() and len(line.splitlines()) == 1
+    made: dict[str, Any] = json.loads(line)
+    return made
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [({"a": [1, None]}, {"a": [1, None]}), (ValueError("odd 上"), "odd 上"), (2**80, 2**80)],
-    ids=["object", "error", "large"],
-)
-def test_what_is_no_text_is_said_as_json_or_described(value: Any, said: Any, log_lines: LogLines) -> None:
-    logger.warning("said", extra={"said": value})
-    (line,) = log_lines()
-    assert line["said"] == said or str(said) in line["said"]
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_any_text_comes_back_from_its_line(text: str) -> None:
+    line = line_of("said: %s", text, fields={"said": text})
+    assert (line["message"], line["said"], line["level"], line["logger"]) == (f"said: {text}", text, "INFO", "tests")
+    assert line["time"].endswith("Z")
+    assert abs(datetime.fromisoformat(line["time"]) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_an_error_brings_its_stack(log_lines: LogLines) -> None:
+@pytest.mark.parametrize("text", ["plain", "天"])
+def test_what_is_no_text_is_said_as_json_or_described(text: str) -> None:
+    fields = {"object": {"a": [1, None, text]}, "large": 2**80, "error": ValueError("odd"), "other": object}
+    line = line_of(text, fields=fields)
+    assert (line["object"], line["large"]) == ({"a": [1, None, text]}, 2**80)
+    assert "odd" in line["error"] and "object" in line["other"]
+
+
+@pytest.mark.parametrize("text", ["plain", "天"])
+def test_a_text_of_another_class_is_a_text(text: str) -> None:
+    line = line_of(mark_safe(text), fields={"said": [mark_safe(text)]})
+    assert (line["message"], line["said"]) == (text, [text])
+
+
+def test_what_holds_itself_ends_nothing() -> None:
+    circle: list[Any] = ["odd"]
+    circle.append(circle)
+    line = line_of("said", fields={"circle": circle})
+    assert "odd" in line["circle"] and "said" in line["message"]
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_an_error_brings_its_stack(text: str) -> None:
     try:
-        raise ValueError("天 \ud83d")
+        raise ValueError(text)
     except ValueError:
-        logger.exception("failed")
-    (line,) = log_lines()
-    assert line["exc_info"].startswith("Traceback") and line["exc_info"].endswith("ValueError: 天 \ud83d")
+        line = line_of("failed", failed=True)
+    assert line["exc_info"].startswith("Traceback") and line["exc_info"].endswith(f"ValueError: {text}")
