@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,15 +67,14 @@ class Supervised:
     def restart(self, kind: Kind) -> float:
         """Replaces every process that serves and returns the seconds that this took."""
         begin = time.monotonic()
-        old = self._serving()
         if kind == "restart":
             self.stop()
             self.start()
             self.wait_for_workers()
         else:
+            old = self.wait_for_workers()
             self._process.send_signal(signal.SIGHUP)
-            while not set(old).isdisjoint(self._serving()) or len(self._serving()) < self.workers:
-                self._wait(begin, "The old processes did not end")
+            self.wait_for_workers(instead_of=old)
         return time.monotonic() - begin
 
     def stop(self) -> None:
@@ -89,11 +88,13 @@ class Supervised:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def wait_for_workers(self) -> list[int]:
+    def wait_for_workers(self, instead_of: Collection[int] = ()) -> list[int]:
+        """All workers, once they serve and none of those that they replace does."""
         begin = time.monotonic()
-        while len(self._serving()) < self.workers:
-            self._wait(begin, "The server did not start")
-        return self._serving()
+        # One look at both: from one to the next a process that is executed anew has no command line, and has one again.
+        while len(serving := self._serving()) < self.workers or not set(instead_of).isdisjoint(serving):
+            self._wait(begin, "The new processes do not serve, or the old ones did not end")
+        return serving
 
     @property
     def _process(self) -> subprocess.Popen[bytes]:
