@@ -171,11 +171,10 @@ def call_results(statuses: Mapping[str, str]) -> dict[str, resources.ToolResult]
 
 @lru_cache(maxsize=256)
 def _nameless(fields: frozenset[str]) -> frozenset[str]:
-    # The same one each time: it knows its hash, by which what `_of_calls` and others remember is found.
+    # The same one each time: it knows its hash, by which what is remembered of it is found.
     return fields - {"name"}
 
 
-@lru_cache(maxsize=256)
 def _of_calls(fields: frozenset[str]) -> str:
     return f"{CALLS.selected(fields)}, {RESULTS.selected()}"
 
@@ -364,6 +363,5 @@ _BELOW = ("traces_app_toolcall", "traces_app_agentstep", "traces_app_toolresult"
 _CALLS_WITH_ALL = _calls_with_all(*_BELOW)
 
 
-@lru_cache(maxsize=100)
 def _calls_with_all_in(month: Month) -> str:
     return _calls_with_all(*map(month.leaf, _BELOW))

@@ -6,7 +6,6 @@ It has no session, no form and no browser to protect. What a small answer costs:
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -24,12 +23,10 @@ from django.utils.datastructures import MultiValueDict
 
 from .compression import compressed
 from .pages import is_page
+from .remembering import LONGEST, MOST, remembered
 
 Answer = Callable[[HttpRequest], HttpResponseBase]
 
-# What comes from outside and is remembered is bounded: this long, and so many.
-_LONGEST_REMEMBERED = 100
-_MOST_REMEMBERED = 1024
 # Of a query: there Django decides what it makes of it.
 _MOST_PARAMETERS = 100
 
@@ -64,10 +61,7 @@ class ApiMiddleware:
         translation.activate(language)
         request.LANGUAGE_CODE = language
         response = self._checked(request)
-        if "Vary" in response.headers:
-            patch_vary_headers(response, ("Accept-Language",))
-        else:
-            response.headers["Vary"] = "Accept-Language"
+        patch_vary_headers(response, ("Accept-Language",))
         response.headers.setdefault("Content-Language", language)
         return compressed(request, response)
 
@@ -77,9 +71,9 @@ class ApiMiddleware:
             redirect = self._common.process_request(request)
             if redirect is not None:
                 return self._common.process_response(request, redirect)
-            if len(self._hosts) >= _MOST_REMEMBERED:
+            if len(self._hosts) >= MOST:
                 self._hosts.clear()
-            if 0 < len(host) <= _LONGEST_REMEMBERED:
+            if 0 < len(host) <= LONGEST:
                 self._hosts.add(host)
         # Who names a charset means the query, too.
         parameters = _parameters(request.META.get("QUERY_STRING", "")) if request.encoding is None else None
@@ -99,19 +93,12 @@ def _guarded(get_response: Any) -> Answer:
     return guarded
 
 
+@remembered
 def _language(accept_language: str) -> str:
     """What Django's LocaleMiddleware finds for who has no cookie, with no languages in paths."""
-    find = _remembered_language if len(accept_language) <= _LONGEST_REMEMBERED else _language_of
-    return find(accept_language)
-
-
-def _language_of(accept_language: str) -> str:
     request = HttpRequest()
     request.META["HTTP_ACCEPT_LANGUAGE"] = accept_language
     return translation.get_language_from_request(request)
-
-
-_remembered_language = lru_cache(maxsize=_MOST_REMEMBERED)(_language_of)
 
 
 def _parameters(query: str) -> Any:
@@ -125,14 +112,12 @@ def _parameters(query: str) -> Any:
 
 
 def _view(request: HttpRequest) -> HttpResponseBase:
-    path = request.path_info
-    find = _remembered_match if len(path) <= _LONGEST_REMEMBERED else resolve
-    match = request.resolver_match = find(path, settings.ROOT_URLCONF)
+    match = request.resolver_match = _match(request.path_info, settings.ROOT_URLCONF)
     response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
     # What DRF answers by itself, and its pages.
     return response.render() if isinstance(response, SimpleTemplateResponse) else response
 
 
-@lru_cache(maxsize=_MOST_REMEMBERED)
-def _remembered_match(path: str, urlconf: str) -> ResolverMatch:
+@remembered
+def _match(path: str, urlconf: str) -> ResolverMatch:
     return resolve(path, urlconf)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Literal, Protocol, cast
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
+
+from .remembering import remembered
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -75,13 +76,9 @@ def compressed(request: HttpRequest, response: HttpResponseBase) -> HttpResponse
     return response
 
 
+@remembered
 def chosen_encoding(accept_encoding: str) -> Encoding | None:
     """The encoding that the header asks for most; None for none of ours, or where it likes plain answers better."""
-    # Browsers and libraries say few things, and these are remembered.
-    return (_remembered_choice if len(accept_encoding) <= 100 else _choice)(accept_encoding)
-
-
-def _choice(accept_encoding: str) -> Encoding | None:
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         name, _, parameter = part.partition(";")
@@ -90,9 +87,6 @@ def _choice(accept_encoding: str) -> Encoding | None:
     wanted = max(ENCODINGS, key=lambda encoding: weights.get(encoding, others))
     weight = weights.get(wanted, others)
     return wanted if weight > 0 and weight >= weights.get("identity", 0.0) else None
-
-
-_remembered_choice = lru_cache(maxsize=128)(_choice)
 
 
 def _weight(parameter: str) -> float:

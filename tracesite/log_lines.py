@@ -18,12 +18,12 @@ class JsonLineFormatter(MsgspecFormatter):
 
     def jsonify_log_record(self, log_data: dict[str, Any]) -> str:
         try:
-            line: str = super().jsonify_log_record(log_data)
-            return line if line.isascii() else json.dumps(to_builtins(log_data, enc_hook=_plain))
+            line: str | None = super().jsonify_log_record(log_data)
         except UnicodeEncodeError:  # half of a surrogate pair
-            return json.dumps(to_builtins(log_data, enc_hook=_plain))
+            line = None
         except RecursionError:  # what holds itself
             return json.dumps({name: repr(value) for name, value in log_data.items()})
+        return line if line and line.isascii() else json.dumps(to_builtins(log_data, enc_hook=_plain))
 
 
 def _plain(value: Any) -> Any:
