@@ -97,7 +97,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         yield Transcript(
             entries=partial(iter, entries),
             place=place,
-            external_id=id_,
+            external_id=id_ or None,
             has_own_ids=True,
             title=None if any(isinstance(entry, Said) for entry in entries) else text(found[0].row.get("name")),
             end_user=next((user for trace in found if (user := text(_get(trace.row, "userId", "user_id")))), None),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traces_app import records
@@ -412,6 +412,7 @@ _json = st.recursive(
     st.sampled_from(OBSERVATIONS),
     st.sampled_from(sorted({key for row in OBSERVATIONS for key in row} | {"sessionId"})),
 )
+@example("", OBSERVATIONS[0], "id")
 def test_no_document_whatever_breaks_the_format(inner: Any, row: dict[str, Any], key: str) -> None:
     changed = [row | {key: inner} if found is row else found for found in OBSERVATIONS]
     for document in (inner, {"trace": TRACE, "observations": inner}, {"trace": TRACE | {key: inner}, "observations": changed}, {"data": changed}):  # fmt: skip
