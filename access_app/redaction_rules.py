@@ -65,6 +65,11 @@ class Rules:
     """More of them, with the letter that each begins with, of which most texts have few."""
     at_glance: re.Pattern[bytes]
     """One more, where there is an `@`."""
+    json_glances: tuple[re.Pattern[bytes], ...]
+    """In place of `glances`, for JSON as it is written: they find the names of its fields, and what its texts hold. Of escapes
+    it has only those of quotes, backslashes, lines and tabs, see `redaction.can_be_judged_as_written`."""
+    rare_json_glances: tuple[tuple[bytes, re.Pattern[bytes]], ...]
+    """In place of `rare_glances`."""
 
     def rule_for(self, name: str) -> KeyRule | None:
         """The rule by which values under this name are secret; None when they are not."""
@@ -175,20 +180,25 @@ _GLUED = re.compile(
 )
 
 
-def _ahead(group: int, *, in_ascii: bool = False) -> str:
+def _ahead(group: int, *, in_ascii: bool = False, in_json: bool = False) -> str:
     """In lower-case text: the rest of a name, then what separates it from its value. Satisfied where it may read no further.
 
     Prose goes on over spaces for long, so those words are read as a whole (a lookahead that is repeated by its group, the
     number of which is given) and not given back one by one. The `(?!` before them is so anyway, but is quick to say so.
+
+    In JSON a field is a name whatever stands in it (of a long one the end is read, see `split_words`), and nothing is read
+    over an escape: what comes behind it is a question for a closer look.
     """
     # What is a space in text and not in bytes; the wide colon is a plain one where only ASCII is left.
     space, colon = (r"[\s\x1c-\x1f]", "") if in_ascii else (r"\s", "：")
+    field = r"""|[^"\\]{0,1000}(?:\\|"\s*:)""" if in_json else ""
     return rf"""
     (?:[\w.\-]{{64}}
       |[\w.\-]{{0,63}}(?![\w.\-])
        (?:(?=(\ [\w\ .\-]{{0,64}}))\{group}(?=\\{{0,64}}["']))?
        (?:\\{{0,64}}["'])?
-       (?:{space}{{64}}|{space}{{0,63}}(?:[:={colon}]|,(?:{space}{{64}}|{space}{{0,63}}\\{{0,64}}["']value))))
+       (?:{space}{{64}}|{space}{{0,63}}(?:[:={colon}]|,(?:{space}{{64}}|{space}{{0,63}}\\{{0,64}}["']value)))
+      {field})
     """
 
 
@@ -206,13 +216,18 @@ _KEY_OF_A_KIND = "|".join(
 )
 
 
-def _tellers(*, in_ascii: bool = False) -> dict[str, str]:
+# In the name of a field anything may stand between the two, and what was not ASCII has gone.
+_KEY_OF_A_KIND_IN_JSON = _KEY_OF_A_KIND + r"""|(?<=[^a-z0-9_\-.\ "]key)|(?<=\\["nrtf]key)"""
+
+
+def _tellers(*, in_ascii: bool = False, in_json: bool = False) -> dict[str, str]:
     """What stands at the beginning or in the middle of what is secret, by the letters that it is searched by: in lower-case
-    text, or in what of it is ASCII."""
-    ahead = partial(_ahead, in_ascii=in_ascii)
+    text, or in what of it is ASCII; in this, also as JSON writes it."""
+    ahead = partial(_ahead, in_ascii=in_ascii, in_json=in_json)
+    kinds = _KEY_OF_A_KIND_IN_JSON if in_json else _KEY_OF_A_KIND
     return {
         # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
-        "k": rf"k(?:ey(?:-----|(?={ahead(1)})(?:{_KEY_OF_A_KIND}))|(?:en(?<=token)|ie(?<=cookie)){ahead(2)}"
+        "k": rf"k(?:ey(?:-----|(?={ahead(1)})(?:{kinds}))|(?:en(?<=token)|ie(?<=cookie)){ahead(2)}"
         rf"|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})",
         "p": rf"p(?:(?:ass(?:w(?:or)?d|phrase|code)|wd|in){ahead(1)}|at-(?<=glpat-))",
         "cre": rf"cre(?:t(?<=secret)|d){ahead(1)}",
@@ -225,7 +240,22 @@ def _tellers(*, in_ascii: bool = False) -> dict[str, str]:
 
 # Behind the hyphens of a flag with its value: --password x
 _FLAG_NAME = r"(?=[a-z])[\w.\-]{0,64}?(?:passw|passp|passc|pwd|pin|secret|token|key|authoriz|cookie|cred|bearer)"
-_IN_TEXT, _IN_ASCII = _tellers(), _tellers(in_ascii=True)
+_IN_TEXT, _IN_ASCII, _IN_JSON = _tellers(), _tellers(in_ascii=True), _tellers(in_ascii=True, in_json=True)
+
+
+def _glances(tellers: dict[str, str]) -> tuple[re.Pattern[bytes], ...]:
+    return tuple(
+        re.compile(pattern.encode(), re.VERBOSE)
+        for pattern in (
+            *(tellers[letters] for letters in ("k", "p", "cre", "bearer")),
+            rf"-(?:(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})",
+        )
+    )
+
+
+def _rare_glances(tellers: dict[str, str]) -> tuple[tuple[bytes, re.Pattern[bytes]], ...]:
+    return tuple((letter.encode(), re.compile(tellers[letter].encode(), re.VERBOSE)) for letter in ("z", "j", "_"))
+
 
 DEFAULT_RULES: Final = Rules(
     keys=(
@@ -330,15 +360,9 @@ DEFAULT_RULES: Final = Rules(
     # here may need such a letter, or be refused for what stands beside it. Of 14,000 characters with some Chinese they take
     # 0.7 of the time of the hints, of Chinese alone 0.16, of base64 1.1: Python keeps text with Chinese in two bytes a
     # character, where it searches for one at a time.
-    glances=tuple(
-        re.compile(pattern.encode(), re.VERBOSE)
-        for pattern in (
-            *(_IN_ASCII[letters] for letters in ("k", "p", "cre", "bearer")),
-            rf"-(?:(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})",
-        )
-    ),
-    rare_glances=tuple(
-        (letter.encode(), re.compile(_IN_ASCII[letter].encode(), re.VERBOSE)) for letter in ("z", "j", "_")
-    ),
+    glances=_glances(_IN_ASCII),
+    rare_glances=_rare_glances(_IN_ASCII),
+    json_glances=_glances(_IN_JSON),
+    rare_json_glances=_rare_glances(_IN_JSON),
     at_glance=re.compile(rb"""://[^\s/?#"'\\@:]{0,128}:[^\s/?#"'\\]{0,256}@"""),
 )

@@ -7,6 +7,7 @@ have are kept in its `metadata` (they are data that a newer producer sends), exc
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar, get_args
 
@@ -17,29 +18,30 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput
 from messages_app import ids
 
-from . import records
+from . import raw_json, records
+from .raw_json import settle
 from .unknown_fields import FIELDS, keep_unknown
 
 T = TypeVar("T", bound=records.Record)
+D = TypeVar("D")
 
 _MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$?\.?(?P<path>.*)`)?", re.DOTALL)
 
 
 class _Ingest(msgspec.Struct, forbid_unknown_fields=True):
-    sessions: list[records.Session]
+    sessions: list[raw_json.Session]
 
 
 _INGEST = msgspec.json.Decoder(_Ingest)
-_SESSION = msgspec.json.Decoder(records.Session)
-_MESSAGES = msgspec.json.Decoder(list[records.Message])
-D = TypeVar("D")
+_SESSION = msgspec.json.Decoder(raw_json.Session)
+_MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
 
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 def decode_session(body: bytes) -> records.Session:
     """One session, with messages or without."""
-    session = _plain(_SESSION, body)
+    session = _plain(_SESSION, body, lambda session: session.messages)
     return _session(json_of(body), "") if session is None else _checked_session(session, "")
 
 
@@ -49,7 +51,7 @@ def decode_session_patch(body: bytes) -> records.SessionPatch:
 
 def decode_messages(body: bytes) -> list[records.Message]:
     """One nested message, or a list of them."""
-    messages = _plain(_MESSAGES, body)
+    messages = _plain(_MESSAGES, body, lambda messages: messages)
     if messages is not None:
         return [_checked_message(message, f"[{index}]") for index, message in enumerate(messages)]
     document = json_of(body)
@@ -69,7 +71,7 @@ def decode_message_patch(body: bytes) -> records.MessagePatch:
 
 def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
     """`{"sessions": [...]}`, or with `ndjson` one session a line; paths count lines from `sessions[0]`."""
-    batch = None if ndjson else _plain(_INGEST, body)
+    batch = None if ndjson else _plain(_INGEST, body, _messages)
     if batch is not None:
         sessions = [_checked_session(session, f"sessions[{index}]") for index, session in enumerate(batch.sessions)]
     else:
@@ -86,14 +88,22 @@ def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
 # --- Steps ------------------------------------------------------------------------------------------------------
 
 
-def _plain(decoder: msgspec.json.Decoder[D], body: bytes) -> D | None:
+def _messages(batch: _Ingest) -> Iterator[raw_json.Message]:
+    return (message for session in batch.sessions for message in session.messages or ())
+
+
+def _plain(
+    decoder: msgspec.json.Decoder[D], body: bytes, messages: Callable[[D], Iterable[raw_json.Message] | None]
+) -> D | None:
     """The records of a body that holds what they have and nothing else; None for any other.
 
     Nearly all bodies are such, and to decode them straight into records takes half the time. But it can neither keep
     what it does not know, nor say so well what is wrong and where.
     """
     try:
-        return decoder.decode(body)
+        decoded = decoder.decode(body)
+        settle(messages(decoded) or ())
+        return decoded
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

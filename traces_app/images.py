@@ -81,6 +81,7 @@ _IMAGE_HOSTS = (
 # Hosts that serve anything: an image by the words of the path.
 _STORAGE_HOSTS = ("amazonaws.com", "github.com", "githubusercontent.com")
 _IMAGE_HOST = re.compile("|".join(map(re.escape, (*_IMAGE_HOSTS, *_STORAGE_HOSTS))))
+_IMAGE_ADDRESS = re.compile(rf"\.(?:{'|'.join(_EXTENSIONS)})|{_IMAGE_HOST.pattern}".encode())
 _IMAGE_WORDS = re.compile(
     r"(?:^|[/_-])(?:images?|imgs?|photos?|pictures?|screenshots?|pics?)(?:[/_-]|$)", re.IGNORECASE
 )
@@ -112,6 +113,19 @@ def data_may_hold_images(data: Any) -> bool:
         # No JSON: a record that was made in Python. What cannot be written cannot be searched.
         return False
     return may_hold_images(text) or '"image' in text or '"base64' in text or '"screenshot"' in text
+
+
+def json_may_hold_images(low: bytes) -> bool:
+    """The same for data as JSON writes it, without escapes of `/`, in lower case: true of all of which
+    `seems_to_hold_images` is true and which hold any, and of more."""
+    return (
+        b"image" in low
+        or b'"base64' in low
+        or b'"screenshot"' in low
+        or b'"format"' in low
+        or (b"://" in low and _IMAGE_ADDRESS.search(low) is not None)
+        or (len(low) >= _LEAST_BARE and any(signature in low for signature in _LOW_SIGNATURES))
+    )
 
 
 def seems_to_hold_images(data: Any, depth: int = 0) -> bool:
@@ -321,6 +335,9 @@ def _image(kind: str, payload: str, type_: str | None) -> dict[str, Any]:
 
 def _looks_encoded(text: str) -> bool:
     return "iVBORw0KGgo" in text or "/9j/" in text or "R0lGOD" in text or "UklGR" in text
+
+
+_LOW_SIGNATURES = (b"ivborw0kggo", b"/9j/", b"r0lgod", b"uklgr")
 
 
 def _says_image(block: dict[str, Any], declared: str | None) -> bool:

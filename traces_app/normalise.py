@@ -139,7 +139,7 @@ def _call(call: records.ToolCall, flags: set[str], names: set[str]) -> records.T
         flags.add(EMPTY_TOOL_NAME)
     elif result is None and status == "pending" and handoff_target(name) is not None:
         status = "success"
-    if not isinstance(args, dict):
+    if not isinstance(args, (dict, msgspec.Raw)):
         args = _args(args, flags)
     if isinstance(duration, float):
         duration = round(duration)

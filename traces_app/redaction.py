@@ -6,11 +6,13 @@ nowhere else, and sinks and writes accept nothing but it, so that forgetting to 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from access_app.redaction import Receipt, may_hold_secrets
@@ -18,6 +20,7 @@ from access_app.redaction import redact as redact_value
 
 from . import records
 from .normalise import NormalPatch
+from .raw_json import decoded
 
 R = TypeVar("R", bound=records.Record)
 
@@ -33,8 +36,19 @@ _SEARCHED: dict[type[records.Record], tuple[str, ...]] = {
     records.Event: ("data",),
     records.ToolResult: ("output", "data", "error", "metadata", "attachments", "raw"),
 }
-# A single field comes alone, and in a tuple otherwise.
-_VALUES_OF = {type_: attrgetter(*fields) for type_, fields in _SEARCHED.items() if len(fields) > 1}
+
+
+@cache
+def _searched_fields(type_: type[records.Record]) -> tuple[str, ...]:
+    # The records of a request are of types below these.
+    return next(fields for base, fields in _SEARCHED.items() if issubclass(type_, base))
+
+
+@cache
+def _values_of(type_: type[records.Record]) -> Callable[[records.Record], tuple[Any, ...]]:
+    # A single field would come alone instead of in a tuple.
+    assert len(_searched_fields(type_)) > 1, "only events have one"
+    return attrgetter(*_searched_fields(type_))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +98,8 @@ def redact(session: records.Session) -> Redacted:
     for message in session.messages or ():
         of_message: list[Receipt] = []
         # Nearly all messages are clean, and one look at all of a message is cheaper than one at each of its fields.
-        if may_hold_secrets(_searched(message)):
+        values = _searched(message)
+        if may_hold_secrets(values, written=[bytes(value) for value in values if type(value) is Raw]):
             message = _redact_children(_redact_fields(message, "", of_message), of_message)
         messages.append(message)
         message_receipts.append(of_message)
@@ -119,7 +134,7 @@ def _searched(message: records.Message) -> list[Any]:
 
 
 def _values(record: records.Record) -> Iterable[Any]:
-    return filter(None, _VALUES_OF[type(record)](record))
+    return filter(None, _values_of(type(record))(record))
 
 
 M = TypeVar("M", records.Message, records.MessagePatch)
@@ -149,8 +164,8 @@ def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt]) ->
 
 def _redact_fields(record: R, path: str, receipts: list[Receipt]) -> R:
     changed: dict[str, Any] = {}
-    for field in _SEARCHED[type(record)]:
-        value = getattr(record, field)
+    for field in _searched_fields(type(record)):
+        value = decoded(getattr(record, field))
         if not value or not isinstance(value, (str, dict, list)):
             continue
         clean, found = redact_value(value, path=path + field)

@@ -531,6 +531,8 @@ def text(value: str | None) -> str:
 
 def json(value: Any) -> str:
     """`value` as JSON text that jsonb can hold."""
+    if type(value) is msgspec.Raw:
+        return str(value, "utf-8")
     try:
         encoded = _encode(value)
     except UnicodeEncodeError:

@@ -6,13 +6,14 @@ import json
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
+from access_app.redaction import MAX_DEPTH, Receipt, can_be_judged_as_written, may_hold_secrets, redact
 from access_app.redaction_rules import DEFAULT_RULES, MARKER
 from access_app.redaction_text import lower, secrets_by_name
 
@@ -426,6 +427,124 @@ def test_the_first_look_reads_every_writing(text: str) -> None:
 def test_the_first_look_finds_what_is_taken_out(text: str, around: str) -> None:
     assert redact(around.format(text))[1]
     assert may_hold_secrets([["clean"], {"a": [{"b": around.format(text)}]}])
+
+
+# What JSON escapes, and what stands between the words of a name.
+ESCAPED = [
+    "\t",
+    "\r",
+    "\b",
+    "\f",
+    "/",
+    "\x7f",
+    "(",
+    "~",
+    "api",
+    "auth",
+    "pwd",
+    "cred",
+    "pin",
+    "keys",
+    "-----",
+    "sk-",
+    "://a:b@",
+    "--",
+]
+names = st.lists(st.sampled_from(TRICKY + WORDS + FOREIGN[:-2] + ESCAPED), max_size=6).map("".join)
+objects = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), names),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(names, inner, max_size=3)),
+    max_leaves=6,
+).filter(lambda value: isinstance(value, (dict, list)))
+WRITERS: list[Callable[[Any], str]] = [
+    lambda value: json.dumps(value, ensure_ascii=False),
+    lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+    lambda value: json.dumps(value, ensure_ascii=False, indent=3, separators=(" ,", "\t:\r\n")),
+    lambda value: json.dumps(value, ensure_ascii=False).replace("/", "\\/"),
+    lambda value: json.dumps(value),
+]
+
+
+@settings(max_examples=500)
+@given(value=objects, write=st.sampled_from(WRITERS))
+def test_what_is_judged_as_it_is_written_holds_no_more_than_the_closer_look_finds(
+    value: Any, write: Callable[[Any], str]
+) -> None:
+    written = write(value).encode()
+
+    if can_be_judged_as_written([written]) and redact(json.loads(written))[1]:
+        assert may_hold_secrets([], written=[b"[1]", written])
+        assert may_hold_secrets(["clean"], written=[written, b'{"a": "b"}'])
+
+
+@pytest.mark.parametrize(
+    "text", [text for text, clean in TEXTS if clean] + [shape.example for shape in DEFAULT_RULES.shapes]
+)
+@pytest.mark.parametrize("around", ["{}", "x\n{}\ny", "密码。{}，密码", "z_j " * 40 + "{}", '"{}"', "\\{}\\"])
+@pytest.mark.parametrize("write", WRITERS[:3])
+def test_a_secret_in_json_is_found_as_it_is_written(text: str, around: str, write: Callable[[Any], str]) -> None:
+    value = {"rows": [{"note": around.format(text)}]}
+    written = write(value).encode()
+
+    if redact(value)[1] and can_be_judged_as_written([written]):
+        assert may_hold_secrets([], written=[written])
+
+
+@pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
+@pytest.mark.parametrize("around", ["{}", "{} (x)", "my/{}", "密{}码", "a\n{}", '"{}"', "\t{}\\", "{}" + " x" * 100])
+def test_a_secret_field_is_found_as_it_is_written(key: str, around: str) -> None:
+    value = {"a": [{around.format(key): [SECRET]}]}
+    written = json.dumps(value, ensure_ascii=False).encode()
+
+    assert can_be_judged_as_written([written])
+    assert may_hold_secrets([], written=[written]) or not redact(value)[1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"api/key": SECRET},
+        {"api(key)": SECRET},
+        {"api\nkey": SECRET},
+        {'api"key': SECRET},
+        {"api\\key": SECRET},
+        {"API 密Key": SECRET},
+        {"pwd (db)": SECRET},
+        {"name": "Authorization", "value": SECRET},
+        {"value": SECRET, "type": "header", "rank": 1, "key": "Set-Cookie"},
+        {"key": "db.password", "enabled": True, "value": [SECRET]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("write", WRITERS[:3])
+def test_odd_names_of_secrets_are_found_as_they_are_written(value: Any, write: Callable[[Any], str]) -> None:
+    written = write({"rows": [value]}).encode()
+
+    assert redact(value)[1]
+    assert can_be_judged_as_written([written])
+    assert may_hold_secrets([], written=[written])
+
+
+def test_json_without_secrets_is_known_as_it_is_written() -> None:
+    value = {"rows": [{"id": 4, "customer": "C-09", "state": "已发货", "text": 'a "word"\n\tC:\\x'}], "count": 1.5}
+    written = json.dumps(value, ensure_ascii=False).encode()
+
+    assert can_be_judged_as_written([written])
+    assert not may_hold_secrets(["plain", {"a": "text: token"}], written=[written, b"[]"])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'{"p\\u0061ssword": "x"}',
+        b'["://a:b\\/c@"]',
+        b'["\\b"]',
+        b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
+        b'["' + b"x" * 64_000 + b'"]',
+    ],
+)
+def test_what_json_can_hide_is_not_judged_as_it_is_written(written: bytes) -> None:
+    assert not can_be_judged_as_written([written])
 
 
 def wrapped(value: Any, wraps: list[str]) -> Any:
