@@ -33,8 +33,7 @@ MAX_DEPTH: Final = 100
 
 
 MAX_WRITTEN: Final = 64_000
-"""Bytes of JSON that are judged as they are written. Behind each telling word up to 1,000 are read, for a field has any
-name; so what is long takes less time the usual way."""
+"""Bytes of JSON that are judged as they are written: several copies are made of it."""
 
 # What they stand for may be a part of what the patterns look for. Those of quotes, backslashes, lines and tabs end names
 # and secrets in JSON as they do in text.

@@ -186,12 +186,11 @@ def _ahead(group: int, *, in_ascii: bool = False, in_json: bool = False) -> str:
     Prose goes on over spaces for long, so those words are read as a whole (a lookahead that is repeated by its group, the
     number of which is given) and not given back one by one. The `(?!` before them is so anyway, but is quick to say so.
 
-    In JSON a field is a name whatever stands in it (of a long one the end is read, see `split_words`), and nothing is read
-    over an escape: what comes behind it is a question for a closer look.
+    In JSON a field is a name whatever stands in it, and it is not read far, nor over an escape.
     """
     # What is a space in text and not in bytes; the wide colon is a plain one where only ASCII is left.
     space, colon = (r"[\s\x1c-\x1f]", "") if in_ascii else (r"\s", "：")
-    field = r"""|[^"\\]{0,1000}(?:\\|"\s*:)""" if in_json else ""
+    field = r"""|[^"\\]{250}|[^"\\]{0,249}(?:\\|"\s*:)""" if in_json else ""
     return rf"""
     (?:[\w.\-]{{64}}
       |[\w.\-]{{0,63}}(?![\w.\-])
@@ -227,7 +226,7 @@ def _tellers(*, in_ascii: bool = False, in_json: bool = False) -> dict[str, str]
     kinds = _KEY_OF_A_KIND_IN_JSON if in_json else _KEY_OF_A_KIND
     return {
         # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
-        "k": rf"k(?:ey(?:-----|(?={ahead(1)})(?:{kinds}))|(?:en(?<=token)|ie(?<=cookie)){ahead(2)}"
+        "k": rf"k(?:ey(?:-----|(?:{kinds}){ahead(1)})|(?:en(?<=token)|ie(?<=cookie)){ahead(2)}"
         rf"|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})",
         "p": rf"p(?:(?:ass(?:w(?:or)?d|phrase|code)|wd|in){ahead(1)}|at-(?<=glpat-))",
         "cre": rf"cre(?:t(?<=secret)|d){ahead(1)}",
