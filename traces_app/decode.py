@@ -34,6 +34,7 @@ class _Ingest(msgspec.Struct, forbid_unknown_fields=True):
 
 _INGEST = msgspec.json.Decoder(_Ingest)
 _SESSION = msgspec.json.Decoder(raw_json.Session)
+_MESSAGE = msgspec.json.Decoder(raw_json.Message)
 _MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
 
 _MISSING = re.compile(r"missing required field `(\w+)`")
@@ -51,9 +52,14 @@ def decode_session_patch(body: bytes) -> records.SessionPatch:
 
 def decode_messages(body: bytes) -> list[records.Message]:
     """One nested message, or a list of them."""
-    messages = _plain(_MESSAGES, body, lambda messages: messages)
-    if messages is not None:
-        return [_checked_message(message, f"[{index}]") for index, message in enumerate(messages)]
+    if body.lstrip()[:1] == b"{":
+        message = _plain(_MESSAGE, body, lambda message: (message,))
+        if message is not None:
+            return [_checked_message(message, "")]
+    else:
+        messages = _plain(_MESSAGES, body, lambda messages: messages)
+        if messages is not None:
+            return [_checked_message(message, f"[{index}]") for index, message in enumerate(messages)]
     document = json_of(body)
     if isinstance(document, list):
         return [_message(item, f"[{index}]") for index, item in enumerate(document)]

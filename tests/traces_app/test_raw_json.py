@@ -28,7 +28,7 @@ OTHER = base64.b64encode(b"\x01" * 120).decode()
 def call_with(args: str, data: str = "{}") -> records.ToolCall:
     """The one call of a message whose arguments and data are written so."""
     call = f'{{"name": "t", "args": {args}, "result": {{"success": true, "output": "x", "data": {data}}}}}'
-    (message,) = decode_messages(f'[{{"role": "assistant", "agent_steps": [{{"tool_calls": [{call}]}}]}}]'.encode())
+    (message,) = decode_messages(f'{{"role": "assistant", "agent_steps": [{{"tool_calls": [{call}]}}]}}'.encode())
     assert message.agent_steps and message.agent_steps[0].tool_calls
     return message.agent_steps[0].tool_calls[0]
 

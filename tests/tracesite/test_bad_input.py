@@ -147,6 +147,11 @@ def fractions(api: Sender) -> None:
     kept = api.post(MESSAGES, b'{"role": "user", "metadata": {"a": 0.1234567890123456789, "b": 1.0, "c": 1e-400}}')
     assert kept["metadata"] == {"a": 0.12345678901234568, "b": 1.0, "c": 0.0}
     assert api.post(MESSAGES, b'{"role": "user", "metadata": {"a": 1e400}}') == "400 invalid_json"
+    body = b'{"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "args": {"a": %s}}]}]}'
+    kept = api.post(MESSAGES, body % b"0.1234567890123456789")
+    read = api.client.get(f"/api/v1/messages/{kept['id']}/?fields=agent_steps")
+    assert b'"args":{"a":0.1234567890123456789}' in read.content.replace(b": ", b":")
+    assert api.post(MESSAGES, body % b"1e400") == "400 invalid_json"
 
 
 def nan(api: Sender) -> None:
@@ -303,6 +308,49 @@ KINDS: dict[str, Callable[[Sender], None]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_input_of_every_kind_is_answered_as_documented(kind: str, api: Sender) -> None:
     KINDS[kind](api)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'{ "a" : [ 1.0, 1e5, -0, 1E-7, 123456789012345678901234567890, null, true ],\r\n"b": {} }',
+        b'{"a": 1, "a": {"b": 2}, "": "", "\xe5\xaf\x86": "\xe7\xa0\x81"}',
+        b'{"a": "\\u0000\\ud83d\\ude00 \\"\\\\ \\/ \\b\\f\\n\\r\\t"}',
+        b'{"a": "\\ud800"}',
+        b'{"a": "\xff"}',
+        b'{"a": "x\ny"}',
+        b'{"a": 1e400}',
+        b'{"a": NaN}',
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b'{"a": ' + b"[" * 150 + b"]" * 150 + b"}",
+        b'{"a": ' + b"[" * 2000 + b"]" * 2000 + b"}",
+        b'{"a": [1,]}',
+        b'{"headers": {"Authorization": "Bearer abc123def456"}, "url": "https://a:b@example.com/"}',
+        b'{"p\\u0061ssword": "hunter2", "note": "password: hunter2"}',
+        b'{"name": "Cookie", "value": "a=b"}',
+        b'{"type": "image", "data": "%s"}' % (b"iVBORw0KGgo" + b"A" * 1001),
+        b'{"screenshot": "https://example.com/a.png"}',
+        b"null",
+        b'"text"',
+        b'"{\\"a\\": 1}"',
+        b"[]",
+        b"[1e400]",
+        b"0",
+        b"{}",
+    ],
+)
+def test_arguments_and_data_are_answered_alike_however_they_are_read(api: Sender, written: bytes) -> None:
+    """A field that nobody knows makes all of a body be decoded; of others, arguments and data are stored as they came."""
+    body = b'{"role": "assistant", %s"agent_steps": [{"tool_calls": [{"name": "t", "args": %s, "result": {"output": "x", "data": %s}}]}]}'
+    quick, slow = (api.post(MESSAGES, body % (unknown, written, written)) for unknown in (b"", b'"unknown": 1, '))
+
+    if isinstance(slow, str):
+        assert quick == slow
+    else:
+        (call,), (decoded,) = quick["agent_steps"][0]["tool_calls"], slow["agent_steps"][0]["tool_calls"]
+        for name in ("args", "result", "status", "duration"):
+            assert call.get(name) == decoded.get(name)
+        assert quick.get("redactions") == slow.get("redactions")
 
 
 def test_the_table_lists_what_is_tested() -> None:
