@@ -38,6 +38,8 @@ MAX_WRITTEN: Final = 64_000
 # What they stand for may be a part of what the patterns look for. Those of quotes, backslashes, lines and tabs end names
 # and secrets in JSON as they do in text.
 _HIDING_ESCAPE: Final = re.compile(rb"\\[u/b]")
+# Letters in lower-case text, which end a word in the name of a field: İ and the Kelvin sign.
+_BETWEEN_LETTERS: Final = re.compile("\u0130|\u212a".encode())
 
 # Types of which no value holds other values.
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
@@ -108,11 +110,13 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES, *, wri
 
 def can_be_judged_as_written(values: Sequence[bytes]) -> bool:
     """Whether `may_hold_secrets` can judge these objects and arrays, in JSON, without decoding them: not too long, none
-    nested too deeply, and no escapes that hide what they stand for."""
+    nested too deeply, and nothing in them that hides what it stands for."""
     if sum(map(len, values)) > MAX_WRITTEN:
         return False
     joined = b"\n".join(values)
     if b"\\" in joined and _HIDING_ESCAPE.search(joined):
+        return False
+    if not joined.isascii() and _BETWEEN_LETTERS.search(joined):
         return False
     return all(len(value) <= 2 * MAX_DEPTH or value.count(b"{") + value.count(b"[") <= MAX_DEPTH for value in values)
 
@@ -268,9 +272,7 @@ def _are_suspicious(texts: list[str], rules: Rules) -> bool:
 def _is_written_suspiciously(written: Sequence[bytes], rules: Rules) -> bool:
     low = b"\n".join(written).lower()
     if not low.isascii():
-        # As in `_ascii`, in UTF-8.
-        low = low.replace(b"\xc4\xb0", b"i").replace(b"\xe2\x84\xaa", b"k").replace(b"\xef\xbc\x9a", b":")
-        low = low.translate(None, _NOT_ASCII)
+        low = low.replace("：".encode(), b":").translate(None, _NOT_ASCII)
     # A name may stand anywhere beside its value.
     return _is_worth_a_look(low, rules, in_json=True) or (
         b'"value"' in low and rules.words.search(low.decode()) is not None

@@ -541,6 +541,8 @@ def test_json_without_secrets_is_known_as_it_is_written() -> None:
         b'["\\b"]',
         b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1),
         b'["' + b"x" * 64_000 + b'"]',
+        '{"APIİKey": "x"}'.encode(),
+        '{"api\u212akey": "x"}'.encode(),
     ],
 )
 def test_what_json_can_hide_is_not_judged_as_it_is_written(written: bytes) -> None:
