@@ -1,4 +1,4 @@
-"""Takes secrets out of plain values (dict, list, str) before they are stored, and says where they were.
+"""Takes secrets out of plain values (dict, list, str, and JSON) before they are stored, and says where they were.
 
 Two kinds of places hold secrets: what stands under a telling key (`{"password": "x"}`), and text: JSON inside strings,
 singly or doubly encoded, header lines, `name=value`, command-line flags, URLs, and tokens that are known by their shape.
@@ -8,7 +8,8 @@ How it works, and why so:
 1. Almost every value is clean, so the first pass only looks (`may_hold_secrets`): it asks of all keys of an object at once
    whether they are known to be harmless, and searches all texts at once with a few regular expressions that each begin
    with literal characters, the fastest search that the standard library has: in what of them is ASCII (`Rules.glances`),
-   and where that finds something, with more exact ones in all of them (`Rules.hints`).
+   and where that finds something, with more exact ones in all of them (`Rules.hints`). JSON that nobody has decoded, a
+   msgspec.Raw, it searches as it is written (`Rules.written`).
 2. Only a suspicious value is walked again, rebuilt where it changes, and leaves a `Receipt` for all that was taken out.
 3. Keys, and the names that stand before `:` or `=` in text, are judged by one and the same function (`Rules.rule_for`).
 
@@ -20,9 +21,11 @@ Plain Python: the recorder runs this in processes without Django.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Raw, json
 
 from .redaction_json import is_json, parts_of_json
 from .redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
@@ -32,14 +35,11 @@ MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
 
 
-MAX_WRITTEN: Final = 64_000
-"""Bytes of JSON that are judged as they are written: several copies are made of it."""
-
-# What they stand for may be a part of what the patterns look for. Those of quotes, backslashes, lines and tabs end names
-# and secrets in JSON as they do in text.
+# What they stand for may be a part of what the patterns look for. Those of quotes, backslashes and whitespace end names and
+# secrets in JSON as they do in text.
 _HIDING_ESCAPE: Final = re.compile(rb"\\[u/b]")
 # Letters in lower-case text, which end a word in the name of a field: İ and the Kelvin sign.
-_BETWEEN_LETTERS: Final = re.compile("\u0130|\u212a".encode())
+_BETWEEN_LETTERS: Final = ("\u0130".encode(), "\u212a".encode())
 
 # Types of which no value holds other values.
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
@@ -66,8 +66,9 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
 
     A clean value comes back as the same object. The argument is never changed: what must change is copied. A second time
     changes nothing. What is not dict, list, tuple or str passes as it is; keys stay. `path` is what the receipts' paths
-    begin with. The value must be a tree, as all that JSON can hold. Never raises on one: what cannot be looked at is
-    dropped, with a receipt.
+    begin with. The value must be a tree, as all that JSON can hold; a Raw in it must be JSON that can be decoded, and what
+    becomes of it is decoded only where something was taken out. Never raises on one: what cannot be looked at is dropped,
+    with a receipt.
     """
     if not may_hold_secrets((value,), rules):
         return value, []
@@ -79,14 +80,15 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
         return MARKER, [Receipt(path, "failure")]
 
 
-def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES, *, written: Sequence[bytes] = ()) -> bool:
+def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> bool:
     """False when `redact` would leave all these values as they are; True when it must look closer.
 
-    One question about many values is much cheaper than many about one each. `written` are more values, as valid JSON in
-    UTF-8: to judge them so takes a third of the time, where `can_be_judged_as_written` has agreed.
+    One question about many values is much cheaper than many about one each. Of a Raw it is answered as it is written, for
+    a third of what it takes to walk through its values; where that cannot be done the answer is True.
     """
     harmless = rules.harmless
     texts: list[str] = []
+    written: list[bytes] = []
     level = list(values)
     # Values are one level further down than the innermost container that may hold them.
     for _depth in range(MAX_DEPTH + 2):
@@ -94,7 +96,7 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES, *, wri
         texts += [node for node in level if type(node) is str]
         nodes = [node for node in level if type(node) not in _LEAVES]
         if not nodes:
-            return _are_suspicious(texts, rules) or (bool(written) and _is_written_suspiciously(written, rules))
+            return _are_suspicious(texts, rules) or (bool(written) and _are_written_suspiciously(written, rules))
         level = []
         for node in nodes:
             if isinstance(node, dict):
@@ -103,22 +105,11 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES, *, wri
                 level += node.values()
             elif isinstance(node, (list, tuple)):
                 level += node
+            elif isinstance(node, Raw):
+                written.append(bytes(node))
             elif isinstance(node, str):
                 texts.append(node)
     return True
-
-
-def can_be_judged_as_written(values: Sequence[bytes]) -> bool:
-    """Whether `may_hold_secrets` can judge these objects and arrays, in JSON, without decoding them: not too long, none
-    nested too deeply, and nothing in them that hides what it stands for."""
-    if sum(map(len, values)) > MAX_WRITTEN:
-        return False
-    joined = b"\n".join(values)
-    if b"\\" in joined and _HIDING_ESCAPE.search(joined):
-        return False
-    if not joined.isascii() and _BETWEEN_LETTERS.search(joined):
-        return False
-    return all(len(value) <= 2 * MAX_DEPTH or value.count(b"{") + value.count(b"[") <= MAX_DEPTH for value in values)
 
 
 def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
@@ -146,6 +137,10 @@ class _Walk:
             if depth > MAX_DEPTH:
                 return self.drop(path, "depth")
             return self.mapping(value, path, depth) if isinstance(value, dict) else self.sequence(value, path, depth)
+        if isinstance(value, Raw):
+            decoded = json.decode(value)
+            clean = self.value(decoded, path, depth)
+            return value if clean is decoded else clean
         return value
 
     def mapping(self, mapping: dict[Any, Any], path: str, depth: int) -> dict[Any, Any]:
@@ -269,21 +264,36 @@ def _are_suspicious(texts: list[str], rules: Rules) -> bool:
     return any(hint.search(letters) for hint in rules.hints)
 
 
-def _is_written_suspiciously(written: Sequence[bytes], rules: Rules) -> bool:
+def _are_written_suspiciously(written: list[bytes], rules: Rules) -> bool:
+    """The same for JSON, however deeply it is nested. In it stand the texts, the names of fields, and nothing more that the
+    patterns could take for either. True also where something may hide what it stands for."""
     low = b"\n".join(written).lower()
-    if not low.isascii():
-        low = low.replace("：".encode(), b":").translate(None, _NOT_ASCII)
+    if b"\\" in low and _HIDING_ESCAPE.search(low):
+        return True
+    is_ascii = low.isascii()
+    # For one byte a text is searched at the speed of memory.
+    if not is_ascii and any(letter[:1] in low and letter in low for letter in _BETWEEN_LETTERS):
+        return True
+    has_words = False
+    for pattern in rules.written:
+        for found in pattern.finditer(low):
+            if found.lastindex is not None:
+                return True
+            has_words = True
+    if has_words or b"@" in low:
+        if not is_ascii:
+            low = low.replace("：".encode(), b":").translate(None, _NOT_ASCII)
+        if _is_worth_a_look(low, rules):
+            return True
     # A name may stand anywhere beside its value.
-    return _is_worth_a_look(low, rules, in_json=True) or (
-        b'"value"' in low and rules.words.search(low.decode()) is not None
-    )
+    return b'"value"' in low and rules.words.search(low.decode("ascii", "ignore")) is not None
 
 
-def _is_worth_a_look(low: bytes, rules: Rules, *, in_json: bool = False) -> bool:
-    for glance in rules.json_glances if in_json else rules.glances:
+def _is_worth_a_look(low: bytes, rules: Rules) -> bool:
+    for glance in rules.glances:
         if glance.search(low):
             return True
-    for letter, glance in rules.rare_json_glances if in_json else rules.rare_glances:
+    for letter, glance in rules.rare_glances:
         # A single letter is searched for at the speed of memory. Where there are many, the pattern is quicker by itself.
         left = _FEW
         at = low.find(letter)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Final
 
 MARKER: Final = "[redacted]"
@@ -65,11 +65,10 @@ class Rules:
     """More of them, with the letter that each begins with, of which most texts have few."""
     at_glance: re.Pattern[bytes]
     """One more, where there is an `@`."""
-    json_glances: tuple[re.Pattern[bytes], ...]
-    """In place of `glances`, for JSON as it is written: they find the names of its fields, and what its texts hold. Of escapes
-    it has only those of quotes, backslashes, lines and tabs, see `redaction.can_be_judged_as_written`."""
-    rare_json_glances: tuple[tuple[bytes, re.Pattern[bytes]], ...]
-    """In place of `rare_glances`."""
+    written: tuple[re.Pattern[bytes], ...]
+    """What `glances` look for, in JSON as it is written, in lower case. They find the shapes of secrets, telling words in the
+    names of fields, and those behind which an escape may hide what they tell: then a group says so. Where they find other
+    telling words `glances` must look, too."""
 
     def rule_for(self, name: str) -> KeyRule | None:
         """The rule by which values under this name are secret; None when they are not."""
@@ -180,24 +179,20 @@ _GLUED = re.compile(
 )
 
 
-def _ahead(group: int, *, in_ascii: bool = False, in_json: bool = False) -> str:
+def _ahead(*, in_ascii: bool = False) -> str:
     """In lower-case text: the rest of a name, then what separates it from its value. Satisfied where it may read no further.
 
-    Prose goes on over spaces for long, so those words are read as a whole (a lookahead that is repeated by its group, the
-    number of which is given) and not given back one by one. The `(?!` before them is so anyway, but is quick to say so.
-
-    In JSON a field is a name whatever stands in it, and it is not read far, nor over an escape.
+    Prose goes on over spaces for long, so those words are read as a whole (a lookahead that is repeated by its group) and
+    not given back one by one. The `(?!` before them is so anyway, but is quick to say so.
     """
     # What is a space in text and not in bytes; the wide colon is a plain one where only ASCII is left.
     space, colon = (r"[\s\x1c-\x1f]", "") if in_ascii else (r"\s", "：")
-    field = r"""|[^"\\]{250}|[^"\\]{0,249}(?:\\|"\s*:)""" if in_json else ""
     return rf"""
     (?:[\w.\-]{{64}}
       |[\w.\-]{{0,63}}(?![\w.\-])
-       (?:(?=(\ [\w\ .\-]{{0,64}}))\{group}(?=\\{{0,64}}["']))?
+       (?:(?=(?P<prose>\ [\w\ .\-]{{0,64}}))(?P=prose)(?=\\{{0,64}}["']))?
        (?:\\{{0,64}}["'])?
-       (?:{space}{{64}}|{space}{{0,63}}(?:[:={colon}]|,(?:{space}{{64}}|{space}{{0,63}}\\{{0,64}}["']value)))
-      {field})
+       (?:{space}{{64}}|{space}{{0,63}}(?:[:={colon}]|,(?:{space}{{64}}|{space}{{0,63}}\\{{0,64}}["']value))))
     """
 
 
@@ -215,46 +210,36 @@ _KEY_OF_A_KIND = "|".join(
 )
 
 
-# In the name of a field anything may stand between the two, and what was not ASCII has gone.
-_KEY_OF_A_KIND_IN_JSON = _KEY_OF_A_KIND + r"""|(?<=[^a-z0-9_\-.\ "]key)|(?<=\\["nrtf]key)"""
+# In the name of a field anything may stand between the two. Then what stands before `key` is odd, or what stands before a
+# separator there: no letter, no number, or a letter that belongs to an escape.
+_KEY_OF_A_KIND_IN_FIELD = (
+    _KEY_OF_A_KIND
+    + r"""|(?<=[^a-z0-9_\-.\ "]key)|(?<=[^a-z0-9][_\-.\ ]key)|(?<=\\["nrtf]key)|(?<=\\[nrtf][_\-.\ ]key)"""
+)
 
 
-def _tellers(*, in_ascii: bool = False, in_json: bool = False) -> dict[str, str]:
-    """What stands at the beginning or in the middle of what is secret, by the letters that it is searched by: in lower-case
-    text, or in what of it is ASCII; in this, also as JSON writes it."""
-    ahead = partial(_ahead, in_ascii=in_ascii, in_json=in_json)
-    kinds = _KEY_OF_A_KIND_IN_JSON if in_json else _KEY_OF_A_KIND
+def _tellers(behind: str, kinds: str = _KEY_OF_A_KIND) -> dict[str, str]:
+    """What stands at the beginning or in the middle of what is secret, by the letters that it is searched by: shapes, and
+    telling words with what must be `behind` them."""
     return {
         # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
-        "k": rf"k(?:ey(?:-----|(?:{kinds}){ahead(1)})|(?:en(?<=token)|ie(?<=cookie)){ahead(2)}"
-        rf"|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})",
-        "p": rf"p(?:(?:ass(?:w(?:or)?d|phrase|code)|wd|in){ahead(1)}|at-(?<=glpat-))",
-        "cre": rf"cre(?:t(?<=secret)|d){ahead(1)}",
-        "z": rf"z(?:ation(?<=authorization){ahead(1)}|a(?<=aiza)[\w-]{{35}})",
-        "bearer": rf"bearer(?:\s{{1,8}}[\w.~+/=-]{{8}}|{ahead(1)})",
-        "_": r"_(?<=gh[opsur]_)[0-9a-z]{20}|_(?<=_pat_)\w{20}|_(?<=hf_)[0-9a-z]{30}|_(?<=ts_)[\w-]{43}",
-        "j": r"j(?<=eyj)[\w-]{8}",
+        "k": rf"k(?:(?P<shape>ey-----|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})"
+        rf"|(?:ey(?:{kinds})|en(?<=token)|ie(?<=cookie)){behind})",
+        "p": rf"p(?:(?P<shape>at-(?<=glpat-))|(?:ass(?:w(?:or)?d|phrase|code)|wd|in(?![a-z])){behind})",
+        "cre": rf"cre(?:t(?<=secret)|d){behind}",
+        "z": rf"z(?:(?P<shape>a(?<=aiza)[\w-]{{35}})|ation(?<=authorization){behind})",
+        "bearer": rf"bearer(?:(?P<shape>\s{{1,8}}[\w.~+/=-]{{8}})|{behind})",
+        "_": r"_(?P<shape>(?<=gh[opsur]_)[0-9a-z]{20}|(?<=_pat_)\w{20}|(?<=hf_)[0-9a-z]{30}|(?<=ts_)[\w-]{43})",
+        "j": r"j(?P<shape>(?<=eyj)[\w-]{8})",
     }
 
 
 # Behind the hyphens of a flag with its value: --password x
 _FLAG_NAME = r"(?=[a-z])[\w.\-]{0,64}?(?:passw|passp|passc|pwd|pin|secret|token|key|authoriz|cookie|cred|bearer)"
-_IN_TEXT, _IN_ASCII, _IN_JSON = _tellers(), _tellers(in_ascii=True), _tellers(in_ascii=True, in_json=True)
-
-
-def _glances(tellers: dict[str, str]) -> tuple[re.Pattern[bytes], ...]:
-    return tuple(
-        re.compile(pattern.encode(), re.VERBOSE)
-        for pattern in (
-            *(tellers[letters] for letters in ("k", "p", "cre", "bearer")),
-            rf"-(?:(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})",
-        )
-    )
-
-
-def _rare_glances(tellers: dict[str, str]) -> tuple[tuple[bytes, re.Pattern[bytes]], ...]:
-    return tuple((letter.encode(), re.compile(tellers[letter].encode(), re.VERBOSE)) for letter in ("z", "j", "_"))
-
+_SLACK_OR_FLAG = rf"-(?P<shape>(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})"
+_IN_TEXT, _IN_ASCII = _tellers(_ahead()), _tellers(_ahead(in_ascii=True))
+# Each match takes in the rest of its string, so that all of it is read once.
+_IN_JSON = _tellers(r"""[^"\\]*(?P<field>\\|"\s*:)?""", _KEY_OF_A_KIND_IN_FIELD)
 
 DEFAULT_RULES: Final = Rules(
     keys=(
@@ -359,9 +344,16 @@ DEFAULT_RULES: Final = Rules(
     # here may need such a letter, or be refused for what stands beside it. Of 14,000 characters with some Chinese they take
     # 0.7 of the time of the hints, of Chinese alone 0.16, of base64 1.1: Python keeps text with Chinese in two bytes a
     # character, where it searches for one at a time.
-    glances=_glances(_IN_ASCII),
-    rare_glances=_rare_glances(_IN_ASCII),
-    json_glances=_glances(_IN_JSON),
-    rare_json_glances=_rare_glances(_IN_JSON),
+    glances=tuple(
+        re.compile(pattern.encode(), re.VERBOSE)
+        for pattern in (
+            *(_IN_ASCII[letters] for letters in ("k", "p", "cre", "bearer")),
+            _SLACK_OR_FLAG,
+        )
+    ),
+    rare_glances=tuple(
+        (letter.encode(), re.compile(_IN_ASCII[letter].encode(), re.VERBOSE)) for letter in ("z", "j", "_")
+    ),
+    written=tuple(re.compile(pattern.encode(), re.VERBOSE) for pattern in (*_IN_JSON.values(), _SLACK_OR_FLAG)),
     at_glance=re.compile(rb"""://[^\s/?#"'\\@:]{0,128}:[^\s/?#"'\\]{0,256}@"""),
 )

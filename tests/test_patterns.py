@@ -79,6 +79,7 @@ def test_the_patterns_of_the_redaction_are_among_those_looked_at() -> None:
     glances = (
         *DEFAULT_RULES.glances,
         *(glance for _letter, glance in DEFAULT_RULES.rare_glances),
+        *DEFAULT_RULES.written,
         DEFAULT_RULES.at_glance,
     )
     assert {str(glance.pattern) for glance in glances} <= sources

@@ -19,7 +19,6 @@ from access_app.errors import InvalidInput
 from messages_app import ids
 
 from . import raw_json, records
-from .raw_json import settle
 from .unknown_fields import FIELDS, keep_unknown
 
 T = TypeVar("T", bound=records.Record)
@@ -108,7 +107,7 @@ def _plain(
     """
     try:
         decoded = decoder.decode(body)
-        settle(messages(decoded) or ())
+        raw_json.decode_what_cannot_stay(messages(decoded) or ())
         return decoded
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

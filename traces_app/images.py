@@ -81,7 +81,15 @@ _IMAGE_HOSTS = (
 # Hosts that serve anything: an image by the words of the path.
 _STORAGE_HOSTS = ("amazonaws.com", "github.com", "githubusercontent.com")
 _IMAGE_HOST = re.compile("|".join(map(re.escape, (*_IMAGE_HOSTS, *_STORAGE_HOSTS))))
-_IMAGE_ADDRESS = re.compile(rf"\.(?:{'|'.join(_EXTENSIONS)})|{_IMAGE_HOST.pattern}".encode())
+# What any image at an address has, from a dot on.
+_IMAGE_ADDRESS = re.compile(
+    "|".join(
+        [
+            rf"\.(?:{'|'.join(_EXTENSIONS)})",
+            *(rf"\.com(?<={re.escape(host)})" for host in (*_IMAGE_HOSTS, *_STORAGE_HOSTS)),
+        ]
+    ).encode()
+)
 _IMAGE_WORDS = re.compile(
     r"(?:^|[/_-])(?:images?|imgs?|photos?|pictures?|screenshots?|pics?)(?:[/_-]|$)", re.IGNORECASE
 )
@@ -91,9 +99,16 @@ _BASE64_URL = re.compile(r"data:(image/[A-Za-z0-9.+-]+)(?:;[\w=.+-]+)*;base64,([
 _PLAIN_URL = re.compile(r"data:(image/[A-Za-z0-9.+-]+)(?:;(?!base64,)[\w=.+-]+)*,[^\s\"'<>()\\]+")
 _BEGINS_URL = re.compile(r":(?://|image/)")
 _HTTP_URL = re.compile(r"https?://[^\s\"'<>\\`|{}\[\]^]+")
-# Of a thousand characters, less those of the signature.
-_BARE = re.compile(r"(?<![A-Za-z0-9+/=])(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)[A-Za-z0-9+/]{980,}={0,2}")
+# What long base64 begins with that stands somewhere in a text: PNG, JPEG, GIF, and RIFF with its kinds.
+_BARE_BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
+# Of a thousand characters, less those of the beginning.
+_BARE = re.compile(rf"(?<![A-Za-z0-9+/=])(?:{'|'.join(_BARE_BEGINNINGS)})[A-Za-z0-9+/]{{980,}}={{0,2}}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]+={0,2}")
+# In lower-case JSON, with the escapes of \r and \n; without the padding.
+_BASE64_AS_A = bytes(
+    ord("a") if chr(code) in "abcdefghijklmnopqrstuvwxyz0123456789+/_-\\" else 0 for code in range(256)
+)
+_LEAST_BASE64 = b"a" * (_LEAST_IN_FIELD - 2)
 _BEGINNINGS = ("http://", "https://", "data:image")
 _PUNCTUATION = ".,;:!?*"
 _MARKER = "[image {}]"
@@ -115,16 +130,13 @@ def data_may_hold_images(data: Any) -> bool:
     return may_hold_images(text) or '"image' in text or '"base64' in text or '"screenshot"' in text
 
 
-def json_may_hold_images(low: bytes) -> bool:
-    """The same for data as JSON writes it, without escapes of `/`, in lower case: true of all of which
-    `seems_to_hold_images` is true and which hold any, and of more."""
+def json_may_hold_images(values: Sequence[bytes]) -> bool:
+    """The same for values of `data` as JSON writes them, without escapes of `/`: true where any of them holds one."""
+    low = b"\n".join(values).lower()
     return (
-        b"image" in low
-        or b'"base64' in low
-        or b'"screenshot"' in low
-        or b'"format"' in low
+        b"data:image" in low
         or (b"://" in low and _IMAGE_ADDRESS.search(low) is not None)
-        or (len(low) >= _LEAST_BARE and any(signature in low for signature in _LOW_SIGNATURES))
+        or _LEAST_BASE64 in low.translate(_BASE64_AS_A)
     )
 
 
@@ -334,10 +346,7 @@ def _image(kind: str, payload: str, type_: str | None) -> dict[str, Any]:
 
 
 def _looks_encoded(text: str) -> bool:
-    return "iVBORw0KGgo" in text or "/9j/" in text or "R0lGOD" in text or "UklGR" in text
-
-
-_LOW_SIGNATURES = (b"ivborw0kggo", b"/9j/", b"r0lgod", b"uklgr")
+    return any(beginning in text for beginning in _BARE_BEGINNINGS)
 
 
 def _says_image(block: dict[str, Any], declared: str | None) -> bool:

@@ -20,7 +20,6 @@ from access_app.redaction import redact as redact_value
 
 from . import records
 from .normalise import NormalPatch
-from .raw_json import decoded
 
 R = TypeVar("R", bound=records.Record)
 
@@ -46,8 +45,7 @@ def _searched_fields(type_: type[records.Record]) -> tuple[str, ...]:
 
 @cache
 def _values_of(type_: type[records.Record]) -> Callable[[records.Record], tuple[Any, ...]]:
-    # A single field would come alone instead of in a tuple.
-    assert len(_searched_fields(type_)) > 1, "only events have one"
+    # Of a single field it would not be a tuple. Only events have one, and they are asked field by field.
     return attrgetter(*_searched_fields(type_))
 
 
@@ -98,8 +96,7 @@ def redact(session: records.Session) -> Redacted:
     for message in session.messages or ():
         of_message: list[Receipt] = []
         # Nearly all messages are clean, and one look at all of a message is cheaper than one at each of its fields.
-        values = _searched(message)
-        if may_hold_secrets(values, written=[bytes(value) for value in values if type(value) is Raw]):
+        if may_hold_secrets(_searched(message)):
             message = _redact_children(_redact_fields(message, "", of_message), of_message)
         messages.append(message)
         message_receipts.append(of_message)
@@ -165,8 +162,8 @@ def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt]) ->
 def _redact_fields(record: R, path: str, receipts: list[Receipt]) -> R:
     changed: dict[str, Any] = {}
     for field in _searched_fields(type(record)):
-        value = decoded(getattr(record, field))
-        if not value or not isinstance(value, (str, dict, list)):
+        value = getattr(record, field)
+        if not value or not isinstance(value, (str, dict, list, Raw)):
             continue
         clean, found = redact_value(value, path=path + field)
         if found:
