@@ -218,14 +218,15 @@ _KEY_OF_A_KIND_IN_FIELD = (
 )
 
 
-def _tellers(behind: str, kinds: str = _KEY_OF_A_KIND) -> dict[str, str]:
+def _tellers(behind: str, *, kinds: str = _KEY_OF_A_KIND, pin: str = "pin") -> dict[str, str]:
     """What stands at the beginning or in the middle of what is secret, by the letters that it is searched by: shapes, and
-    telling words with what must be `behind` them."""
+    telling words with what must be `behind` them. In text also the words in which a `pin` is none: they may end a name of
+    several words, `password mapping: x`."""
     return {
         # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
         "k": rf"k(?:(?P<shape>ey-----|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})"
         rf"|(?:ey(?:{kinds})|en(?<=token)|ie(?<=cookie)){behind})",
-        "p": rf"p(?:(?P<shape>at-(?<=glpat-))|(?:ass(?:w(?:or)?d|phrase|code)|wd|in(?![a-z])){behind})",
+        "p": rf"p(?:(?P<shape>at-(?<=glpat-))|(?:ass(?:w(?:or)?d|phrase|code)|wd|{pin[1:]}){behind})",
         "cre": rf"cre(?:t(?<=secret)|d){behind}",
         "z": rf"z(?:(?P<shape>a(?<=aiza)[\w-]{{35}})|ation(?<=authorization){behind})",
         "bearer": rf"bearer(?:(?P<shape>\s{{1,8}}[\w.~+/=-]{{8}})|{behind})",
@@ -239,7 +240,7 @@ _FLAG_NAME = r"(?=[a-z])[\w.\-]{0,64}?(?:passw|passp|passc|pwd|pin|secret|token|
 _SLACK_OR_FLAG = rf"-(?P<shape>(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})"
 _IN_TEXT, _IN_ASCII = _tellers(_ahead()), _tellers(_ahead(in_ascii=True))
 # Each match takes in the rest of its string, so that all of it is read once.
-_IN_JSON = _tellers(r"""[^"\\]*(?P<field>\\|"\s*:)?""", _KEY_OF_A_KIND_IN_FIELD)
+_IN_JSON = _tellers(r"""[^"\\]*(?P<field>\\|"\s*:)?""", kinds=_KEY_OF_A_KIND_IN_FIELD, pin="pin(?![a-z])")
 
 DEFAULT_RULES: Final = Rules(
     keys=(
@@ -355,5 +356,6 @@ DEFAULT_RULES: Final = Rules(
         (letter.encode(), re.compile(_IN_ASCII[letter].encode(), re.VERBOSE)) for letter in ("z", "j", "_")
     ),
     written=tuple(re.compile(pattern.encode(), re.VERBOSE) for pattern in (*_IN_JSON.values(), _SLACK_OR_FLAG)),
-    at_glance=re.compile(rb"""://[^\s/?#"'\\@:]{0,128}:[^\s/?#"'\\]{0,256}@"""),
+    # The first colon may be one that was wide, and a part of the name.
+    at_glance=re.compile(rb"""://[^\s/?#"'\\@:]{0,128}:[^\s/?#"'\\]{0,385}@"""),
 )

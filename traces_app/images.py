@@ -131,7 +131,7 @@ def data_may_hold_images(data: Any) -> bool:
 
 
 def json_may_hold_images(values: Sequence[bytes]) -> bool:
-    """The same for values of `data` as JSON writes them, without escapes of `/`: true where any of them holds one."""
+    """The same for values of `data` as JSON writes them, without `/` or letters as escapes: true where any of them holds one."""
     low = b"\n".join(values).lower()
     return (
         b"data:image" in low

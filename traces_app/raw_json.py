@@ -61,7 +61,8 @@ _MANY_DIGITS = b"0" * 21
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(code) in "0123456789." else ord("x") for code in range(256))
 # In lower case. What comes before it says that it is in a number, and not in a text such as one of hexadecimal digits.
 _LARGE_EXPONENT = re.compile(
-    rb"e(?=[+-]?[0-9]{3})(?:%b)" % b"|".join(rb"(?<=[:,\[\s][-0-9][0-9.]{%d}e)" % digits for digits in range(20))
+    rb"e(?=[+-]?[0-9]{3})(?:%b)"
+    % b"|".join(rb"(?<=[:,\[\s][-0-9][0-9.]{%d}e)" % digits for digits in range(len(_MANY_DIGITS)))
 )
 
 

@@ -422,6 +422,25 @@ def test_the_first_look_reads_every_writing(text: str) -> None:
         assert may_hold_secrets([text])
 
 
+@pytest.mark.parametrize("name", ["password", "auth token", "API key", "db secret", "Bearer", "my creds"])
+@pytest.mark.parametrize("word", ["mapping", "for shopping", "pinned", "opinion"])
+def test_the_first_look_reads_names_that_go_on_with_other_words(name: str, word: str) -> None:
+    text = f"{name} {word}: hunter2"
+
+    assert redact(text)[1]
+    assert may_hold_secrets([Raw(json.dumps({"note": text}).encode())])
+
+
+@pytest.mark.parametrize("text", ["pin\u0130=1234", "pin\u212a: 1234", '{"pin\u212a": "1234"}'])
+def test_letters_that_end_a_word_end_a_pin(text: str) -> None:
+    assert redact(text)[1]
+    assert may_hold_secrets([Raw(json.dumps([text], ensure_ascii=False).encode())])
+
+
+def test_a_long_password_in_a_url_is_found_behind_a_wide_colon() -> None:
+    assert redact("x://a：" + "b" * 100 + ":" + "c" * 256 + "@h")[1]
+
+
 @pytest.mark.parametrize(
     "text", [text for text, clean in TEXTS if clean] + [shape.example for shape in DEFAULT_RULES.shapes]
 )

@@ -103,6 +103,7 @@ def test_arguments_that_are_no_object_are_decoded(written: str, value: Any) -> N
         "0.5e100",
         "1234567890123456789012e100",
         "1" * 21,
+        "-1.000000000000000000e-999",
         "0.12345678901234567890",
     ],
 )
@@ -112,7 +113,18 @@ def test_numbers_that_decoding_may_change_or_refuse_are_decoded(number: str) -> 
 
 
 @pytest.mark.parametrize(
-    "number", ["1e309", "-1E400", "[ 12.5e999]", "9" * 5000, "1" * 400 + ".5", "9" * 250 + "e99", "1" * 400 + "e0"]
+    "number",
+    [
+        "1e309",
+        "-1E400",
+        "-12345678901234567890e999",
+        "-1.234567890123456789e99999",
+        "[ 12.5e999]",
+        "9" * 5000,
+        "1" * 400 + ".5",
+        "9" * 250 + "e99",
+        "1" * 400 + "e0",
+    ],
 )
 def test_numbers_that_nothing_can_hold_are_refused(number: str) -> None:
     with pytest.raises(InvalidInput) as refused:
