@@ -83,8 +83,8 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
 def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> bool:
     """False when `redact` would leave all these values as they are; True when it must look closer.
 
-    One question about many values is much cheaper than many about one each. Of a Raw it is answered as it is written, for
-    a third of what it takes to walk through its values; where that cannot be done the answer is True.
+    One question about many values is much cheaper than many about one each. Of a Raw it is answered as it is written, which
+    spares decoding it; where that cannot be done the answer is True.
     """
     harmless = rules.harmless
     texts: list[str] = []

@@ -218,15 +218,15 @@ _KEY_OF_A_KIND_IN_FIELD = (
 )
 
 
-def _tellers(behind: str, *, kinds: str = _KEY_OF_A_KIND, pin: str = "pin") -> dict[str, str]:
+def _tellers(behind: str, *, kinds: str = _KEY_OF_A_KIND, behind_pin: str = "") -> dict[str, str]:
     """What stands at the beginning or in the middle of what is secret, by the letters that it is searched by: shapes, and
-    telling words with what must be `behind` them. In text also the words in which a `pin` is none: they may end a name of
-    several words, `password mapping: x`."""
+    telling words with what must be `behind` them. `behind_pin` leaves out words in which a pin is none; in text they may end
+    a name of several words, `password mapping: x`."""
     return {
         # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
         "k": rf"k(?:(?P<shape>ey-----|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})"
         rf"|(?:ey(?:{kinds})|en(?<=token)|ie(?<=cookie)){behind})",
-        "p": rf"p(?:(?P<shape>at-(?<=glpat-))|(?:ass(?:w(?:or)?d|phrase|code)|wd|{pin[1:]}){behind})",
+        "p": rf"p(?:(?P<shape>at-(?<=glpat-))|(?:ass(?:w(?:or)?d|phrase|code)|wd|in{behind_pin}){behind})",
         "cre": rf"cre(?:t(?<=secret)|d){behind}",
         "z": rf"z(?:(?P<shape>a(?<=aiza)[\w-]{{35}})|ation(?<=authorization){behind})",
         "bearer": rf"bearer(?:(?P<shape>\s{{1,8}}[\w.~+/=-]{{8}})|{behind})",
@@ -240,7 +240,7 @@ _FLAG_NAME = r"(?=[a-z])[\w.\-]{0,64}?(?:passw|passp|passc|pwd|pin|secret|token|
 _SLACK_OR_FLAG = rf"-(?P<shape>(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})"
 _IN_TEXT, _IN_ASCII = _tellers(_ahead()), _tellers(_ahead(in_ascii=True))
 # Each match takes in the rest of its string, so that all of it is read once.
-_IN_JSON = _tellers(r"""[^"\\]*(?P<field>\\|"\s*:)?""", kinds=_KEY_OF_A_KIND_IN_FIELD, pin="pin(?![a-z])")
+_IN_JSON = _tellers(r"""[^"\\]*(?P<field>\\|"\s*:)?""", kinds=_KEY_OF_A_KIND_IN_FIELD, behind_pin="(?![a-z])")
 
 DEFAULT_RULES: Final = Rules(
     keys=(

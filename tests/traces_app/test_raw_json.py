@@ -206,7 +206,7 @@ def test_json_with_an_image_is_known_by_how_it_is_written(value: Any) -> None:
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_in_data_is_attached(image: Any) -> None:
+def test_data_with_an_image_is_decoded(image: Any) -> None:
     call = call_with("{}", json.dumps({"rows": [image]}))
     (step,), _flags = normalise_steps([records.AgentStep(tool_calls=[call])])
 
