@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import OperationalError, ProgrammingError, connection
+from django.db import DEFAULT_DB_ALIAS, OperationalError, ProgrammingError, connection, connections
 from django.utils.translation import gettext as _
 from msgspec import Struct
 from psycopg.errors import QueryCanceled, UndefinedTable
@@ -48,10 +48,11 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     With `at_most_ms` raises InvalidInput, `too_slow`, where one of them takes longer; where all are prepared, longer than
     REQUEST_MS. It is the request that is refused: answered 503 it would be sent again as it is, and would take as long.
     """
-    if connection.in_atomic_block:
+    here = connections[DEFAULT_DB_ALIAS]  # once: `connection` asks for it seven times over
+    if here.in_atomic_block:
         # Where an error would end the transaction.
         return _fetch(queries, [query.sql for query in queries], at_most_ms)
-    database: str = connection.settings_dict["NAME"]
+    database: str = here.settings_dict["NAME"]
     statements = [query.in_month if (database, query.month) in _months else query.sql for query in queries]
     try:
         found = _fetch(queries, statements, at_most_ms)

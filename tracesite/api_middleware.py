@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from django.conf import settings
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.common import CommonMiddleware
 from django.middleware.security import SecurityMiddleware
@@ -45,6 +45,8 @@ class ApiMiddleware:
         self._guarded = _guarded(self._answer)
         self._checked = _guarded(self._check)
         self._view = _guarded(_view)
+        self._secured: dict[bool, dict[str, tuple[str, str]]] = {}
+        """The headers that the security middleware adds, over HTTP and over HTTPS: nothing else matters to it."""
         self._hosts: set[str] = set()
         """Headers with which the common middleware let requests pass: of these it asks nothing else."""
 
@@ -53,8 +55,19 @@ class ApiMiddleware:
             return self._answer_others(request)
         redirect: HttpResponseBase | None = self._security.process_request(request)
         response = redirect or self._guarded(request)
-        self._security.process_response(request, response)  # type: ignore[arg-type]  # streamed ones as well
+        self._secure(request, response)
         return response
+
+    def _secure(self, request: HttpRequest, response: HttpResponseBase) -> None:
+        is_secure = request.is_secure()
+        added = self._secured.get(is_secure)
+        if added is None:
+            bare = HttpResponse()
+            del bare.headers["Content-Type"]
+            self._security.process_response(request, bare)
+            added = self._secured[is_secure] = bare.headers._store
+        # As the headers keep them: to set one as one sets an item of a dict takes ten calls.
+        response.headers._store = added | response.headers._store
 
     def _answer(self, request: HttpRequest) -> HttpResponseBase:
         language = _language(request.META.get("HTTP_ACCEPT_LANGUAGE", ""))

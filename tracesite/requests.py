@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
+from secrets import token_hex
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -47,7 +47,7 @@ class RequestIdMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         given = request.META.get("HTTP_X_REQUEST_ID", "")
-        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = given if REQUEST_ID.fullmatch(given) else token_hex(16)
         request.request_id = request_id  # type: ignore[attr-defined]
         token = _current.set(request_id)
         started = time.perf_counter()

@@ -33,9 +33,8 @@ from typing import Any
 from django.conf import settings
 from django.core.cache import close_caches
 from django.core.handlers.base import reset_urlconf
-from django.core.signals import request_finished, request_started
-from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries
-from django.http import HttpResponse
+from django.core.signals import request_finished
+from django.db import close_old_connections
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
@@ -314,12 +313,12 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
 
             balance.begin()
             try:
-                return _whole(application(environ, start))
+                return application(environ, start)
             finally:
                 balance.end()
 
         signal.signal(RETIRE, retire_once)
-        _do_less_around_requests()
+        _tell_nobody_of_requests()
         look_up_no_more_than_lines_say()
         balance.join()
         _stay_on_one_core(balance.place, workers)
@@ -327,16 +326,6 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
         return answer
 
     return load
-
-
-def _whole(answer: Iterable[bytes]) -> Iterable[bytes]:
-    """What is not streamed as a list: granian sends a list at once, and passes anything else on piece by piece, for whose
-    head, body and end another thread wakes up each time."""
-    if not isinstance(answer, HttpResponse):
-        return answer
-    pieces = list(answer)
-    answer.close()
-    return pieces
 
 
 def _live_application_of_a_worker(
@@ -372,20 +361,10 @@ def _prepare_connections() -> None:
     DatabaseWrapper.listens_to = ACCESS_CHANGED
 
 
-def _do_less_around_requests() -> None:
-    """Leaves out what Django does before and after each for what there is none of here: a log of queries, caches that have
-    to be closed, requests with URLs of their own, more than one database."""
-    if not settings.DEBUG:
-        request_started.disconnect(reset_queries)
-    request_finished.disconnect(close_caches)
-    request_finished.disconnect(reset_urlconf)
-    for before_or_after in (request_started, request_finished):
-        before_or_after.disconnect(close_old_connections)
-        before_or_after.connect(_close_old_connection)
-
-
-def _close_old_connection(**_signal: object) -> None:
-    connections[DEFAULT_DB_ALIAS].close_if_unusable_or_obsolete()
+def _tell_nobody_of_requests() -> None:
+    """What these would look after there is none of here, or wsgi.Application does it."""
+    for listener in (close_old_connections, close_caches, reset_urlconf):
+        request_finished.disconnect(listener)
 
 
 def _stay_on_one_core(place: int | None, workers: int) -> None:

@@ -25,7 +25,6 @@ from access_app.models import Project
 from messages_app.exchange import LIST_MS, Query, fetch, was_stopped
 from tracesite.postgresql.base import DatabaseWrapper
 from tracesite.postgresql.exchange import PREPARED_AT_MOST
-from tracesite.server import _do_less_around_requests
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -123,32 +122,6 @@ def test_after_an_error_in_a_statement_the_connection_goes_on(other: psycopg.Con
         cursor.execute("RESET statement_timeout")
     next_request()
     assert backend() == before
-
-
-@pytest.fixture
-def server_signals() -> Iterator[None]:
-    """What `serve` hears of requests, for one test."""
-    signals = (request_started, request_finished)
-    before = [[*signal.receivers] for signal in signals]
-    _do_less_around_requests()
-    yield
-    for signal, receivers in zip(signals, before, strict=True):
-        signal.receivers = receivers
-        signal.sender_receivers_cache.clear()
-
-
-def test_a_server_does_nothing_around_requests_but_look_at_its_connection(
-    server_signals: None, other: psycopg.Connection
-) -> None:
-    for signal in (request_started, request_finished):
-        heard, _asynchronously = signal._live_receivers(None)
-        assert [receiver.__name__ for receiver in heard] == ["_close_old_connection"]
-    before = backend()
-    next_request()
-    assert backend() == before
-    end(other, before)
-    next_request()
-    assert backend() != before
 
 
 # --- What the server's connections remember ---------------------------------------------------------------------------
