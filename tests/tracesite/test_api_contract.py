@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
 import pytest
 import schemathesis
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections, transaction
+from django.db import transaction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
@@ -30,6 +28,7 @@ from traces_app.event_writes import record_events
 from traces_app.models import Context, ToolCall
 from traces_app.redaction import redact_event
 from tracesite.api import schema
+from tracesite.postgresql.base import DatabaseWrapper
 from tracesite.wsgi import application
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))
@@ -70,13 +69,9 @@ def project(db: None) -> Project:
 
 
 @pytest.fixture(autouse=True)
-def _one_connection() -> Iterator[None]:
-    """A request over WSGI begins and ends with closing connections that are not in order: one in a transaction is not."""
-    for signal in (request_started, request_finished):
-        signal.disconnect(close_old_connections)
-    yield
-    for signal in (request_started, request_finished):
-        signal.connect(close_old_connections)
+def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request over WSGI begins and ends with closing a connection that is not in order: one in a transaction is not."""
+    monkeypatch.setattr(DatabaseWrapper, "close_if_unusable_or_obsolete", lambda connection: None)
 
 
 @pytest.fixture
