@@ -49,6 +49,7 @@ def database_url() -> Iterator[str]:
             subprocess.run([*control, "-m", "immediate", "stop"], check=True, cwd="/", **identity)
 
 
+@pytest.mark.minutes
 @pytest.mark.skipif(not BINARIES.exists(), reason=f"no PostgreSQL 15 in {BINARIES}")
 def test_the_database_tests_pass_on_postgresql_15(database_url: str) -> None:
     # What this run's pytest and its workers put into the environment is not meant for the run inside it.
