@@ -58,6 +58,8 @@ LIVE = ("with", "without", "only")
 """Whether the workers serve the live part, /live/, beside the rest, not at all, or nothing else. Beside the rest means over
 ASGI, where small answers take twice as long: good for one person, and in production it has a process of its own."""
 RETIRE = signal.SIGUSR1
+LET_GO = signal.SIGUSR2
+"""Asks a worker that serves the live part to end its connections, which never end by themselves."""
 
 _SIGNALS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 # Of a program that takes over from itself.
@@ -194,7 +196,7 @@ class _Server(MPServer):
         elif self.has_live:
             for worker in self.wrks:
                 worker.interrupt_by_parent = True
-            _signal_all([worker.inner.pid for worker in self.wrks], RETIRE)
+            _signal_all([worker.inner.pid for worker in self.wrks], LET_GO)
         # Again and again: one that is just starting loses what it is told between two of its handlers.
         deadline = time.monotonic() + HURRY_SECONDS
         while any(worker.is_alive() for worker in self.wrks) and time.monotonic() < deadline:
@@ -347,6 +349,7 @@ def _live_application_of_a_worker(
                 threading.Thread(target=_retire, args=[listener], name="retire", daemon=True).start()
 
         signal.signal(RETIRE, retire_once)
+        signal.signal(LET_GO, lambda _number, _frame: live.restart())
         return application(live, over_asgi(wsgi, threads) if wsgi else None)
 
     return load
