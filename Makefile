@@ -49,18 +49,20 @@ reset: setup
 	$(PYTHON) -m tracesite.embedded reset
 
 # Packages come as the lock file's hashes say or not at all. The copy of the lock file is written last: it says that
-# everything in it has been installed.
+# everything in it has been installed. The distribution's Python comes first: it is compiled by a profile of what programs
+# do, and those that people compile mostly are not. A server then takes a sixth less CPU (docs/benchmarks.md).
 setup:
 	@if ! $(PYTHON) -c '' 2>/dev/null; then \
-		for python in python3.13 python3.12 python3.11 python3; do \
-			$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$$python && break; \
+		for python in /usr/bin/python3 python3.13 python3.12 python3.11 python3; do \
+			$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$$python && break; \
 		done; \
 		if [ -z "$$found" ]; then \
-			echo 'Tracesite needs Python 3.11 or newer, and neither python3.13, python3.12, python3.11 nor python3 is that.' >&2; \
+			echo 'Tracesite needs Python 3.11 or newer with venv: no python3 found here is that.' >&2; \
+			echo 'On Debian and Ubuntu: apt install python3-venv' >&2; \
 			exit 1; \
 		fi; \
 		echo "Making .venv with $$($$found --version) ..."; \
-		$$found -m venv --clear .venv || { echo 'On Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }; \
+		$$found -m venv --clear .venv || exit 1; \
 	fi
 	@if ! cmp -s requirements.lock $(INSTALLED); then \
 		echo 'Installing requirements.lock into .venv ...'; \
