@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ from messages_app.exchange import REQUEST_MS
 from tracesite import embedded
 from tracesite.balance import Balance
 from tracesite.bridge import over_asgi
+from tracesite.idle_connections import IdleConnections
 from tracesite.log_lines import look_up_no_more_than_lines_say
 
 # Connections that wait for a worker, which is also what a restart of all of them has room for.
@@ -122,8 +123,6 @@ def serve(
         interface=Interfaces.WSGI if live == "without" else Interfaces.ASGINL,
         workers=workers,
         blocking_threads=threads if live == "without" else None,
-        # A thread takes its database connection along, and planning on a new one is slow: threads are kept.
-        blocking_threads_idle_timeout=600,
         backlog=BACKLOG,
         respawn_failed_workers=True,
         workers_kill_timeout=HURRY_SECONDS,
@@ -300,24 +299,35 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
         from tracesite.wsgi import application
 
         _prepare_connections()
+        idle = IdleConnections()
 
         def retire_once(number: int, frame: FrameType | None) -> None:
             if not _retiring.is_set():
                 _retiring.set()
                 threading.Thread(target=_retire, args=[listener], name="retire", daemon=True).start()
 
-        def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 if _retiring.is_set() or balance.gives_away():
                     # The last answer on its connection: the client opens another one, with a worker that stays or is free.
                     headers = [*headers, ("Connection", "close")]
                 return start_response(status, headers, *exc_info)
 
-            balance.begin()
-            try:
-                return application(environ, start)
-            finally:
+            def done() -> None:
+                idle.give_back(connection)
                 balance.end()
+
+            balance.begin()
+            connection = idle.take()
+            try:
+                pieces = application(environ, start)
+            except BaseException:
+                done()
+                raise
+            if isinstance(pieces, list):
+                done()
+                return pieces
+            return _Streamed(pieces, done)
 
         signal.signal(RETIRE, retire_once)
         _tell_nobody_of_requests()
@@ -328,6 +338,22 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
         return answer
 
     return load
+
+
+class _Streamed:
+    """An answer that is made while it is sent. Its request is at hand until it is closed, which WSGI promises."""
+
+    def __init__(self, pieces: Any, done: Callable[[], None]) -> None:
+        self._pieces, self._done = pieces, done
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        try:
+            self._pieces.close()
+        finally:
+            self._done()
 
 
 def _live_application_of_a_worker(

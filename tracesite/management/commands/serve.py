@@ -37,7 +37,7 @@ class Command(BaseCommand):
             "--threads",
             type=int,
             default=8,
-            help="Threads per process, each with a database connection of its own (default: %(default)s).",
+            help="Threads per process: so many requests at a time, each with a database connection (default: %(default)s).",
         )
         parser.add_argument(
             "--grace",
