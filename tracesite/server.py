@@ -314,11 +314,13 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
                 return start_response(status, headers, *exc_info)
 
             def done() -> None:
-                idle.give_back(connection)
-                balance.end()
+                try:
+                    idle.give_back(connection)
+                finally:
+                    balance.end()
 
-            balance.begin()
             connection = idle.take()
+            balance.begin()
             try:
                 pieces = application(environ, start)
             except BaseException:
@@ -341,19 +343,22 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
 
 
 class _Streamed:
-    """An answer that is made while it is sent. Its request is at hand until it is closed, which WSGI promises."""
+    """An answer that is made while it is sent. Its request is at hand until it is closed, which WSGI promises, once."""
 
     def __init__(self, pieces: Any, done: Callable[[], None]) -> None:
-        self._pieces, self._done = pieces, done
+        self._pieces = pieces
+        self._done: Callable[[], None] | None = done
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._pieces)
 
     def close(self) -> None:
+        done, self._done = self._done, None
         try:
             self._pieces.close()
         finally:
-            self._done()
+            if done is not None:
+                done()
 
 
 def _live_application_of_a_worker(
