@@ -321,15 +321,14 @@ def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> C
 
             connection = idle.take()
             balance.begin()
+            is_streamed = False
             try:
                 pieces = application(environ, start)
-            except BaseException:
-                done()
-                raise
-            if isinstance(pieces, list):
-                done()
-                return pieces
-            return _Streamed(pieces, done)
+                is_streamed = not isinstance(pieces, list)
+                return _Streamed(pieces, done) if is_streamed else pieces
+            finally:
+                if not is_streamed:
+                    done()
 
         signal.signal(RETIRE, retire_once)
         _tell_nobody_of_requests()
