@@ -247,9 +247,10 @@ def test_who_falls_behind_is_told_what_was_left_out_and_can_have_it(
     viewer.subscribe(agent.external_id)
     hear(viewer, "session_update")
     sent = 0
-    # As long as it reads nothing; removed it is only after two signs of life.
-    for _ in range(20):
+    # A megabyte each time, of which it reads a quarter at most. If it read nothing it would be removed after two signs of life.
+    for _ in range(30):
         sent = agent.does(database, *({"text": "x" * 5_000} for _ in range(200)))[-1]
+        viewer.receive()
     seen: list[int] = []
     lost: list[int] = []
     while not seen or seen[-1] < sent:
