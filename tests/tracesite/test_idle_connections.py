@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from benchmarks.faults.site import Site, running
+from tests.tracesite.test_postgresql import backend
 from tests.tracesite.test_serve import request as ask
 from tracesite.idle_connections import UNUSED_SECONDS, IdleConnections
 
@@ -34,19 +35,13 @@ def in_a_thread(function: Callable[[], object]) -> object:
         return threads.submit(function).result()
 
 
-def process() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
-
-
 def use(idle: IdleConnections, meanwhile: Callable[[], object] = lambda: None) -> int:
     taken = idle.take()
     try:
         assert connections[DEFAULT_DB_ALIAS] is taken
-        found = process()
+        found = backend()
         meanwhile()
-        assert process() == found
+        assert backend() == found
         return found
     finally:
         idle.give_back(taken)
@@ -88,7 +83,7 @@ def test_what_was_not_opened_or_was_closed_is_not_kept(idle: IdleConnections) ->
     def take_and_close(opens: bool) -> None:
         taken = idle.take()
         if opens:
-            process()
+            backend()
             taken.close()
         idle.give_back(taken)
 

@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
+from tests.tracesite.test_postgresql import backend, end
 from traces_app.batch import SessionOutcome
 from tracesite.wsgi import Application
 
@@ -97,12 +98,6 @@ def test_what_is_streamed_is_passed_on_as_it_is_and_the_rest_is_one_list(weather
     assert isinstance(pieces, StreamingHttpResponse)
 
 
-def backend() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        return int(cursor.fetchone()[0])
-
-
 def test_a_connection_is_looked_at_before_each_request(token: str) -> None:
     key = {"HTTP_AUTHORIZATION": f"Bearer {token}"}
     before = backend()
@@ -110,7 +105,7 @@ def test_a_connection_is_looked_at_before_each_request(token: str) -> None:
     assert backend() == before
     info = connection.connection.info
     with psycopg.connect(make_conninfo(info.dsn, password=info.password or None), autocommit=True) as other:
-        other.execute("SELECT pg_terminate_backend(%s, 5000)", [before])
+        end(other, before)
     assert call(Application(), "/api/v1/messages/", **key)[0][0] == "200 OK"
     assert backend() != before
 
