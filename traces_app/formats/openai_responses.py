@@ -34,36 +34,31 @@ from traces_app.normalise import text_of
 from traces_app.reading import values
 from traces_app.reading.documents import Document, Lines, Skip
 from traces_app.reading.grouping import tell_nobody, together
+from traces_app.reading.response_items import (
+    ARGUMENTS,
+    CARRIED_OUT,
+    MARKED_PARTS,
+    call_id_of,
+    call_of,
+    content_of,
+    is_asked,
+    is_call,
+    is_result,
+    joined,
+    own_result,
+    result_of,
+)
 from traces_app.transcripts import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, is_text, says_something
 
 NAME = "openai_responses"
 
 _ROLES = ("user", "assistant", "system", "developer")
-_TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 # What is in messages of this format only, and what may be in an output.
-_MARKED_PARTS = ("input_text", "output_text", "input_image", "input_file")
-_OUTPUT_PARTS = (*_MARKED_PARTS, "text", "image", "computer_screenshot")
 _INSTRUCTIONS = "instructions"
 """The kind of an item of ours: what the body says to the system beside its input."""
 _FAILURE = "failure"
 """The kind of an item of ours: a response that failed and has no output."""
 
-# Calls whose result the provider puts into the call itself, with what is result in it.
-_CARRIED_OUT = {
-    "web_search_call": ("results",),
-    "file_search_call": ("results",),
-    "code_interpreter_call": ("outputs",),
-    "image_generation_call": ("result",),
-    "mcp_call": ("output",),
-    "hosted_tool_call": ("output",),
-}
-_OPEN_STATES = ("in_progress", "searching", "interpreting", "generating", "calling", "queued", "incomplete")
-# What holds the arguments of a call, tried in turn; a call without any of them has all its own fields as arguments.
-_ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
-_CALL_FIELDS = frozenset({"type", "id", "call_id", "callId", "name", "status", "error", *_ARGUMENTS})
-# Fields of calls that are about the call, where all others are arguments.
-_ABOUT_A_CALL = frozenset({"caller", "created_by", "providerData", "pending_safety_checks", "svg_usage", "fingerprint"})
-_RESULT_FIELDS = frozenset({"type", "call_id", "callId", "approval_request_id", "output", "result", "name"})
 # Marks of a body of this API beside `model` and `input`, which embeddings have too.
 _REQUEST_MARKS = frozenset(
     {"instructions", "previous_response_id", "max_output_tokens", "conversation", "max_tool_calls", "truncation"}
@@ -349,7 +344,7 @@ def _page(document: Any) -> Any:
     if not any(map(_has_marks, items)):
         return document
     asked = [at for at, item in enumerate(items) if isinstance(item, dict) and item.get("type") == "function_call"]
-    answered = [at for at, item in enumerate(items) if isinstance(item, dict) and _is_result(item.get("type"))]
+    answered = [at for at, item in enumerate(items) if isinstance(item, dict) and is_result(item.get("type"))]
     by_ends = _is_said(items[-1]) and not _is_said(items[0])
     backwards = min(answered) < min(asked) if asked and answered else by_ends
     return items[::-1] if backwards else items
@@ -394,7 +389,7 @@ def _has_marks(item: object) -> bool:
     kind, content = item.get("type"), item.get("content")
     if kind in (None, "message"):
         parts = content if item.get("role") in _ROLES and isinstance(content, list) else []
-        return any(isinstance(part, dict) and part.get("type") in _MARKED_PARTS for part in parts)
+        return any(isinstance(part, dict) and part.get("type") in MARKED_PARTS for part in parts)
     return _is_item(item)
 
 
@@ -403,25 +398,14 @@ def _is_item(item: dict[str, Any]) -> bool:
     if not isinstance(kind, str):
         return False
     if kind in ("function_call", "custom_tool_call", "program"):
-        return _call_id(item) is not None and isinstance(item.get("name") or item.get("code"), str)
+        return call_id_of(item) is not None and isinstance(item.get("name") or item.get("code"), str)
     if kind in ("local_shell_call", "shell_call", "apply_patch_call"):
-        return _call_id(item) is not None
+        return call_id_of(item) is not None
     if kind == "reasoning":
         return isinstance(item.get("summary"), list) or "encrypted_content" in item
-    if kind in _CARRIED_OUT or kind in ("mcp_approval_request", "mcp_list_tools", "tool_search_call", "computer_call"):
+    if kind in CARRIED_OUT or kind in ("mcp_approval_request", "mcp_list_tools", "tool_search_call", "computer_call"):
         return True
-    return _is_result(kind) and (_call_id(item) is not None or kind == "tool_search_output")
-
-
-def _is_call(kind: object) -> bool:
-    return isinstance(kind, str) and (kind.endswith("_call") or kind in ("program", "mcp_approval_request"))
-
-
-def _is_result(kind: object) -> bool:
-    return isinstance(kind, str) and (
-        kind.endswith(("_call_output", "_call_result"))
-        or kind in ("program_output", "tool_search_output", "mcp_approval_response")
-    )
+    return is_result(kind) and (call_id_of(item) is not None or kind == "tool_search_output")
 
 
 def _is_said(item: object) -> bool:
@@ -566,10 +550,10 @@ def _essence(item: object) -> list[Any]:
     if kind in ("reasoning", "item_reference", "compaction_trigger", _INSTRUCTIONS, _FAILURE):
         return []
     if kind in (None, "message"):
-        text, parts = text_of(_content(item.get("content")))
+        text, parts = text_of(content_of(item.get("content")))
         return [item.get("role"), text, [part for part in parts or () if not is_text(part)]]
-    asked = next((item[key] for key in (*_ARGUMENTS, "output", "result") if item.get(key) is not None), None)
-    return [kind, _call_id(item) or item.get("id"), item.get("name"), asked]
+    asked = next((item[key] for key in (*ARGUMENTS, "output", "result") if item.get(key) is not None), None)
+    return [kind, call_id_of(item) or item.get("id"), item.get("name"), asked]
 
 
 # --- Entries ------------------------------------------------------------------------------------------------------
@@ -599,7 +583,7 @@ class _Open:
         answer = self.answer or _Answer()
         yield Reply(
             id=self.id,
-            content=_joined(self.texts),
+            content=joined(self.texts),
             calls=self.calls,
             reasoning="\n\n".join(self.reasoning) or None,
             model=answer.model,
@@ -640,7 +624,7 @@ def _entries(conversation: _Conversation, skip: Skip) -> Iterator[Entry]:
                 reply = None
             yield _sent(str(index), kind, item)
             continue
-        if reply is not None and (reply.answer is not item.answer or (reply.results and not _is_call(kind))):
+        if reply is not None and (reply.answer is not item.answer or (reply.results and not is_call(kind))):
             yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
             reply = None
         if reply is None:
@@ -666,23 +650,20 @@ def _is_replied(item: object) -> bool:
     if kind == "message":
         return item.get("role") == "assistant"
     if kind == "tool_search_output":
-        return not _is_asked(item)
-    return kind not in (_INSTRUCTIONS, "additional_tools", "compaction_trigger", "item_reference") and not _is_result(
+        return not is_asked(item)
+    return kind not in (_INSTRUCTIONS, "additional_tools", "compaction_trigger", "item_reference") and not is_result(
         kind
     )
 
 
-def _is_asked(item: dict[str, Any]) -> bool:
-    """Whether a search for tools is the client's to carry out: that one is a call like others."""
-    return item.get("execution") == "client" or _call_id(item) is not None
-
-
 def _sent(id_: str, kind: str, item: _Item) -> Said | Result:
     value = item.value
-    if _is_result(kind):
-        return _result(id_, kind, value)
+    if is_result(kind):
+        return result_of(id_, kind, value)
     if kind == _INSTRUCTIONS:
-        content = _content([value["content"]] if isinstance(value["content"], str) else _instructions(value["content"]))
+        content = content_of(
+            [value["content"]] if isinstance(value["content"], str) else _instructions(value["content"])
+        )
         return Said(id="instructions" if id_ == "-1" else f"instructions-{id_}", role="system", content=content)
     metadata = values.rest(value, frozenset({"type", "role", "content"}))
     if kind != "message":
@@ -692,7 +673,7 @@ def _sent(id_: str, kind: str, item: _Item) -> Said | Result:
     return Said(
         id=id_,
         role="user" if kind == "message" and value.get("role") == "user" else "system",
-        content=_content(value.get("content")),
+        content=content_of(value.get("content")),
         created_at=item.sent_at,
         metadata=metadata,
     )
@@ -704,14 +685,14 @@ def _instructions(value: object) -> Any:
         return value
     found: list[Any] = []
     for item in value:
-        content = _content(item.get("content")) if isinstance(item, dict) and "content" in item else [item]
+        content = content_of(item.get("content")) if isinstance(item, dict) and "content" in item else [item]
         found += content if isinstance(content, list) else [content or ""]
     return found
 
 
 def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
     if kind == "message":
-        content = _content(item.get("content"))
+        content = content_of(item.get("content"))
         reply.texts += content if isinstance(content, list) else [content] if content else []
         about = values.rest(item, frozenset({"type", "role", "content", "status"}))
         if item.get("status") not in (None, "completed"):
@@ -729,123 +710,13 @@ def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
         reply.keep("reasoning", values.rest(item, frozenset({"type", "summary", "content", "status"})))
     elif kind == _FAILURE:
         pass
-    elif not _is_call(kind) or (kind == "tool_search_call" and not _is_asked(item)):
+    elif not is_call(kind) or (kind == "tool_search_call" and not is_asked(item)):
         reply.keep("items", item)
     else:
-        call = _call(kind, item)
+        call = call_of(kind, item)
         reply.calls.append(call)
-        if kind in _CARRIED_OUT and (result := _own_result(result_id, kind, item, call.id)) is not None:
+        if kind in CARRIED_OUT and (result := own_result(result_id, kind, item, call.id)) is not None:
             reply.results.append(result)
-
-
-def _call(kind: str, item: dict[str, Any]) -> Call:
-    own = _CARRIED_OUT.get(kind, ())
-    name = values.text(item.get("name")) or kind.removesuffix("_call")
-    args: Any
-    metadata = {}
-    if kind != "function_call":
-        metadata["type"] = kind
-    if item.get("status") not in (None, "completed"):
-        metadata["status"] = item["status"]
-    if _call_id(item) and item.get("id"):
-        metadata["item_id"] = item["id"]
-    others = values.rest(item, _CALL_FIELDS | frozenset(own))
-    key = next((key for key in _ARGUMENTS if item.get(key) is not None), None)
-    if kind == "mcp_approval_request":
-        name, args = kind, values.rest(item, frozenset({"type", "id"}))
-        others = {}
-    elif key is None and kind not in ("function_call", "custom_tool_call", "mcp_call", "hosted_tool_call"):
-        args = {name: value for name, value in others.items() if name not in _ABOUT_A_CALL}
-        others = {name: value for name, value in others.items() if name in _ABOUT_A_CALL}
-    else:
-        args = item[key] if key is not None else None
-        if key == "input" and isinstance(args, str):
-            # Free text by design, not JSON that is broken; it is stored under the same key as that.
-            args = {"_raw": args}
-        elif key == "actions":
-            args = {"actions": args}
-        elif key == "action" and isinstance(args, dict):
-            args = {name: value for name, value in args.items() if name != "sources"}
-    return Call(id=_call_id(item) or values.text(item.get("id")), name=name, args=args, metadata={**metadata, **others})
-
-
-def _own_result(id_: str, kind: str, item: dict[str, Any], call_id: str | None) -> Result | None:
-    """The result that a call carries; None while it has none."""
-    output = next((item[key] for key in _CARRIED_OUT[kind] if item.get(key) is not None), None)
-    error, status = item.get("error"), item.get("status")
-    if output is None and not error and status in _OPEN_STATES:
-        return None
-    attachments: list[Any] = []
-    data = None
-    action = item.get("action")
-    if kind == "image_generation_call" and isinstance(output, str):
-        image = f"data:image/{values.text(item.get('output_format')) or 'png'};base64,{output}"
-        output, attachments = None, [{"type": "input_image", "image_url": image}]
-    elif kind == "code_interpreter_call" and isinstance(output, list):
-        data = output
-        attachments = [part for part in output if isinstance(part, dict) and part.get("type") == "image"]
-        output = "\n".join(
-            part["logs"] for part in output if isinstance(part, dict) and isinstance(part.get("logs"), str)
-        )
-    elif kind == "web_search_call" and isinstance(action, dict):
-        data = action.get("sources")
-    metadata = {"error": error} if error and output is not None else {}
-    return Result(
-        id=id_,
-        output=_said_of(error) if output is None and error else output,
-        failed=bool(error) or status == "failed",
-        data=data,
-        call_ids=[call_id] if call_id else [],
-        name=values.text(item.get("name")) or kind.removesuffix("_call"),
-        attachments=attachments or None,
-        metadata=metadata,
-    )
-
-
-def _result(id_: str, kind: str, item: dict[str, Any]) -> Result:
-    output = item.get("output", item.get("result"))
-    attachments: list[Any] = []
-    if kind == "mcp_approval_response":
-        output = values.rest(item, frozenset({"type", "id", "approval_request_id"}))
-    elif kind == "tool_search_output":
-        output = item.get("tools")
-    if _is_part(output):
-        output = [output]
-    if isinstance(output, list) and output and all(map(_is_part, output)):
-        text, parts = text_of(_content(output))
-        attachments = [part for part in parts or () if not is_text(part)]
-        output = text
-    call_id = _call_id(item) or values.text(item.get("approval_request_id"))
-    if call_id is None and kind == "local_shell_call_output":
-        call_id = values.text(item.get("id"))
-    failed = True if item.get("status") == "failed" or _exited_badly(item.get("output")) else None
-    used = _RESULT_FIELDS | ({"tools"} if kind == "tool_search_output" else frozenset())
-    metadata = values.rest(item, used | {"status", "approve", "reason"})
-    if item.get("status") not in (None, "completed"):
-        metadata["status"] = item["status"]
-    if kind != "function_call_output":
-        metadata["type"] = kind
-    return Result(
-        id=id_,
-        output=output,
-        failed=failed,
-        call_ids=[call_id] if call_id else [],
-        name=values.text(item.get("name")),
-        attachments=attachments or None,
-        metadata=metadata,
-    )
-
-
-def _is_part(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") in _OUTPUT_PARTS
-
-
-def _exited_badly(output: object) -> bool:
-    """Whether a command of the shell tool ran out of time or ended with another code than 0."""
-    outcomes = [part.get("outcome") for part in values.items(output) if isinstance(part, dict)]
-    return any(
-        isinstance(o, dict) and (o.get("type") == "timeout" or o.get("exit_code") not in (None, 0)) for o in outcomes
-    )
 
 
 def _odd_role(message: dict[str, Any]) -> str:
@@ -855,46 +726,6 @@ def _odd_role(message: dict[str, Any]) -> str:
 
 
 # --- Values -------------------------------------------------------------------------------------------------------
-
-
-def _content(value: object) -> str | list[Any] | None:
-    """Text, a list of parts with all texts in one shape, or nothing; anything else as its JSON text."""
-    if value is None or isinstance(value, str):
-        return value
-    if not isinstance(value, list):
-        return values.as_json(value)
-    return _joined([_part(part) for part in value])
-
-
-def _part(part: Any) -> Any:
-    if not isinstance(part, dict):
-        return part
-    if part.get("type") in _TEXTS and isinstance(part.get("text"), str):
-        return {"type": "text", "text": part["text"]}
-    if part.get("type") == "refusal" and isinstance(part.get("refusal"), str):
-        return {"type": "text", "text": part["refusal"]}
-    return part
-
-
-def _joined(parts: list[Any]) -> str | list[Any] | None:
-    """A single text as it is: parts say no more than that."""
-    if len(parts) == 1 and is_text(parts[0]):
-        text = parts[0] if isinstance(parts[0], str) else parts[0].get("text")
-        return text if isinstance(text, str) else parts
-    return parts or None
-
-
-def _said_of(error: Any) -> Any:
-    """The words of an error, which is a text, an object with a message, or one with content."""
-    if not isinstance(error, dict):
-        return error
-    if isinstance(error.get("content"), list):
-        return text_of(_content(error["content"]))[0] or error
-    return error.get("message") or error
-
-
-def _call_id(item: dict[str, Any]) -> str | None:
-    return values.text(item.get("call_id")) or values.text(item.get("callId"))
 
 
 def _several(value: object) -> list[Any]:
