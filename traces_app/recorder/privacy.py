@@ -107,8 +107,10 @@ class Privacy:
         if not self.keys:
             return DEFAULT_RULES
         own = tuple(_key_rule(name) for name in self.keys)
-        # Whatever is looked at may hold one of these.
-        return replace(DEFAULT_RULES, keys=(*own, *DEFAULT_RULES.keys), hints=(re.compile(""),))
+        # The pre-filters know only the default names, so with other names every value must be searched closely.
+        return replace(
+            DEFAULT_RULES, keys=(*own, *DEFAULT_RULES.keys), hints=(re.compile(""),), glances=(re.compile(b""),)
+        )
 
     @cached_property
     def shapes(self) -> tuple[re.Pattern[str], ...]:

@@ -135,6 +135,42 @@ def test_names_patterns_and_functions_of_ones_own() -> None:
     assert losses(recorder) == {"redacted": 7}
 
 
+OWN_SECRET = "DE12500105170648489890"
+CUSTOM = {
+    "key": Privacy(keys=["iban"]),
+    "pattern": Privacy(patterns=[r"\bDE\d{20}\b"]),
+    "function": Privacy(functions=[lambda _path, value: MARKER if OWN_SECRET in str(value) else value]),
+}
+FORMS: dict[str, Any] = {
+    "dict": {"iban": OWN_SECRET},
+    "nested": {"a": [{"myIban": OWN_SECRET}]},
+    "text": f"My iban: {OWN_SECRET}, please.",
+    "assignment": f"export IBAN={OWN_SECRET}",
+    "json text": json.dumps({"iban": OWN_SECRET}),
+    "json in json": json.dumps({"output": json.dumps({"iban": OWN_SECRET})}),
+    "raw json": msgspec.Raw(json.dumps({"rows": [{"iban": OWN_SECRET}]}).encode()),
+}
+
+
+@pytest.mark.requirement("001-52")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("custom", CUSTOM)
+def test_custom_rule_redacts_every_form(custom: str, form: str) -> None:
+    with recording(privacy=CUSTOM[custom]) as recorder, recorder.message(str(FORMS["text"])):
+        with recorder.tool_call("tool", {"a": FORMS[form]}) as call:
+            call.result = FORMS[form]
+    assert OWN_SECRET not in "".join(map(json.dumps, recorder.events))
+    assert losses(recorder) == {"redacted": 3}
+
+
+@pytest.mark.requirement("001-52")
+@pytest.mark.parametrize("form", FORMS)
+def test_custom_key_is_redacted_by_the_engine(form: str) -> None:
+    clean, receipts = redact({"a": FORMS[form]}, CUSTOM["key"].rules)
+    assert OWN_SECRET.encode() not in msgspec.json.encode(clean)
+    assert [receipt.rule for receipt in receipts] == ["iban"]
+
+
 @pytest.mark.requirement("001-52")
 def test_rules_change_at_run_time() -> None:
     with recording() as recorder, recorder.message():
