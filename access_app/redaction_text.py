@@ -127,10 +127,12 @@ def _value(text: str, name_start: int, separator: re.Match[str], rule: KeyRule, 
 
     if text[at : at + 1] in ("{", "[") and not text.startswith(MARKER, at) and (name_quote or not in_json):
         end = _closing_bracket(text, at, name_quote or "", in_json)
-        is_empty = not text[at + 1 : end - 1].strip()
+        if not text[at + 1 : end - 1].strip():
+            # Before anything after it is read: the next name would read the same again.
+            return None
         if name_quote is None:
             end += len(text[end : _end_of_pieces(_WORDS, text, end)].rstrip(_CLOSERS))
-        return None if is_empty else SecretText(at, end, rule, quote=name_quote or "")
+        return SecretText(at, end, rule, quote=name_quote or "")
 
     if _NO_VALUE.match(text, at):
         return None

@@ -311,6 +311,18 @@ def test_time_grows_with_the_length_of_the_text_and_not_faster(piece: str, size:
     assert time.perf_counter() - started < 60
 
 
+@pytest.mark.parametrize("piece", ["password: []", "token:{}", "secret=[]", "api_key: {}x", "cookie:[]"])
+def test_redact_empty_brackets_take_linear_time(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text = (piece * size)[:size]
+        begin = time.process_time()
+        redact(text)
+        return time.process_time() - begin
+
+    # Eight times the text took 64 times the time.
+    assert min(seconds(64_000) for _ in range(3)) < 24 * min(seconds(8_000) for _ in range(3)) + 0.05
+
+
 # --- Properties -------------------------------------------------------------------------------------------------
 
 TRICKY = [

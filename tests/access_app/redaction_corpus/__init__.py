@@ -45,7 +45,11 @@ _WORDS = ("swordfish", "letmein", "correcthorse", "iloveyou", "opensesame", "sun
 _NAMED = {
     "env": ["{env}={v}", "HOME=/root\n{env}={v}\nPATH=/usr/bin", "# production\n{env}={v}"],
     "shell": ["export {env}={v}", "$ export {env}='{v}' && ./run.sh", '{env}="{v}" python manage.py migrate'],
-    "yaml": ["{snake}: {v}", "service:\n  port: 8080\n  {camel}: {v}\n  debug: false", 'env:\n  - name: x\n{kebab}: "{v}"'],
+    "yaml": [
+        "{snake}: {v}",
+        "service:\n  port: 8080\n  {camel}: {v}\n  debug: false",
+        'env:\n  - name: x\n{kebab}: "{v}"',
+    ],
     "ini": ["[default]\n{snake} = {v}", "{snake}={v}\nregion=eu-1", '[auth]\n{snake} = "{v}"'],
     "python": ['{snake} = "{v}"', "client = Client(url, {snake}='{v}', timeout=3)", '    self.{snake}: str = "{v}"'],
     "javascript": ['const {camel} = "{v}";', "  {camel}: '{v}',", "config.{camel} = `{v}`;"],
@@ -85,10 +89,13 @@ _WORD = {
 }
 _HEADER = {
     "http": ["GET /v1/items HTTP/1.1\nHost: api.acme.dev\n{label}: {v}\nAccept: */*"],
-    "curl": ["curl -H '{label}: {v}' https://api.acme.dev/v1", 'curl -s -X POST -H "{label}: {v}" https://api.acme.dev/v1'],
+    "curl": [
+        "curl -H '{label}: {v}' https://api.acme.dev/v1",
+        'curl -s -X POST -H "{label}: {v}" https://api.acme.dev/v1',
+    ],
     "python": ['headers = {{"{label}": "{v}"}}', "requests.get(url, headers={{'{label}': '{v}', 'Accept': '*/*'}})"],
     "javascript": ['fetch(url, {{ headers: {{ "{label}": "{v}" }} }})', "req.setRequestHeader('{label}', '{v}');"],
-    "go": ['req.Header.Set("{label}", "{v}")', 'map[{label}:[{v}] Accept:[*/*]]'],
+    "go": ['req.Header.Set("{label}", "{v}")', "map[{label}:[{v}] Accept:[*/*]]"],
     "verbose": ["> {label}: {v}", "< {label}: {v}\n< Content-Length: 0"],
     "log": ['DEBUG http: send: b"GET / HTTP/1.1\\r\\n{label}: {v}\\r\\n"', "INFO request headers {label}={v}"],
     "yaml": ["headers:\n  {label}: {v}", 'headers:\n  {label}: "{v}"'],
@@ -194,11 +201,15 @@ def _trials_of(kind: str, group: str, labels: list[str], pattern: str, number: i
         yield Trial(kind, setting, held_out, text, gone.replace("\n", "\\n") if "{e}" in templates[0] else gone)
     document = {"user": "amy", forms["camel" if number % 2 else "label"]: value, "port": 5432}
     yield Trial(kind, "object", held_out, {"config": document}, secret)
-    yield Trial(kind, "json", held_out, json.dumps(document, ensure_ascii=False, indent=2 if number % 2 else None), secret)
+    yield Trial(
+        kind, "json", held_out, json.dumps(document, ensure_ascii=False, indent=2 if number % 2 else None), secret
+    )
     inner = json.dumps({"output": json.dumps(document, ensure_ascii=False)}, ensure_ascii=False)
     yield Trial(kind, "json in json", held_out, inner, secret)
     if group in ("bare", "pem", "url"):
-        yield Trial(kind, "prose in json", held_out, json.dumps({"text": f"it is {value} today"}, ensure_ascii=False), secret)
+        yield Trial(
+            kind, "prose in json", held_out, json.dumps({"text": f"it is {value} today"}, ensure_ascii=False), secret
+        )
 
 
 def _forms(label: str, value: str) -> dict[str, str]:
@@ -256,7 +267,9 @@ def _drawn(alphabet: str, length: int, source: random.Random) -> str:
 
 def _jwt(source: random.Random) -> str:
     claims = {"sub": _drawn("d", 10, source), "iat": source.randrange(1_700_000_000, 1_800_000_000)}
-    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "HS256"}, claims)]
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "HS256"}, claims)
+    ]
     return ".".join([*parts, _drawn("url", 43, source)])
 
 
