@@ -156,9 +156,12 @@ FORMS: dict[str, Any] = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("custom", CUSTOM)
 def test_custom_rule_redacts_every_form(custom: str, form: str) -> None:
-    with recording(privacy=CUSTOM[custom]) as recorder, recorder.message(str(FORMS["text"])):
-        with recorder.tool_call("tool", {"a": FORMS[form]}) as call:
-            call.result = FORMS[form]
+    with (
+        recording(privacy=CUSTOM[custom]) as recorder,
+        recorder.message(str(FORMS["text"])),
+        recorder.tool_call("tool", {"a": FORMS[form]}) as call,
+    ):
+        call.result = FORMS[form]
     assert OWN_SECRET not in "".join(map(json.dumps, recorder.events))
     assert losses(recorder) == {"redacted": 3}
 
