@@ -117,6 +117,8 @@ class Reply:
     """When it was made; where its duration is known, when it was begun."""
     duration: float | None = None
     """Milliseconds that the model took."""
+    ended_at: datetime | None = None
+    """When its last part was written down, where it came in parts: a later snapshot may hold more of them."""
     step_id: str | None = None
     """The format's own id of this reply, where it is unique in the world: the step is known by it, not by its place."""
     parent_call: str | None = None
@@ -451,6 +453,8 @@ class _Turn:
         self.health.update(entry.health)
         if entry.created_at is not None:
             end = _after(entry.created_at, entry.duration if isinstance(entry, Reply) else None)
+            if isinstance(entry, Reply) and entry.ended_at is not None:
+                end = max(end, entry.ended_at)
             self.ended = max(self.ended or end, end)
 
     def add_step(self, reply: Reply | None, parent: _Asked | None = None) -> _Step:

@@ -480,13 +480,17 @@ def _merged_fields(context: Context, record: records.Message, row: Message) -> d
 
 
 def _is_earlier(context: Context, record: records.Message, row: Message) -> bool:
-    """Whether an import brings an earlier snapshot of a message: what it says was said before, and partly replaced."""
-    return (
-        context.source == "import"
-        and record.completed_at is not None
-        and row.completed_at is not None
-        and record.completed_at < row.completed_at
-    )
+    """Whether an import brings an earlier snapshot of a message: what it says was said before, and partly replaced.
+
+    It is earlier by its last time. Two parts of an answer may have the same time: then it is by a content that stops
+    short of the stored one.
+    """
+    if context.source != "import" or record.completed_at is None or row.completed_at is None:
+        return False
+    if record.completed_at != row.completed_at:
+        return record.completed_at < row.completed_at
+    content = rows.text(record.content if isinstance(record.content, str) else "")
+    return bool(content) and content != row.content and row.content.startswith(content)
 
 
 def _announced(record: records.Message, row: Message) -> dict[str, Any]:

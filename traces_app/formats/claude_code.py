@@ -14,8 +14,13 @@ How they are mapped:
   them. Its text is the thought of the calls. `isApiErrorMessage` is an error.
 * A line with results is their results; `toolUseResult` is the data of its one result. Other lines of the user are
   prompts; those that the client put in (`isMeta`, summaries of a compaction, queued commands) end no turn.
+* Text that the user types while the agent works is queued (`queue-operation`, `enqueue`). Where the client hands it to
+  the model in mid-turn (`remove`) and repeats it in no other line, it is a user message that ends no turn, at the time
+  of the `remove`. A `dequeue` is followed by a user line, and `popAll` gives the text back to the user.
+* A line that is written again (same `uuid` and content, as on resume) counts once, whatever else changed in it.
 * A sub-agent's replies are steps below the call that started it (known by the `agentId` of the result or of a progress
-  line, or by its prompt); its prompt is in the metadata of the reply to it. Progress lines repeat calls of a sub-agent and
+  line, or by its prompt); what it was told before its first reply (`prompt`, a list where these are several lines) is
+  in the metadata of that reply, and what it was told after one (`told_after`) in the metadata of that one. Progress lines repeat calls of a sub-agent and
   their results: what stands in a line of its own is not taken from there. A sub-agent's file alone is a message of its session,
   "agent-<id>", with the same steps.
 * `system` lines with a text are messages of the system; titles and summaries are the title. Lines of bookkeeping
@@ -58,6 +63,10 @@ _LINE_FIELDS = frozenset(
 )  # fmt: skip
 _MESSAGE_FIELDS = frozenset({"role", "content", "model", "usage", "type", "id"})
 _ASIDES = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isSynthetic")
+_QUEUED = "queue-operation"
+_ABSORBED = "absorbed_mid_turn"
+"""Why text was taken out of the queue, where the model got it; older versions give no reason."""
+_NOTIFICATION = "<task-notification>"
 _MOST_OF_A_KIND = 100
 """Of summaries and the like so many are kept."""
 
@@ -77,7 +86,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         else:
             for agent in part.agents:
                 yield _transcript(document, part, place, agent, tell)
-    for kind, count in survey.left_out.items():
+    for kind, count in (+survey.left_out).items():
         skip("(all)", f"bookkeeping, {kind}: {count} line{'s' * (count > 1)}")
 
 
@@ -182,10 +191,7 @@ def _is_aside(value: dict[str, Any]) -> bool:
 
 def _said_by_user(value: dict[str, Any]) -> bool:
     """Whether the line is a prompt: it has more than results, and nobody but the user put it in."""
-    return not _is_aside(value) and any(
-        not (isinstance(block, dict) and block.get("type") == "tool_result")
-        for block in blocks_of(fields(value["message"]).get("content"))
-    )
+    return not _is_aside(value) and _is_told(value)
 
 
 def _number(*said: str) -> int:
@@ -193,9 +199,18 @@ def _number(*said: str) -> int:
     return int.from_bytes(blake2b("\0".join(said).encode("utf-8", "backslashreplace"), digest_size=8).digest())
 
 
-def _said_in(value: Any) -> str:
+def _said_in(message: dict[str, Any]) -> str:
+    """A digest of what a message says.
+
+    The client writes a line again on resume, with fields around the content that the first one did not have: those
+    are not compared, and null is the same as no field.
+    """
+    blocks = [
+        {name: item for name, item in block.items() if item is not None} if isinstance(block, dict) else block
+        for block in blocks_of(message.get("content"))
+    ]
     try:
-        return blake2b(msgspec.json.encode(value), digest_size=8).hexdigest()
+        return blake2b(msgspec.json.encode([message.get("id"), blocks], order="sorted"), digest_size=8).hexdigest()
     except (RecursionError, UnicodeEncodeError):
         return ""
 
@@ -226,6 +241,8 @@ class _Part:
     """Of an API message of several lines the last line, by its first one."""
     left_out: set[int] = field(default_factory=set)
     """Lines that stand here before."""
+    absorbed: dict[int, int] = field(default_factory=dict)
+    """The lines where the client handed queued text to the model, by those where the user typed it."""
     renamed: dict[int, int] = field(default_factory=dict)
     """Lines that say something else under the uuid of an earlier one, numbered."""
     context: dict[str, Any] = field(default_factory=dict)
@@ -260,6 +277,10 @@ class _Survey:
         self._own: set[int] = set()
         """The calls and results that stand in lines of their own."""
         self._repeated: list[tuple[_Part, int, str, list[int]]] = []
+        self._queues: dict[str | None, _Queue] = {}
+        """By session."""
+        self._last_replies: dict[tuple[str | None, str], int] = {}
+        """By session and sub-agent, the first line of its last reply."""
         self._beside: list[tuple[str, dict[str, Any]]] = []
         for ordinal, (line, where) in enumerate(_numbered(document)):
             if isinstance(line.value, dict):
@@ -277,12 +298,17 @@ class _Survey:
                 self._note_spoken(ordinal, line, where, is_repeated)
             else:
                 self._skip(where, "no message")
+        elif kind == _QUEUED:
+            self._queues.setdefault(_session_of(value) or self._here, _Queue()).note(ordinal, value)
+            self.left_out[_QUEUED] += 1
         elif isinstance(kind, str) and (kind in _TITLES or kind in _SAID_OF_SESSION):
             self._beside.append((kind, value))
         elif kind == "system" and value.get("subtype") == "init":
             self._beside.append(("init", value))
-        elif _aside_of(value) is not None:
-            self._part(_session_of(value), ordinal)
+        elif (aside := _aside_of(value)) is not None:
+            part = self._part(_session_of(value), ordinal)
+            if aside[0] == "user" and (queue := self._queues.get(part.session_id)):
+                queue.repeat(_text_of({"content": aside[1]}))
         elif isinstance(kind, str):
             subtype = value.get("subtype") or fields(value.get("data")).get("type") or fields(value.get("attachment")).get("type")  # fmt: skip
             self.left_out[f"{kind} {subtype}" if isinstance(subtype, str) else kind] += 1
@@ -325,6 +351,8 @@ class _Survey:
         else:
             return
         self._join(part, ordinal, agent, line)
+        if agent is None and not is_repeated and (queue := self._queues.get(part.session_id)):
+            self._settle_queued(part, queue, line)
         for id_, block in _call_ids(message):
             if isinstance(prompt := fields(block.get("input")).get("prompt"), str):
                 self._prompts.setdefault(_number(prompt.strip()), []).append(id_)
@@ -351,15 +379,36 @@ class _Survey:
         return True
 
     def _join(self, part: _Part, ordinal: int, agent: str | None, line: dict[str, Any]) -> None:
-        """Notes which lines are one API message; a prompt ends all of its agent."""
+        """Notes which lines are one API message; a prompt ends all of its agent.
+
+        What a sub-agent is told after a reply belongs to that reply, which therefore ends there.
+        """
         part.last_of[agent] = ordinal
         if line["type"] == "assistant":
+            first = ordinal
             if id_ := text(line["message"].get("id")):
                 first = self._open.setdefault((part.session_id, agent), {}).setdefault(id_, ordinal)
                 if first != ordinal:
                     part.ends[first] = ordinal
-        elif _said_by_user(line):
+            if agent is not None:
+                self._last_replies[part.session_id, agent] = first
+            return
+        if _said_by_user(line):
             self._open.pop((part.session_id, agent), None)
+        if agent is not None and _is_told(line):
+            replied = self._last_replies.get((part.session_id, agent))
+            if replied is not None:
+                part.ends[replied] = ordinal
+
+    def _settle_queued(self, part: _Part, queue: _Queue, line: dict[str, Any]) -> None:
+        """Decides about queued text by the next line of the main conversation."""
+        if line["type"] == "user":
+            if _is_told(line):
+                queue.repeat(_text_of(line["message"]))
+            return
+        absorbed = queue.read_by(text(line["message"].get("id")))
+        part.absorbed.update(absorbed)
+        self.left_out[_QUEUED] -= 2 * len(absorbed)
 
     def _settle_repeated(self) -> None:
         """Of what progress lines repeat, what no line of the sub-agent's own says is taken from them."""
@@ -405,6 +454,67 @@ class _Chains:
         return agent
 
 
+@dataclass(eq=False)
+class _Queue:
+    """Text that the user typed while the agent worked, until it is known what became of it."""
+
+    waiting: list[tuple[int, str]] = field(default_factory=list)
+    """The lines where it was typed, and the text ("" where that is not the user's)."""
+    removed: list[tuple[int, int, str]] = field(default_factory=list)
+    """What the client took out of the queue: the line where it was typed, the line where it was taken out, the text."""
+    answering: str | None = None
+    """The id of the API message that was read last: it was begun before what is removed after it."""
+
+    def note(self, ordinal: int, value: dict[str, Any]) -> None:
+        operation, said = value.get("operation"), _text_of(value)
+        if operation == "enqueue":
+            self.waiting.append((ordinal, "" if said.startswith(_NOTIFICATION) else said))
+        elif operation == "popAll":
+            self.waiting.clear()
+        elif operation in ("remove", "dequeue") and self.waiting:
+            # Newer versions say the text. Without it the first one is meant, as in any queue.
+            found = next((one for one in self.waiting if said and one[1] == said), self.waiting[0])
+            self.waiting.remove(found)
+            if operation == "remove" and found[1] and value.get("reason", _ABSORBED) == _ABSORBED:
+                self.removed.append((found[0], ordinal, found[1]))
+
+    def repeat(self, said: str) -> None:
+        """Forgets what another line says as well."""
+        for index, (_typed, _taken, queued) in enumerate(self.removed):
+            if _is_same(queued, said):
+                del self.removed[index]
+                return
+        for index, (typed, queued) in enumerate(self.waiting):
+            if _is_same(queued, said):
+                # It stays in the queue, from which it is still to be taken.
+                self.waiting[index] = (typed, "")
+                return
+
+    def read_by(self, answer: str | None) -> dict[int, int]:
+        """What was taken out before the model began this answer: that nothing repeats it is known by now."""
+        if answer is not None and answer == self.answering:
+            return {}
+        self.answering = answer
+        found = {typed: taken for typed, taken, _queued in self.removed}
+        self.removed.clear()
+        return found
+
+
+def _is_same(queued: str, said: str) -> bool:
+    """Whether a line says what was queued; of a command of the client a line says its name in a tag."""
+    if not queued:
+        return False
+    return queued == said or (queued.startswith("/") and f"<command-name>{queued.split()[0]}</command-name>" in said)
+
+
+def _is_told(line: dict[str, Any]) -> bool:
+    """Whether a line of the user holds more than results of tools."""
+    return any(
+        not (isinstance(block, dict) and block.get("type") == "tool_result")
+        for block in blocks_of(line["message"].get("content"))
+    )
+
+
 def _text_of(message: dict[str, Any]) -> str:
     """The text of a prompt."""
     said = message.get("content")
@@ -438,14 +548,18 @@ class _Answer:
     blocks: Blocks
     end: int
 
-    def add(self, blocks: Blocks, usage: object, stop_reason: object) -> None:
+    def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> None:
+        known = {call.id for call in self.blocks.calls if call.id}
         self.blocks.said += blocks.said
         self.blocks.reasoning += blocks.reasoning
-        self.blocks.calls += blocks.calls
+        # The id of a call is unique in an answer: another block of the same id is the same call, written again.
+        self.blocks.calls += [call for call in blocks.calls if call.id not in known]
         for name, value in blocks.metadata.items():
             self.blocks.metadata[name] = [*self.blocks.metadata.get(name, ()), *value]
         if stop_reason:
             self.blocks.metadata["stop_reason"] = stop_reason
+        if at is not None:
+            self.reply = replace(self.reply, ended_at=max(self.reply.ended_at or at, at))
         if isinstance(usage, dict) and _output_tokens(usage) >= _output_tokens(self.reply.usage or {}):
             # Each line has the usage so far; it is counted once.
             self.reply = replace(self.reply, usage=usage)
@@ -488,7 +602,12 @@ class _Reader:
         self._waiting: list[Entry | _Answer] = []
         """What is read and comes after an answer whose last line is not."""
         self._open: dict[tuple[str | None, str | None], _Answer] = {}
-        self._prompts: dict[str, Any] = {}
+        self._prompts: dict[str, list[Any]] = {}
+        """What sub-agents were told before their next replies."""
+        self._last_replies: dict[str, _Answer] = {}
+        """The last replies of sub-agents, while they are not given out."""
+        self._typed: dict[int, dict[str, Any]] = {}
+        """Lines with queued text, by the lines where the model got it."""
 
     def entries(self, document: Document) -> Iterator[Entry]:
         for ordinal, (line, where) in enumerate(_numbered(document)):
@@ -510,8 +629,11 @@ class _Reader:
             if not isinstance(item, _Answer):
                 yield item
                 continue
+            agent = item.key[0]
             if self._open.get(item.key) is item:
                 del self._open[item.key]
+            if agent is not None and self._last_replies.get(agent) is item:
+                del self._last_replies[agent]
             if not self._is_only_begun(item):
                 yield item.finished()
 
@@ -524,6 +646,9 @@ class _Reader:
 
     def _read(self, ordinal: int, value: dict[str, Any], where: str) -> None:
         line, is_repeated = _unfolded(value)
+        if value.get("type") == _QUEUED:
+            self._queue(ordinal, value)
+            return
         is_spoken = (value.get("type") in _SPOKEN or is_repeated) and isinstance(line.get("message"), dict)
         if not is_spoken and _aside_of(value) is None:
             return
@@ -542,6 +667,24 @@ class _Reader:
             self._reply(ordinal, line, agent, where, is_repeated=is_repeated)
         elif line.get("type") == "user":
             self._user(ordinal, line, agent, where)
+
+    def _queue(self, ordinal: int, value: dict[str, Any]) -> None:
+        """Reads text that was typed in mid-turn, where the model got it."""
+        if ordinal in self._part.absorbed:
+            self._typed[self._part.absorbed[ordinal]] = value
+        elif (typed := self._typed.pop(ordinal, None)) is not None and self._only is None:
+            said, time = typed["content"], value.get("timestamp")
+            self._waiting.append(
+                Said(
+                    id=f"queued-{_number(str(typed.get('timestamp')), _text_of(typed)):016x}",
+                    role="user",
+                    content=said,
+                    created_at=instant(time),
+                    health=time_flags(time),
+                    is_aside=True,
+                    metadata={"queued_at": typed["timestamp"]} if typed.get("timestamp") else {},
+                )
+            )
 
     def _put_aside(self, ordinal: int, value: dict[str, Any], time: object) -> None:
         said = _aside_of(value)
@@ -592,7 +735,10 @@ class _Reader:
         if blocks.content is None and results:
             return
         if agent is not None:
-            self._prompts[agent] = blocks.content
+            if (replied := self._last_replies.get(agent)) is not None:
+                replied.reply.metadata.setdefault("told_after", []).append(blocks.content)
+            else:
+                self._prompts.setdefault(agent, []).append(blocks.content)
             return
         self._waiting.append(
             Said(
@@ -623,8 +769,8 @@ class _Reader:
             if is_repeated:
                 # Progress lines leave out words, and so the first time and the last usage: those are in the agent's file.
                 metadata["progress"] = rest({"timestamp": time, "usage": message.get("usage")}, ())
-            if agent is not None and agent in self._prompts:
-                metadata["prompt"] = self._prompts.pop(agent)
+            if agent is not None and (told := self._prompts.pop(agent, None)):
+                metadata["prompt"] = told[0] if len(told) == 1 else told
             answer = _Answer(
                 (agent, own_id),
                 Reply(
@@ -645,9 +791,16 @@ class _Reader:
                 self._part.ends.get(ordinal, ordinal),
             )
             self._waiting.append(answer)
+            if agent is not None:
+                self._last_replies[agent] = answer
             if own_id:
                 self._open[agent, own_id] = answer
-        answer.add(blocks, None if is_repeated else message.get("usage"), message.get("stop_reason"))
+        answer.add(
+            blocks,
+            None if is_repeated else message.get("usage"),
+            message.get("stop_reason"),
+            None if is_repeated else at,
+        )
         self._waiting += [replace(result, created_at=at, health=flags) for result in blocks.results]
 
 

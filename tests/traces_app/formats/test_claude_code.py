@@ -211,6 +211,109 @@ def test_a_line_that_stands_twice_counts_once_and_another_under_its_uuid_is_kept
     assert left_out == [(f"line {number}", "a line that stands here before") for number in (9, 10, 12)]
 
 
+def again(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A line as the client writes it once more when a session is resumed."""
+    return {**item, "message": {**item["message"], "context_management": None, **fields}}
+
+
+def test_line_written_again_on_resume_counts_once() -> None:
+    lines = [LINES[0], line("assistant", "a1", [text("Done.")], 1, id="m1")]
+    (session,), left_out = read([*lines, again(lines[1])])
+    assert [session] == read(lines)[0]
+    assert left_out == [("line 3", "a line that stands here before")]
+
+
+def test_call_written_again_on_resume_counts_once() -> None:
+    lines = LINES[:5]
+    nulled = [{**lines[3]["message"]["content"][0], "caller": None}]
+    for second in (again(lines[3]), again(lines[3], content=nulled, stop_reason="tool_use")):
+        (session,), _left_out = read([*lines, second])
+        assert [(call.id, call.status) for call in reading.calls(session)] == [("toolu_1", "success")]
+
+
+def test_call_of_a_known_id_in_another_line_counts_once() -> None:
+    other = line("assistant", "a33", [use("toolu_1", command="ls", timeout=5)], 5, id="msg_1")
+    session = only([*LINES[:5], other])
+    assert [(call.id, call.status) for call in reading.calls(session)] == [("toolu_1", "success")]
+
+
+# --- Text that is typed while the agent works -------------------------------------------------------------------------
+
+
+def queue(operation: str, second: int, content: Any = None, **fields: Any) -> dict[str, Any]:
+    said = {} if content is None else {"content": content}
+    return {"type": "queue-operation", "operation": operation, "timestamp": f"2026-03-01T12:00:{second:02}Z", "sessionId": SESSION, **said, **fields}  # fmt: skip
+
+
+ASKED = [line("user", "u1", "Fix it"), line("assistant", "a1", [use("toolu_1")], 1)]
+ANSWERED = [line("user", "u2", [done("toolu_1")], 3), queue("remove", 4), line("assistant", "a2", [text("Right.")], 5)]
+
+
+def prompts(values: Sequence[object]) -> list[Any]:
+    (session,), _left_out = read(values)
+    return [message.content for message in session.messages or () if message.role == "user"]
+
+
+def test_text_absorbed_in_mid_turn_is_a_user_message() -> None:
+    session = only([*ASKED, queue("enqueue", 2, "And tests?"), *ANSWERED])
+    assert [said[:3] for said in outline(session)][::2] == [
+        ("user", "u1", "Fix it"),
+        ("user", (session.messages or [])[2].external_id, "And tests?"),
+    ]
+    said, queued = (session.messages or [])[1:]
+    assert (said.content, [call.status for call in reading.calls(session)]) == ("Right.", ["success"])
+    assert queued.created_at == NOON + timedelta(seconds=4)
+    assert queued.metadata == {"queued_at": "2026-03-01T12:00:02Z"}
+
+
+def test_queued_text_has_the_same_id_in_every_part_of_a_session() -> None:
+    lines = [*ASKED, queue("enqueue", 2, "And tests?"), *ANSWERED]
+    ids = [
+        [m.external_id for session in read(part)[0] for m in session.messages or () if m.content == "And tests?"]
+        for part in (lines, lines[1:], [LINES[0], *lines])
+    ]
+    assert len(ids[0]) == 1 and ids[0] == ids[1] == ids[2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([queue("enqueue", 2, "B"), queue("enqueue", 2, "C"), *ANSWERED], ["B"]),
+        ([queue("enqueue", 2, "B"), queue("enqueue", 2, "C"), queue("remove", 3, "C"), line("assistant", "a2", [])], ["C"]),
+        ([queue("enqueue", 2, "B"), queue("remove", 3, "B", reason="absorbed_mid_turn"), line("assistant", "a2", [])], ["B"]),
+        ([queue("enqueue", 2, "B"), queue("remove", 3, "B", reason="withdrawn"), line("assistant", "a2", [])], []),
+        ([queue("enqueue", 2, "B"), queue("popAll", 3), *ANSWERED], []),
+        ([queue("enqueue", 2, "<task-notification>\n<task-id>b1"), *ANSWERED], []),
+        ([queue("enqueue", 2, [{"type": "text", "text": "B"}]), *ANSWERED], [[{"type": "text", "text": "B"}]]),
+        ([queue("enqueue", 2, "B"), *ANSWERED[:2]], []),
+    ],
+)  # fmt: skip
+def test_queued_text_counts_only_where_the_model_got_it(lines: list[Any], found: list[Any]) -> None:
+    assert prompts([*ASKED, *lines]) == ["Fix it", *found]
+
+
+ATTACHED = {"type": "attachment", "uuid": "q1", "sessionId": SESSION, "timestamp": "2026-03-01T12:00:04Z", "attachment": {"type": "queued_command", "prompt": "B"}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [queue("dequeue", 4), line("user", "u9", "B", 4)],
+        [queue("remove", 4), ATTACHED],
+        [ATTACHED, queue("remove", 4)],
+        [queue("remove", 4), line("user", "u9", [text("B")], 4)],
+    ],
+)
+def test_queued_text_that_another_line_repeats_counts_once(lines: list[Any]) -> None:
+    end = line("assistant", "a9", [text("Right.")], 5)
+    assert prompts([*ASKED, queue("enqueue", 2, "B"), *lines, end]) == ["Fix it", "B"]
+
+
+def test_lines_of_the_queue_that_say_nothing_are_counted() -> None:
+    _found, left_out = read([*ASKED, queue("enqueue", 2, "B"), queue("enqueue", 2, "C"), *ANSWERED])
+    assert left_out == [("(all)", "bookkeeping, queue-operation: 1 line")]
+
+
 def test_sessions_of_one_file_are_told_apart() -> None:
     other = {**line("user", "v1", "Hello"), "sessionId": "other"}
     found, _left_out = read([LINES[0], other, *LINES[1:]])
@@ -335,6 +438,21 @@ def test_the_steps_of_a_sub_agent_stand_below_the_call_that_started_it() -> None
     assert last.metadata == {"message_id": "msg_b2", "parent_call": "toolu_t"}
 
 
+def test_every_line_to_a_sub_agent_before_its_reply_is_kept() -> None:
+    hook = of_agent(line("user", "h0", "<system-reminder>hook</system-reminder>", 2, isMeta=True))
+    session = only([*BEFORE, OF_AGENT[0], hook, *OF_AGENT[1:], *AFTER])
+    first = ((session.messages or [])[1].agent_steps or [])[1]
+    assert (first.metadata or {})["prompt"] == ["Look", "<system-reminder>hook</system-reminder>"]
+
+
+def test_lines_to_a_sub_agent_after_its_reply_are_kept_with_it() -> None:
+    told = [of_agent(line("user", f"h{second}", f"hook {second}", second, isMeta=True)) for second in (4, 6, 7)]
+    lines = [*BEFORE, *OF_AGENT[:4], told[0], OF_AGENT[4], *told[1:]]
+    _own, first, last = (only(lines).messages or [])[1].agent_steps or ()
+    assert (first.metadata or {})["told_after"] == ["hook 4"]
+    assert (last.metadata or {})["told_after"] == ["hook 6", "hook 7"]
+
+
 def test_a_sub_agent_without_an_id_is_known_by_its_prompt() -> None:
     chained: list[dict[str, Any]] = []
     for item in OF_AGENT:
@@ -414,16 +532,39 @@ SCENES = [
     line("user", "u9", "Thanks", 60),
     line("assistant", "a9", [text("You are welcome.")], 61),
 ]
+QUEUED = [
+    *BEFORE,
+    *OF_AGENT[:3],
+    of_agent(line("user", "h1", "hook", 4, isMeta=True)),
+    *OF_AGENT[3:],
+    of_agent(line("user", "h2", "another hook", 6, isMeta=True)),
+    queue("enqueue", 6, "Hurry"),
+    queue("enqueue", 6, "B"),
+    *AFTER[:1],
+    queue("remove", 7),
+    queue("remove", 7),
+    ATTACHED,
+    again(BEFORE[1]),
+    *AFTER[1:],
+    queue("enqueue", 8, "More"),
+    queue("dequeue", 9),
+    line("user", "u9", "More", 60),
+    line("assistant", "a9", [text("There it is.")], 61),
+]
 
 
-@given(st.lists(st.booleans(), min_size=len(SCENES), max_size=len(SCENES)), st.integers(0, len(SCENES)))
-def test_a_session_that_has_grown_says_the_same_and_more(kept: list[bool], length: int) -> None:
-    # Any line may be missing.
-    lines = [item for item, is_kept in zip(SCENES, kept, strict=True) if is_kept]
+@pytest.mark.parametrize(("scenes", "begun"), [(SCENES, 0), (QUEUED, len(BEFORE))])
+@given(data=st.data())
+def test_a_session_that_has_grown_says_the_same_and_more(scenes: list[Any], begun: int, data: st.DataObject) -> None:
+    # Any line may be missing; but where sub-agents have lines of their own, the session must have begun.
+    later = scenes[begun:]
+    kept = data.draw(st.lists(st.booleans(), min_size=len(later), max_size=len(later)))
+    lines = [*scenes[:begun], *(item for item, is_kept in zip(later, kept, strict=True) if is_kept)]
+    length = data.draw(st.integers(begun, len(lines)))
     check_growth(lines[:length], lines)
 
 
-@pytest.mark.parametrize("document", [LINES, [*BEFORE, *map(progress, OF_AGENT), *AFTER], [*BEFORE, *OF_AGENT]])
+@pytest.mark.parametrize("document", [LINES, [*BEFORE, *map(progress, OF_AGENT), *AFTER], [*BEFORE, *OF_AGENT], QUEUED])
 @given(data=st.data())
 def test_no_document_whatever_breaks_the_format(document: list[Any], data: st.DataObject) -> None:
     broken = data.draw(mangled(document))
@@ -460,6 +601,8 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     expected = counted(name)
     # Every result has a line of its own: the other lines of the user are prompts.
     expected["user"] -= expected["tool_results"]
+    # The count is one of user lines; one prompt of each of these is in lines of the queue only.
+    expected["user"] += name.endswith(("missing_result_71-69f9710768-0.jsonl", "tool_heavy.jsonl"))
     # The placeholder of a result without a call has a name of ours.
     expected["errors_by_tool"] = {{"?": "unknown"}.get(k, k): v for k, v in expected["errors_by_tool"].items()}
     document = load(SHARED / name)

@@ -40,7 +40,9 @@ FIGURES = (
 OTHERWISE: dict[str, dict[str, Any]] = {
     "atif/harbor_terminus2_timeout.json": {"calls_without_result": 0},
     "atif/parallel_tools_mixed_results.json": {"errors_by_tool": {"get_stock": 1}},
+    "claude_code/entire_missing_result_71-69f9710768-0.jsonl": {"user prompts": 12},
     "claude_code/spotter/ae4a77f8* (main + 2 subagents together)": {"user prompts": 7},
+    "claude_code/spotter/tool_heavy.jsonl": {"user prompts": 8},
     "eko/eko4_callback_messages.jsonl": {"user prompts": 1},
     "eko/eko4_callback_messages_done_only.json": {"user prompts": 1},
     "openai_chat_legacy_functions/toolbench_G1_10.json": {"calls_without_result": 3},
