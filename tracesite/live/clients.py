@@ -146,28 +146,39 @@ class Live:
 
     # --- Sending --------------------------------------------------------------------------------------------
 
-    async def send_all(self, client: Client, send: Callable[[Message], Awaitable[None]]) -> None:
-        """Sends what there is, and signs of life, until the client is to be closed or does not read any more."""
+    async def send_all(self, client: Client, send: Callable[[Message], Awaitable[bool]]) -> None:
+        """Send messages and heartbeats until the client is to be closed or does not read any more.
+
+        `send` returns whether it wrote anything. A heartbeat is due LIVE_HEARTBEAT_SECONDS after the last write, however often
+        the client was woken up since: a wake may bring nothing for it.
+        """
         loop = asyncio.get_running_loop()
-        patience = 2 * settings.LIVE_HEARTBEAT_SECONDS
+        heartbeat = settings.LIVE_HEARTBEAT_SECONDS
+        patience = 2 * heartbeat
+        due = loop.time() + heartbeat
         try:
             async with asyncio.timeout(None) as limit:
+
+                async def write(message: Message) -> None:
+                    nonlocal due
+                    limit.reschedule(loop.time() + patience)
+                    if await send(message):
+                        due = loop.time() + heartbeat
+                    # A history may be long: who waits for the database has not stopped reading.
+                    limit.reschedule(None)
+
                 while not client.ending:
                     client.wake.clear()
-                    has_sent = False
+                    is_idle = True
                     async for message in self._messages(client):
-                        limit.reschedule(loop.time() + patience)
-                        await send(message)
-                        has_sent = True
-                        # A history may be long: who waits for the database has not stopped reading.
-                        limit.reschedule(None)
-                    if not has_sent and not await _is_set(client.wake, settings.LIVE_HEARTBEAT_SECONDS):
-                        limit.reschedule(loop.time() + patience)
-                        await send(HEARTBEAT)
-                        limit.reschedule(None)
+                        await write(message)
+                        is_idle = False
+                    if is_idle:
+                        await _is_set(client.wake, max(due - loop.time(), 0))
+                    if loop.time() >= due and not client.ending:
+                        await write(HEARTBEAT)
                 while client.words:
-                    limit.reschedule(loop.time() + patience)
-                    await send(client.words.popleft())
+                    await write(client.words.popleft())
         except TimeoutError:
             logger.info("Live: a client that does not read was removed.")
             client.end("gone")

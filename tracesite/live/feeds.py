@@ -245,6 +245,8 @@ class Hub:
                 del self.feeds[session_id]
             elif state.data != feed.state.data:
                 feed.state = state
+            elif not events:
+                continue  # nothing is new, so nobody is woken up
             feed.wake()
 
 

@@ -35,8 +35,9 @@ async def talk(live: Live, scope: Mapping[str, Any], query: Mapping[str, str], r
             _refuse(client, None, error)
         listening = asyncio.create_task(_listen(live, client, receive))
 
-        async def send_text(message: Message) -> None:
+        async def send_text(message: Message) -> bool:
             await send({"type": "websocket.send", "text": message.json})
+            return True
 
         try:
             await live.send_all(client, send_text)

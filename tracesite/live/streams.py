@@ -38,10 +38,11 @@ async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str],
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         leaving = asyncio.create_task(wait_for_the_end(client, receive))
 
-        async def send_event(message: Message) -> None:
+        async def send_event(message: Message) -> bool:
             await send({"type": "http.response.body", "body": _event(message), "more_body": True})
             if message.kind == "session_deleted":
                 client.end("over")
+            return True
 
         try:
             await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY_MS, "more_body": True})

@@ -80,15 +80,17 @@ async def continue_stream(
 
 
 async def _send_all(live: Live, client: Client, following: _Following, send: Any, receive: Any) -> None:
-    async def hear(message: Message) -> None:
+    async def hear(message: Message) -> bool:
         try:
             data = b"".join(map(encoded, await following.frames_of(message)))
         except ApiError:
             # The database is away, or the session has just been deleted. Whoever comes back is told all of it again.
             client.end("again")
-            return
-        if data or message.kind == "heartbeat":
-            await send(data or _SIGN_OF_LIFE)
+            return False
+        if not data and message.kind != "heartbeat":
+            return False  # of another answer of the session
+        await send(data or _SIGN_OF_LIFE)
+        return True
 
     await send(b"".join(map(encoded, following.telling.beginning())))
     tasks = [asyncio.create_task(wait_for_the_end(client, receive)), asyncio.create_task(following.watch())]

@@ -1,0 +1,133 @@
+"""Heartbeats at the intervals that people use, the default first, over every transport; and peers that vanish."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.site import Server, Site, free_port
+from benchmarks.live.agents import Agent
+from benchmarks.live.viewer import EventStream, WebSocket
+
+from .conftest import hear
+
+DEFAULT_SECONDS = 15
+
+
+@contextmanager
+def serving(site: Site, heartbeat: int | None) -> Iterator[Server]:
+    """A server beside that of `site`, on the same database, with an interval of its own; None means the default."""
+    environment = {name: text for name, text in site.environment.items() if name != "TRACESITE_LIVE_HEARTBEAT_SECONDS"}
+    if heartbeat is not None:
+        environment["TRACESITE_LIVE_HEARTBEAT_SECONDS"] = str(heartbeat)
+    port = free_port()
+    server = Server(port=port, log=site.data_dir / f"server-{port}.log", environment=environment, workers=1)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def until_heartbeat(stream: http.client.HTTPResponse) -> None:
+    while stream.readline() != b": heartbeat\n":
+        pass
+
+
+@pytest.mark.minutes
+@pytest.mark.requirement("004-65")
+@pytest.mark.parametrize("heartbeat", [None, 4])
+def test_idle_connections_get_heartbeats_at_the_interval(site: Site, agent: Agent, heartbeat: int | None) -> None:
+    interval = heartbeat or DEFAULT_SECONDS
+    with serving(site, heartbeat) as server:
+        key, patience = {"X-API-Key": site.key}, 3 * interval
+        viewer = WebSocket(server.port, key, timeout=patience)
+        viewer.subscribe(agent.external_id)
+        events = EventStream(server.port, agent.external_id, key, timeout=patience)
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=patience)
+        path = f"/weknora/api/v1/sessions/continue-stream/{agent.external_id}?message_id={agent.message}"
+        client.request("GET", path, headers=key)
+        answer = client.getresponse()
+        waits: list[Callable[[], object]] = [
+            lambda: hear(viewer, "heartbeat"),
+            lambda: hear(events, "heartbeat"),
+            lambda: until_heartbeat(answer),
+        ]
+
+        def pauses(wait: Callable[[], object]) -> list[float]:
+            times = []
+            for _ in range(2):
+                begin = time.monotonic()
+                wait()
+                times.append(time.monotonic() - begin)
+            return times
+
+        with ThreadPoolExecutor(len(waits)) as threads:
+            found = list(threads.map(pauses, waits))
+        for closing in (viewer, events, client):
+            closing.close()
+    for times in found:
+        assert max(times) < interval + 3, found
+        assert times[1] > interval - 1, found
+
+
+@pytest.mark.minutes
+@pytest.mark.requirement("004-65")
+def test_peer_that_vanishes_silently_is_disconnected(site: Site, agent: Agent) -> None:
+    heartbeat = 4
+    with serving(site, heartbeat) as server:
+        key = {"X-API-Key": site.key}
+        viewer = WebSocket(server.port, key)
+        viewer.subscribe(agent.external_id)
+        hear(viewer, "session_update")
+        stream = EventStream(server.port, agent.external_id, key)
+        hear(stream, "session_update")
+        inodes = [inode_of(server.port, one.socket.getsockname()[1]) for one in (viewer, stream)]
+        assert all(is_open(server, inode) for inode in inodes)
+        for one in (viewer, stream):
+            receive_nothing_more(one.socket)
+        # One interval until something is sent, two until it counts as lost.
+        deadline = time.monotonic() + 3 * heartbeat + 8
+        while any(is_open(server, inode) for inode in inodes):
+            assert time.monotonic() < deadline, "it is still connected"
+            time.sleep(0.2)
+        for one in (viewer, stream):
+            one.close()
+
+
+def receive_nothing_more(connection: socket.socket) -> None:
+    """Have the kernel drop every packet to this socket, unacknowledged, as if its machine had lost its network."""
+    drop_all = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF: return 0 bytes
+    buffer = ctypes.create_string_buffer(drop_all)
+    connection.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HL", 1, ctypes.addressof(buffer)))  # SO_ATTACH_FILTER
+
+
+def inode_of(server_port: int, client_port: int) -> str:
+    """The inode of the server's end of a connection, as its file descriptors name it."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        ports = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]
+        if ports == [server_port, client_port]:
+            return fields[9]
+    raise AssertionError("there is no such connection")
+
+
+def is_open(server: Server, inode: str) -> bool:
+    for pid in server.worker_pids():
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                if os.readlink(path) == f"socket:[{inode}]":
+                    return True
+            except FileNotFoundError:
+                continue  # closed meanwhile
+    return False
