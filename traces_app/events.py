@@ -20,8 +20,10 @@ from . import resources
 CHANNEL = "traces_app_events"
 """Told after each commit that brought events, "session first last" of each session, separated by ";": see `notices`."""
 
+# The name of the session is read once for the statement, not once a row.
+_NAME = "(SELECT coalesce(nullif(external_id, ''), id::text) FROM messages_app_session WHERE id = %s)"
 _COLUMNS = (
-    "event.id::text, event.session_id::text, event.message_id::text, event.seq, event.external_id, event.number, "
+    f"event.id::text, event.session_id::text, {_NAME}, event.message_id::text, event.seq, event.external_id, event.number, "
     f"event.type, event.level, event.category, {instant('event.timestamp').sql}, event.agent, event.data::text"
 )
 # One look into the index for each month, and of the messages only whether they are in the trash.
@@ -31,15 +33,21 @@ _FROM = (
     "WHERE message.id = event.message_id AND message.deleted_at IS NOT NULL) ORDER BY event.seq LIMIT %s"
 )
 AFTER = _FROM.format(filters="")
-"""The events of a session after a number, in order: asked with (session id, number, how many at most)."""
+"""The events of a session after a number, in order; `after` gives its parameters."""
+
+
+def after(session_id: UUID, seq: int, limit: int) -> tuple[UUID, UUID, int, int]:
+    """The parameters of `AFTER`: a session, the number to begin after, and how many events at most."""
+    return session_id, session_id, seq, limit
 
 
 def event_of(row: tuple[Any, ...]) -> resources.Event:
     """The event of a row of `AFTER`."""
-    id_, session_id, message_id, seq, external_id, number, type_, level, category, timestamp, agent, data = row
+    id_, session_id, session_name, message_id, seq, external_id, number, type_, level, category, timestamp, agent, data = row
     return resources.Event(
         id=id_,
         session_id=session_id,
+        session_name=session_name,
         message_id=message_id,
         seq=seq,
         external_id=external_id,
@@ -70,5 +78,5 @@ def events_after(
     filters = [(name, list(values)) for name, values in wanted.items() if values]
     statement = _FROM.format(filters="".join(f"AND event.{name} = ANY(%s) " for name, _values in filters))
     with connection.cursor() as cursor:
-        cursor.execute(statement, [session_id, seq, *(values for _name, values in filters), limit])
+        cursor.execute(statement, [session_id, session_id, seq, *(values for _name, values in filters), limit])
         return [event_of(row) for row in cursor.fetchall()]

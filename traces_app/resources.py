@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
 from messages_app.resources import (
     Count,
@@ -382,7 +382,10 @@ class Event(Resource, frozen=True):
     """What happened. The same, to the byte, wherever it is read: in lists, and pushed as it happens."""
 
     id: Annotated[Id, Meta(description="Ours, unique.")]
-    session_id: Id
+    session_id: Annotated[Id, Meta(description="Our id of the session.")]
+    session_name: Annotated[
+        str, Meta(description="The producer's id of the session (task id); our id where it has none.")
+    ] = field(name="sessionId")
     message_id: Annotated[Id, Meta(description="The run that it belongs to.")]
     seq: Annotated[int, Meta(description="Its number in the session, from 1 without gaps.", ge=1)]
     external_id: Annotated[str, Meta(description="The producer's id, or one made of what the event says.")]

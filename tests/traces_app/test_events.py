@@ -55,6 +55,7 @@ def test_an_event_is_read_with_everything_that_it_says(run: tuple[Session, Any])
     assert msgspec.json.decode(msgspec.json.encode(event)) == {
         "id": str(message_id),
         "session_id": str(session.pk),
+        "sessionId": session.external_id,
         "message_id": str(message_id),
         "seq": 1,
         "external_id": "e1",

@@ -51,13 +51,13 @@ class State:
 class Source(Protocol):
     """Where sessions and events are read. Waits for a database that is away."""
 
-    async def events(self, after: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
+    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
         """Of each session the first `limit` events after a number, in order."""
 
     async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
         """Of each session that is there, and not deleted."""
 
-    async def news(self, after: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
+    async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
         """Both of it, asked for at once."""
 
 

@@ -13,7 +13,7 @@ import psycopg
 from django.db import connections
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from traces_app.events import AFTER, event_of
+from traces_app.events import AFTER, after, event_of
 from tracesite.postgresql.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
 
 from .feeds import Event, State
@@ -64,16 +64,16 @@ class Tables:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def events(self, after: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
-        return _events(after, await self._rows(_after(after, limit)))
+    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
+        return _events(numbers, await self._rows(_after(numbers, limit)))
 
     async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
         (rows,) = await self._rows([(_STATES, (list(sessions),))])
         return _states(rows)
 
-    async def news(self, after: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
-        *events, states = await self._rows([*_after(after, limit), (_STATES, (list(after),))])
-        return _events(after, events), _states(states)
+    async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
+        *events, states = await self._rows([*_after(numbers, limit), (_STATES, (list(numbers),))])
+        return _events(numbers, events), _states(states)
 
     async def run(self, message_id: UUID) -> tuple[bool, int] | None:
         """Whether a message is completed, and its version; None where it is gone, or its session."""
@@ -105,8 +105,8 @@ async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
         await connection.execute(settings, prepare=False)
 
 
-def _after(after: Mapping[UUID, int], limit: int) -> list[tuple[str, Sequence[Any]]]:
-    return [(AFTER, (session_id, seq, limit)) for session_id, seq in after.items()]
+def _after(numbers: Mapping[UUID, int], limit: int) -> list[tuple[str, Sequence[Any]]]:
+    return [(AFTER, after(session_id, seq, limit)) for session_id, seq in numbers.items()]
 
 
 def _events(sessions: Iterable[UUID], answers: Sequence[Sequence[Any]]) -> dict[UUID, list[Event]]:

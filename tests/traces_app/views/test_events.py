@@ -48,6 +48,7 @@ def test_an_event_is_stored_once_and_read_as_it_was_sent(owner: Caller) -> None:
     assert found == {
         "id": str(Event.objects.get().pk),
         "session_id": str(session.pk),
+        "sessionId": "task-1",
         "message_id": str(Message.objects.get().pk),
         "seq": 1,
         "external_id": "mine",

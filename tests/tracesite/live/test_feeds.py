@@ -28,17 +28,17 @@ class Memory:
         start = len(self.rows)
         self.rows += [Event(seq, f'{{"seq":{seq}}}') for seq in range(start + 1, start + count + 1)]
 
-    async def events(self, after: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
-        self.reads.append(dict(after))
+    async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
+        self.reads.append(dict(numbers))
         await asyncio.sleep(0)
-        return {session: self.rows[seq : seq + limit] for session, seq in after.items()}
+        return {session: self.rows[seq : seq + limit] for session, seq in numbers.items()}
 
     async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
         await asyncio.sleep(0)
         return {session: State(len(self.rows), {"status": "running"}) for session in sessions if self.is_there}
 
-    async def news(self, after: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
-        return await self.events(after, limit), await self.states(list(after))
+    async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
+        return await self.events(numbers, limit), await self.states(list(numbers))
 
 
 async def take(hub: Hub, subscription: Subscription) -> list[str]:
