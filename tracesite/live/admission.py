@@ -18,14 +18,15 @@ from django.utils.translation import gettext as _
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import find_key
 from access_app.models import ApiKey, Scope
-from access_app.visibility import EVERYTHING, NOTHING, Reach, visible_to
+from access_app.visibility import EVERYTHING, NOTHING, Reach
 from messages_app import queries
-from messages_app.models import Session
 from messages_app.queries import FoundMessage
 from traces_app import resources
 from traces_app.queries import EVERYTHING as WHOLE
 from traces_app.queries import Selection, messages
 
+LONGEST_NAME = 512
+"""Characters of an external id: a longer name can never come to exist."""
 _ABOUT = Selection(fields=frozenset({"role", "request_id", "is_completed", "deleted_at"}))
 
 
@@ -37,6 +38,11 @@ class Viewer:
     key_id: int | None = None
     login: str = ""
     """The cookie of a member of staff."""
+
+    @property
+    def project_id(self) -> int | None:
+        """The project of a key; None of a login."""
+        return None if self.key_id is None else next(iter(self.reach.project_ids or ()), None)
 
 
 def viewer_of_key(token: str) -> Viewer:
@@ -62,22 +68,27 @@ def viewer_of_login(cookie: str) -> Viewer:
     user = get_user(request)
     if not (user.is_active and user.is_staff):
         raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
-    # Whoever may see sessions in the admin, which knows no projects.
-    return Viewer(EVERYTHING if user.has_perm("messages_app.view_session") else NOTHING, login=cookie)
+    # As in the admin and the API: permissions of Django's know no projects, so they open none.
+    return Viewer(EVERYTHING if user.is_superuser else NOTHING, login=cookie)
 
 
-def find_session(viewer: Viewer, name: str) -> UUID:
-    """By id or external id. Raises NotFound, the same for what is not there and what is somebody else's."""
+def find_session(viewer: Viewer, name: str) -> UUID | None:
+    """The session whose id, or else external id, is `name`; None where a key may wait for it to be made.
+
+    Raises NotFound, the same for what does not exist and what belongs to another project, and Conflict where several
+    projects that are open to a login have a session of this name.
+    """
     close_old_connections()
-    # In every project there may be one of the same name: of all that are open, the newest.
-    sessions = visible_to(Session.objects.order_by("-pk"), viewer.reach).values_list("pk", flat=True)
-    key = queries.as_uuid(name)
-    found = sessions.filter(pk=key).first() if key else None
-    if found is None and name and "\x00" not in name:  # PostgreSQL takes none
-        found = sessions.filter(external_id=name).first()
-    if found is None:
-        raise session_not_found(name)
-    return found
+    try:
+        return queries.find_session(viewer.reach, name, field="sessionId").pk
+    except NotFound:
+        if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
+            raise session_not_found(name) from None
+    try:
+        queries.find_session(viewer.reach, name, among="deleted")
+    except NotFound:
+        return None
+    raise session_not_found(name)  # events of a deleted session are refused: it does not come back with the next one
 
 
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:

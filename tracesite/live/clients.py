@@ -17,17 +17,23 @@ from django.db import InterfaceError, OperationalError
 from django.http import parse_cookie
 from django.utils.translation import gettext as _
 
-from access_app.errors import ApiError, InvalidInput, NotAuthenticated, Unavailable
+from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotFound, Unavailable
 from access_app.keys import bearer_in
 
 from . import admission
 from .admission import Viewer
-from .feeds import Hub, Message, Subscription, message_of
+from .feeds import POLL_SECONDS, Hub, Message, Subscription, message_of
 from .listening import listen
 from .reading import Tables
+from .waits import Wait, Waits
 
 MOST_SUBSCRIPTIONS = 100
 """Sessions that one client follows."""
+MOST_WITHOUT_KEY = 4
+"""Accepted WebSockets that have shown no key yet. granian puts a message of up to 64 MB together before it is ours, and has no
+option for less: so this bounds the memory that strangers can take."""
+WAIT_SECONDS = 0.05
+"""Between two searches for sessions that are waited for."""
 RECHECK_SECONDS = 10.0
 """Keys expire and logins end without a word of PostgreSQL."""
 LARGEST_NUMBER = 2**63 - 1
@@ -46,8 +52,11 @@ class Client:
     viewer: Viewer | None = None
     """Who opened it; a subscription may come with a key of its own."""
     subscriptions: dict[UUID, tuple[Subscription, Viewer]] = field(default_factory=dict)
+    waits: dict[str, Wait] = field(default_factory=dict)
+    """Subscriptions to sessions that do not exist yet, by the name of the session."""
     words: deque[Message] = field(default_factory=deque)
     """To be sent before all else."""
+    has_subscribed: asyncio.Event = field(default_factory=asyncio.Event)
     ending: str = ""
     """Why it is to be closed: `gone`, `refused`, `restart`, and others of who serves it."""
 
@@ -57,7 +66,8 @@ class Client:
 
     def viewers(self) -> set[Viewer]:
         own = {self.viewer} if self.viewer else set()
-        return own | {viewer for _subscription, viewer in self.subscriptions.values()}
+        following = {viewer for _subscription, viewer in self.subscriptions.values()}
+        return own | following | {wait.viewer for wait in self.waits.values()}
 
 
 class Live:
@@ -65,6 +75,11 @@ class Live:
 
     def __init__(self) -> None:
         self.clients: set[Client] = set()
+        self.waits = Waits()
+        self.without_key = asyncio.Semaphore(MOST_WITHOUT_KEY)
+        """Connections that have shown no key yet."""
+        self.queue_without_key = 0
+        """Handshakes without a key that wait for one of these."""
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="admission")
         self._tasks: list[asyncio.Task[None]] = []
         self._access = asyncio.Event()
@@ -76,7 +91,8 @@ class Live:
             self._loop = asyncio.get_running_loop()
             self.tables = Tables()
             self.hub = Hub(self.tables)
-            for work in (self.hub.read_on(), listen(self.hub, self._access.set), self._send_away()):
+            listening = listen(self.hub, self._access.set)
+            for work in (self.hub.read_on(), listening, self._send_away(), self._begin_waits()):
                 self._tasks.append(asyncio.create_task(work))
                 self._tasks[-1].add_done_callback(self._has_ended)
             await self.tables.open()
@@ -88,6 +104,8 @@ class Live:
 
     def leave(self, client: Client) -> None:
         self.clients.discard(client)
+        for wait in list(client.waits.values()):
+            self.waits.remove(wait)
         for subscription, _viewer in client.subscriptions.values():
             self.hub.leave(subscription)
         client.subscriptions.clear()
@@ -126,7 +144,10 @@ class Live:
         return await self.ask(admission.viewer_of_key, token)
 
     async def subscribe(self, client: Client, viewer: Viewer | None, name: Any, after: Any) -> None:
-        """From `after` on, also where the client followed the session before. Raises ApiError."""
+        """Follow a session from `after` on, also where the client follows it already. Raises ApiError.
+
+        With a key a session that does not exist yet is waited for, and the client told so.
+        """
         if viewer is None:
             raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
         if not isinstance(name, str):
@@ -134,15 +155,54 @@ class Live:
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= LARGEST_NUMBER:
             raise InvalidInput(_("“after” is the number of the last event that was received, or 0."), field="after")
         session_id = await self.ask(admission.find_session, viewer, name)
-        known = client.subscriptions.pop(session_id, None)
-        if known is not None:
-            self.hub.leave(known[0])
-        if len(client.subscriptions) >= MOST_SUBSCRIPTIONS:
+        if name in client.waits:
+            self.waits.remove(client.waits[name])
+        if (
+            session_id not in client.subscriptions
+            and len(client.subscriptions) + len(client.waits) >= MOST_SUBSCRIPTIONS
+        ):
             raise InvalidInput(_("One connection follows %(most)d sessions at most.") % {"most": MOST_SUBSCRIPTIONS})
+        if session_id is not None:
+            await self._follow(client, viewer, session_id, name, after)
+            return
+        assert viewer.project_id is not None, "nobody else is told to wait"
+        self.waits.add(Wait(client, viewer, viewer.project_id, name, after))
+        client.words.append(message_of("waiting", name))
+        client.wake.set()
+
+    async def _follow(self, client: Client, viewer: Viewer, session_id: UUID, name: str, after: int) -> None:
+        """Raises NotFound."""
         subscription = await self.hub.subscribe(session_id, name, after, client.wake)
         if subscription is None:
             raise admission.session_not_found(name)
+        if client not in self.clients:
+            self.hub.leave(subscription)  # it went meanwhile
+            return
+        known = client.subscriptions.pop(session_id, None)
+        if known is not None:
+            self.hub.leave(known[0])
         client.subscriptions[session_id] = (subscription, viewer)
+
+    async def _begin_waits(self) -> None:
+        """Begin the subscriptions whose sessions have come to exist: soon after their first events, or at the next poll."""
+        while True:
+            await _is_set(self.hub.elsewhere, POLL_SECONDS)
+            self.hub.elsewhere.clear()
+            if not self.waits:
+                continue
+            found = await self.tables.sessions_named(self.waits)
+            for (project_id, name), session_id in found.items():
+                for wait in self.waits.of(project_id, name):
+                    if wait.client.waits.get(name) is not wait:
+                        continue  # its client went, or subscribed again, while another one began
+                    self.waits.remove(wait)
+                    try:
+                        await self._follow(wait.client, wait.viewer, session_id, name, wait.after)
+                    except NotFound as error:
+                        wait.client.words.append(error_message(name, error))
+                        wait.client.wake.set()
+            # Sessions that nobody follows may have news all the time: they are looked up together.
+            await asyncio.sleep(WAIT_SECONDS)
 
     # --- Sending --------------------------------------------------------------------------------------------
 

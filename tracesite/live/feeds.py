@@ -163,6 +163,8 @@ class Hub:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.feeds: dict[UUID, Feed] = {}
+        self.elsewhere = asyncio.Event()
+        """Set when a session has news that nobody follows: it may be a new one."""
         self._changed: set[UUID] = set()
         self._news = asyncio.Event()
 
@@ -211,6 +213,8 @@ class Hub:
         if session_id in self.feeds:
             self._changed.add(session_id)
             self._news.set()
+        else:
+            self.elsewhere.set()
 
     def look_at_all(self) -> None:
         self._changed.update(self.feeds)

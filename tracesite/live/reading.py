@@ -27,6 +27,12 @@ _STATES = """
         last_event
     FROM messages_app_session WHERE id = ANY(%s) AND deleted_at IS NULL
     """
+_NAMED = """
+    SELECT wanted.project_id, wanted.name, session.id
+    FROM unnest(%s::bigint[], %s::text[]) AS wanted (project_id, name)
+    JOIN messages_app_session AS session ON session.project_id = wanted.project_id
+        AND session.external_id = wanted.name AND session.external_id <> '' AND session.deleted_at IS NULL
+    """
 _RUN = """
     SELECT message.is_completed, message.version FROM messages_app_message AS message
     JOIN messages_app_session AS session ON session.id = message.session_id
@@ -74,6 +80,12 @@ class Tables:
     async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
         *events, states = await self._rows([*_after(numbers, limit), (_STATES, (list(numbers),))])
         return _events(numbers, events), _states(states)
+
+    async def sessions_named(self, names: Iterable[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
+        """The sessions of those projects that have these external ids, by both."""
+        wanted = list(names)
+        (rows,) = await self._rows([(_NAMED, ([project for project, _ in wanted], [name for _, name in wanted]))])
+        return {(project, name): session_id for project, name, session_id in rows}
 
     async def run(self, message_id: UUID) -> tuple[bool, int] | None:
         """Whether a message is completed, and its version; None where it is gone, or its session."""

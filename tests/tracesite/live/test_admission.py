@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from collections.abc import Sequence
 
 import psycopg
 import pytest
@@ -14,17 +15,21 @@ from benchmarks.live.viewer import Closed, Refused
 from .conftest import Viewers, hear
 
 _LOG_IN = """
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 user, _ = User.objects.get_or_create(username={name!r}, defaults=dict(is_staff={staff}, is_superuser={superuser}))
+user.user_permissions.set(Permission.objects.filter(codename__in={permissions!r}))
 client = Client()
 client.force_login(user)
 print(client.cookies["sessionid"].value)
 """
 
 
-def cookie_of(site: Site, name: str, *, staff: bool = True, superuser: bool = False) -> dict[str, str]:
-    key = site.manage("shell", "-v", "0", "-c", _LOG_IN.format(name=name, staff=staff, superuser=superuser)).split()[-1]
+def cookie_of(
+    site: Site, name: str, *, staff: bool = True, superuser: bool = False, permissions: Sequence[str] = ()
+) -> dict[str, str]:
+    script = _LOG_IN.format(name=name, staff=staff, superuser=superuser, permissions=list(permissions))
+    key = site.manage("shell", "-v", "0", "-c", script).split()[-1]
     return {"Cookie": f"csrftoken=x; sessionid={key}"}
 
 
@@ -59,6 +64,15 @@ def test_who_may_not_see_sessions_in_the_admin_does_not_see_them_here(
         with pytest.raises(Refused) as refused:
             viewers.stream(str(agent.session), cookie_of(site, name, staff=staff))
         assert refused.value.status == status
+
+
+def test_permission_to_view_sessions_opens_no_stream(viewers: Viewers, site: Site, agent: Agent, port: int) -> None:
+    cookie = cookie_of(site, "reader", permissions=["view_session", "view_message"])
+    with pytest.raises(Refused, match="404"):
+        viewers.stream(str(agent.session), cookie)
+    socket = viewers.socket(cookie | {"Origin": f"http://127.0.0.1:{port}"})
+    socket.subscribe(str(agent.session))
+    assert hear(socket, "error")["error"]["code"] == "not_found"
 
 
 def test_a_login_that_ends_ends_its_streams(

@@ -54,7 +54,13 @@ def test_what_forwards_only_reads_and_what_stores_does_not_know_of_it() -> None:
     ours = {module for module in known if module.split(".")[0] in ("traces_app", "messages_app", "access_app")}
     assert {module for module in ours if "writes" in module or "ingest" in module} == set()
     assert {module for module in ours if module.startswith("traces_app.")} == {
-        *("traces_app.events", "traces_app.events.AFTER", "traces_app.events.CHANNEL", "traces_app.events.after", "traces_app.events.event_of"),
+        *(
+            "traces_app.events",
+            "traces_app.events.AFTER",
+            "traces_app.events.CHANNEL",
+            "traces_app.events.after",
+            "traces_app.events.event_of",
+        ),
         *(
             "traces_app.resources",
             "traces_app.queries",

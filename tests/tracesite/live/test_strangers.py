@@ -1,0 +1,136 @@
+"""WebSockets without a key: how many there are, how long they stay, and what memory they take."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults.site import Site
+from benchmarks.live.agents import Agent
+from benchmarks.live.viewer import Closed, Refused, WebSocket
+from tracesite.live.clients import MOST_WITHOUT_KEY
+from tracesite.live.sockets import KEY_SECONDS, LONGEST_QUEUE
+
+from .conftest import Viewers, hear
+
+MB = 2**20
+
+
+def test_connection_without_a_key_is_closed_in_time(viewers: Viewers) -> None:
+    viewer = viewers.socket()
+    begin = time.monotonic()
+    viewer.say({"type": "ping"})
+    assert hear(viewer, "error")["error"]["code"] == "not_authenticated"
+    with pytest.raises(Closed) as closed:
+        viewer.hear()
+    assert closed.value.code == 1008
+    assert KEY_SECONDS - 1 < time.monotonic() - begin < KEY_SECONDS + 3
+
+
+def test_subscription_that_fails_does_not_keep_a_connection(viewers: Viewers) -> None:
+    viewer = viewers.socket()
+    viewer.subscribe("anything", apiKey="ts_wrong")
+    assert hear(viewer, "error")["error"]["code"] == "invalid_api_key"
+    with pytest.raises(Closed):
+        viewer.hear()
+
+
+@pytest.mark.requirement("004-65")
+def test_connection_that_subscribed_with_a_key_stays(viewers: Viewers, site: Site, agent: Agent) -> None:
+    viewer = viewers.socket()
+    viewer.subscribe(agent.external_id, apiKey=site.key)
+    hear(viewer, "session_update")
+    deadline = time.monotonic() + KEY_SECONDS + 2
+    while time.monotonic() < deadline:
+        assert viewer.hear() == {"type": "heartbeat"}
+
+
+def test_strangers_hold_few_connections_and_keys_get_in(
+    site: Site, port: int, key: dict[str, str], agent: Agent, viewers: Viewers
+) -> None:
+    lock = threading.Lock()
+    accepted: list[float] = []
+    refused: list[float] = []
+    begin = time.monotonic()
+
+    def connect(_number: int) -> None:
+        try:
+            viewer = WebSocket(port, timeout=4 * KEY_SECONDS)
+        except Refused:
+            with lock:
+                refused.append(time.monotonic() - begin)
+            return
+        with lock:
+            accepted.append(time.monotonic() - begin)
+        with contextlib.suppress(Closed):
+            hear(viewer, "never")
+        viewer.close()
+
+    strangers = LONGEST_QUEUE + 40
+    with ThreadPoolExecutor(strangers) as threads:
+        done = threads.map(connect, range(strangers))
+        time.sleep(2)
+        started = time.monotonic()
+        viewer = viewers.socket(key)
+        viewer.subscribe(agent.external_id)
+        assert hear(viewer, "session_update")["data"]["status"] == "running"
+        assert time.monotonic() - started < 2
+        list(done)
+    assert len(accepted) + len(refused) == strangers
+    # Those of the first round, and those whose turn came as these were closed.
+    assert len([at for at in accepted if at < KEY_SECONDS - 1]) == MOST_WITHOUT_KEY
+    assert len(accepted) <= 2 * MOST_WITHOUT_KEY
+    assert len([at for at in refused if at < KEY_SECONDS - 1]) == strangers - LONGEST_QUEUE - MOST_WITHOUT_KEY
+
+
+def test_many_keys_in_subscriptions_wait_for_their_turn(port: int, site: Site, agent: Agent) -> None:
+    def follow(_number: int) -> str:
+        viewer = WebSocket(port)
+        viewer.subscribe(agent.external_id, apiKey=site.key)
+        status: str = hear(viewer, "session_update")["data"]["status"]
+        viewer.close()
+        return status
+
+    with ThreadPoolExecutor(60) as threads:
+        assert list(threads.map(follow, range(60))) == ["running"] * 60
+
+
+def test_fragments_without_a_key_take_bounded_memory(site: Site, port: int) -> None:
+    (worker,) = site.server.worker_pids()
+    before = resident(worker)
+    enough = threading.Event()
+
+    def attack(_number: int) -> None:
+        with contextlib.suppress(Refused, OSError, Closed):
+            viewer = WebSocket(port)
+            data = bytes(15 * MB)
+            for number in range(4):
+                # Text, then continuations, none of which is the last.
+                head = bytes([0 if number else 1, 255]) + struct.pack(">Q", len(data)) + bytes(4)
+                viewer.socket.sendall(head + data)
+            enough.wait(20)
+            viewer.close()
+
+    peak = before
+    with ThreadPoolExecutor(12) as threads:
+        done = threads.map(attack, range(12))
+        deadline = time.monotonic() + 2 * KEY_SECONDS + 2
+        while time.monotonic() < deadline:
+            peak = max(peak, resident(worker))
+            time.sleep(0.05)
+        enough.set()
+        list(done)
+    # 64 MB is what granian puts together of one message; 12 connections took 900 MB for as long as they liked.
+    assert peak - before < (MOST_WITHOUT_KEY + 1) * 64 * MB + 50 * MB
+    assert resident(worker) - before < 100 * MB
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
