@@ -43,7 +43,21 @@ def after(session_id: UUID, seq: int, limit: int) -> tuple[UUID, UUID, int, int]
 
 def event_of(row: tuple[Any, ...]) -> resources.Event:
     """The event of a row of `AFTER`."""
-    id_, session_id, session_name, message_id, seq, external_id, number, type_, level, category, timestamp, agent, data = row
+    (
+        id_,
+        session_id,
+        session_name,
+        message_id,
+        seq,
+        external_id,
+        number,
+        type_,
+        level,
+        category,
+        timestamp,
+        agent,
+        data,
+    ) = row
     return resources.Event(
         id=id_,
         session_id=session_id,
