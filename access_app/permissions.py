@@ -49,6 +49,15 @@ def require_scope(request: Request, scope: str) -> None:
         )
 
 
+def may_read(request: Request) -> bool:
+    """Return whether the credentials have the scope `read`.
+
+    An answer to a write shows stored data only where they do: a key that may only write must not read with it.
+    """
+    key = request.auth
+    return not isinstance(key, ApiKey) or Scope.READ in key.scopes
+
+
 def reach_of(request: Request) -> Reach:
     """The projects that are open to this request: a key's own, all for superusers, none for other staff."""
     key = request.auth

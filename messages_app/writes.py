@@ -65,10 +65,12 @@ _COUNTED = tuple(name for name in COUNTERS if name != "message_count")
 
 @transaction.atomic
 def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
-    """Sets the given columns of a session. Raises NotFound when it is unknown or deleted."""
+    """Set the given columns of a session; without any, leave it as it is. Raises NotFound when it is unknown or deleted."""
     session = Session.objects.select_for_update().filter(pk=session_id).first()
     if session is None:
         raise _no_session()
+    if not changes:
+        return session
     for name, value in changes.items():
         setattr(session, name, value)
     session.updated_at = timezone.now()

@@ -537,7 +537,9 @@ def _patch(
     changed = _patched_fields(context, patch, row)
     if change.receipts:
         changed["redactions"] = row.redactions + rows.receipt_list(change.receipts)
-    _write_merge(context, row, changed, own, stored, only_open=False)
+    has_changed, _counted = _write_merge(context, row, changed, own, stored, only_open=False)
+    if not has_changed:
+        return
     counts = _finish_message(context, row, changed, stored, None)
     add_to_sessions({row.session_id: counts})
 

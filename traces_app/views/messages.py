@@ -17,7 +17,7 @@ from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.models import Scope
-from access_app.permissions import require_scope
+from access_app.permissions import may_read, require_scope
 from messages_app import documentation
 from messages_app.answers import answer, list_answer, no_content
 from messages_app.bodies import read_body
@@ -39,6 +39,7 @@ from .outcomes import refusal_text, sent_messages
 from .parameters import BY_TIME, reach_in, selection_in, sender_of, session_in
 from .viewset import TraceViewSet
 
+_IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
 _ONE = [documentation.fields(MESSAGE_FIELDS), documentation.expand(EXPANDABLE), documentation.PROJECT]
 _ONE_OR_MANY = {
     "oneOf": [
@@ -123,7 +124,7 @@ class MessageViewSet(TraceViewSet):
             raise Conflict(refusal_text(one.refused), code=one.refused)
         assert one.id is not None, "only what was refused has no id"
         created = one.state == "created"
-        stored = _answer(one.id, code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
+        stored = _answer(one.id, _readable(request), code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
         stored.headers["Location"] = reverse("message", [one.id], request=request)
         return stored
 
@@ -158,7 +159,7 @@ class MessageViewSet(TraceViewSet):
         change_message(
             [message.project_id], message.pk, redact_message_patch(normalise_patch(patch)), if_match=if_match
         )
-        return _answer(message.pk)
+        return _answer(message.pk, _readable(request))
 
     @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
@@ -178,7 +179,7 @@ class MessageViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         message = _find(request, message_id, session_id, deleted=True)
         restore_message(message.pk, session_id=message.session_id)
-        return _answer(message.pk)
+        return _answer(message.pk, _readable(request))
 
 
 def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
@@ -186,6 +187,11 @@ def _find(request: Request, message_id: str, session_id: str | None, *, deleted:
     reach = reach_in(request)
     session = None if session_id is None else find_session(reach, session_id)
     return find_message(reach, message_id, session, deleted=deleted)
+
+
+def _readable(request: Request) -> Selection:
+    """Return the part of a message that answers a write: all of it, or the ids where the key may not read."""
+    return EVERYTHING if may_read(request) else _IDENTITY
 
 
 def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> HttpResponse:

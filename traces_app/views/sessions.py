@@ -15,7 +15,7 @@ from rest_framework.reverse import reverse
 
 from access_app.errors import Conflict
 from access_app.models import Scope
-from access_app.permissions import project_for_write, require_scope
+from access_app.permissions import may_read, project_for_write, require_scope
 from messages_app import documentation
 from messages_app.answers import answer, list_answer, no_content, stream_answer, words
 from messages_app.bodies import read_body
@@ -42,6 +42,7 @@ from .viewset import TraceViewSet
 EXPORT_CHUNK = 20
 REFS_LISTED = 20
 _ONE_SESSION_FIELDS = SESSION_FIELDS | {"context_refs"}
+_IDENTITY = frozenset({"id", "project", "external_id"})
 
 
 class SessionViewSet(TraceViewSet):
@@ -86,7 +87,7 @@ class SessionViewSet(TraceViewSet):
         if outcome.refused:
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
         assert outcome.id is not None, "only what was refused has no id"
-        session = _one_session(outcome.id)
+        session = _one_session(outcome.id, _readable_fields(request))
         body = resources.SessionWithSent(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             sent=sent_messages(outcome.messages, "messages"),
@@ -119,7 +120,7 @@ class SessionViewSet(TraceViewSet):
         session = find_session(reach_in(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
         change_session(session.pk, redact_session_patch(patch))
-        return answer(_one_session(session.pk))
+        return answer(_one_session(session.pk, _readable_fields(request)))
 
     @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -139,7 +140,7 @@ class SessionViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         session = find_session(reach_in(request), session_id, among="deleted")
         restore_session(session.pk)
-        return answer(_one_session(session.pk))
+        return answer(_one_session(session.pk, _readable_fields(request)))
 
     @extend_schema(
         parameters=[documentation.PROJECT],
@@ -153,6 +154,11 @@ class SessionViewSet(TraceViewSet):
         document = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
         document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
         return document
+
+
+def _readable_fields(request: Request) -> frozenset[str]:
+    """Return the fields that answer a write: all of them, or the ids where the key may not read."""
+    return _ONE_SESSION_FIELDS if may_read(request) else _IDENTITY
 
 
 def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> resources.SessionWithContexts:

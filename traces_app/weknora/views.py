@@ -16,7 +16,8 @@ from rest_framework.request import Request
 
 from access_app.authentication import ApiKeyAuthentication
 from access_app.errors import InvalidInput, NotFound, Unavailable
-from access_app.permissions import project_for_write, reach_of
+from access_app.models import Scope
+from access_app.permissions import may_read, project_for_write, reach_of, require_scope
 from messages_app.answers import answer, stream_answer
 from messages_app.listing import alive_messages
 from messages_app.models import Message
@@ -130,7 +131,7 @@ class SessionViewSet(WeKnoraViewSet):
         change_session(
             session.pk, redact_session_patch(records.SessionPatch(title=said.title, description=said.description))
         )
-        return _success(data=_session(session.pk))
+        return _success(data=_session(session.pk) if may_read(request) else {"id": str(session.pk)})
 
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         session = find_session(reach_of(request), session_id)
@@ -167,7 +168,8 @@ class SessionViewSet(WeKnoraViewSet):
         return self._pin(request, session_id, is_pinned=False)
 
     def generate_title(self, request: Request, session_id: str) -> HttpResponseBase:
-        """The title that is there, else one made of what the user said first."""
+        """Return the title that is there, else one made of what the user said first: this reads as well as writes."""
+        require_scope(request, Scope.READ)
         session = find_session(reach_of(request), session_id)
         said = body_as(request, _Title).messages
         title = _session(session.pk).title
