@@ -11,6 +11,8 @@ from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from tracesite.form_bodies import with_bounded_forms
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tracesite.settings")
 
 
@@ -42,4 +44,4 @@ class Application(WSGIHandler):
 
 
 django.setup(set_prefix=False)
-application = Application()
+application = with_bounded_forms(Application())

@@ -174,6 +174,25 @@ def slow(server: Server) -> None:
         assert server.is_alive()
 
 
+def forms(server: Server) -> None:
+    heads = [
+        b"POST /admin/login/ HTTP/1.1\r\nCookie: a=b\r\nContent-Type: application/x-www-form-urlencoded\r\n" + HOST,
+        b"POST /i18n/setlang/ HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b\r\n" + HOST,
+    ]
+    assert server.statuses(heads[0] + b"Content-Length: 2000000\r\n\r\n") == [413]
+    assert server.statuses(heads[0] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == [413]
+    with ExitStack() as stack:
+        for number in range(20):
+            stack.enter_context(server.connect(heads[number % 2] + b"Content-Length: 1000\r\n\r\n-"))
+        time.sleep(0.5)
+        assert server.is_alive()
+        assert server.statuses(heads[0] + CLOSE + b"Content-Length: 3\r\n\r\na=b") == [503]
+    # The senders are gone: forms are read again.
+    deadline = time.monotonic() + 10
+    while server.statuses(heads[0] + CLOSE + b"Content-Length: 3\r\n\r\na=b") != [403]:
+        assert time.monotonic() < deadline
+
+
 def huge(server: Server) -> None:
     text = "x" * 50_000_000
     body = json.dumps({"external_id": "huge", "messages": [{"role": "user", "content": text}]}).encode()
@@ -184,7 +203,7 @@ def huge(server: Server) -> None:
 
 
 KINDS: dict[str, Callable[[Server], None]] = {
-    each.__name__: each for each in (short, long, length, chunked, garbage, lines, methods, slow, huge)
+    each.__name__: each for each in (short, long, length, chunked, garbage, lines, methods, slow, forms, huge)
 }
 
 
