@@ -117,6 +117,10 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
     search_fields = ("name", "prefix")
     actions = ("revoke_selected",)
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        # A key reads and writes all of its project, and may give no more than its maker has: others see no project.
+        return request.user.is_active and request.user.is_superuser
+
     # --- One key ----------------------------------------------------------------------------------------------
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
@@ -125,6 +125,20 @@ def test_a_project_is_made_and_keeps_its_slug(admin: Client, db: None) -> None:
     project.refresh_from_db()
     assert (project.slug, project.name) == ("demo", "Demo")
     assert "demo" in admin.get(PROJECTS).content.decode()
+
+
+def test_staff_with_rights_on_keys_make_none_but_may_revoke(
+    login: Callable[[User], Client], staff: User, project: Project, key: ApiKey
+) -> None:
+    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="access_app"))
+    client = login(staff)
+
+    assert client.post(NEW_KEY, new_key(project)).status_code == 403
+    assert client.get(NEW_KEY).status_code == 403
+    assert list(ApiKey.objects.all()) == [key]
+    client.post(KEYS, {"action": "revoke_selected", "_selected_action": [key.pk], "confirmed": "1"})
+    key.refresh_from_db()
+    assert key.revoked_at is not None
 
 
 def test_staff_without_rights_see_no_keys(login: Callable[[User], Client], staff: User, key: ApiKey) -> None:
