@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.request import UnreadablePostError
 from django.utils.translation import gettext as _
@@ -22,14 +21,12 @@ from rest_framework import exceptions
 from access_app import errors
 from traces_app.weknora import errors as weknora
 
+from .outages import DATABASE_FAILED, is_away
 from .requests import clean_for_log
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
-
-# The database is away, has no connection or no room to spare, or gave up a statement.
-_DATABASE_FAILED = (OperationalError, InterfaceError, psycopg.OperationalError)
 
 # Ours for what Django and DRF raise; codes of DRF that are not here are kept.
 _CODES = {
@@ -70,9 +67,9 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
         exc = exceptions.MethodNotAllowed(request.method, text % {"method": request.method, "allowed": allowed})
     if isinstance(exc, exceptions.APIException):
         return _answer_to_drf(request, exc)
-    if isinstance(exc, _DATABASE_FAILED):
+    if isinstance(exc, DATABASE_FAILED):
         # Its text may hold values of a row: it goes to the log only.
-        logger.error("the database did not answer: %s", clean_for_log(request.path), exc_info=exc)
+        _log_database_failure(request, exc)
         return _answer(request, _as_unavailable(exc))
     return None
 
@@ -82,7 +79,9 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if isinstance(exception, DisallowedHost):
-        # The first thing that goes wrong behind a proxy: said plainly, in the API's shape or as plain text.
+        # The first thing that goes wrong behind a proxy: said plainly, in the API's shape or as plain text. Django's own
+        # record of it has a stack of 3 KB, which anybody may cause: the settings leave it out.
+        logger.warning("refused the host name %s", clean_for_log(request.META.get("HTTP_HOST", "")))
         wrong_host = errors.InvalidInput(
             _("This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."), field="Host", code="wrong_host"
         )
@@ -109,7 +108,9 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """Called by Django while it handles the error, which it has logged."""
     error = sys.exc_info()[1]
-    if isinstance(error, _DATABASE_FAILED):
+    if isinstance(error, DATABASE_FAILED):
+        if is_away(error):
+            _log_database_failure(request, error)
         if _is_api(request):
             return _answer(request, _as_unavailable(error))
         page = defaults.server_error(request, template_name="503.html")
@@ -150,6 +151,14 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
         case SuspiciousOperation():
             return errors.InvalidInput()
     return None
+
+
+def _log_database_failure(request: HttpRequest, error: BaseException) -> None:
+    path = clean_for_log(request.path)
+    if is_away(error):
+        logger.error("the database did not answer: %s: %s", path, clean_for_log(str(error).partition("\n")[0]))  # noqa: TRY400 - no bug
+    else:
+        logger.error("the database did not answer: %s", path, exc_info=error)
 
 
 def _as_unavailable(exc: BaseException) -> errors.Unavailable:

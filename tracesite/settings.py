@@ -219,7 +219,10 @@ WHITENOISE_AUTOREFRESH = DEBUG
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"request_id": {"()": "tracesite.requests.RequestIdFilter"}},
+    "filters": {
+        "request_id": {"()": "tracesite.requests.RequestIdFilter"},
+        "outages": {"()": "tracesite.outages.OutageFilter"},
+    },
     "formatters": {
         "json": {
             "()": "tracesite.log_lines.JsonLineFormatter",
@@ -235,7 +238,8 @@ LOGGING = {
     },
     "loggers": {
         # Its warnings repeat what the line of each request says; its errors bring the stack.
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["outages"]},
+        "django.security.DisallowedHost": {"handlers": [], "propagate": False},
         # It warns of what it raises as well, also where that is foreseen: a message that was not as new as it looked.
         "psycopg": {"level": "ERROR"},
     },

@@ -117,6 +117,18 @@ def test_a_database_that_does_not_answer_is_logged_with_its_stack_and_answered_5
     assert "QueryCanceled" in failure["exc_info"]
 
 
+@pytest.mark.parametrize("path", ["/api/raise/away/", "/api/plain/away/", "/plain/away/"])
+def test_database_away_is_logged_in_one_line(client: Client, log_lines: LogLines, path: str) -> None:
+    assert client.get(path).status_code == 503
+
+    lines = log_lines()
+    failure, request = lines[:2]
+    assert failure["message"] == f"the database did not answer: {path}: connection refused"
+    assert (failure["level"], failure["logger"]) == ("ERROR", "tracesite.api_errors")
+    assert (request["logger"], request["status"]) == ("tracesite.requests", 503)
+    assert not [line for line in lines if "exc_info" in line]
+
+
 @pytest.mark.requirement("002-24")
 @pytest.mark.parametrize("path", ["/api/raise/unforeseen/", "/api/plain/unforeseen/"])
 def test_an_error_that_nobody_foresaw_is_logged_with_its_stack_and_answered_without_details(
@@ -181,8 +193,13 @@ def test_a_form_without_its_csrf_token_is_refused_in_the_same_way() -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/sessions/", "/admin/"])
-def test_a_host_that_is_not_served_is_told_which_setting_to_change(client: Client, path: str) -> None:
+def test_a_host_that_is_not_served_is_told_which_setting_to_change(
+    client: Client, log_lines: LogLines, path: str
+) -> None:
     answer = client.get(path, headers={"host": "traces.example.org"})
+    refusal, request = log_lines()
+    assert (refusal["level"], refusal["message"]) == ("WARNING", "refused the host name traces.example.org")
+    assert (request["status"], "exc_info" in refusal, "exc_info" in request) == (400, False, False)
     said = "This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."
     assert answer.status_code == 400
     if path.startswith("/api/"):

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
-from django.db import connection
+from django.db import OperationalError, connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 from rest_framework import exceptions, serializers
@@ -49,6 +49,7 @@ def slow_query() -> None:
 
 RAISED: dict[str, BaseException] = {
     "ours": errors.Conflict("The version is stale.", field="version", code="stale_version"),
+    "away": OperationalError("connection refused\nIs the server running?"),
     "unavailable": errors.Unavailable(),
     "http404": Http404("secret detail"),
     "denied": PermissionDenied("secret detail"),
