@@ -6,7 +6,8 @@
 #   make lint    style, types, migrations
 #   make bench   measurements
 #   make load    restarts under load; needs wrk for a part of it: ARGS='--restarts 20'
-#   make setup   what all of them begin with: .venv as requirements.lock says
+#   make setup   what all of them begin with: .venv as requirements.lock says. LOCK=requirements-server.lock is enough to serve
+#   make lock    both lock files anew, from pyproject.toml; PACKAGE= upgrades one. Needs uv
 #   make reset   delete the embedded database of this directory
 
 HOST ?= 127.0.0.1
@@ -14,11 +15,13 @@ PORT ?= 8000
 WORKERS ?= 1
 ARGS ?=
 EXAMPLES ?= 50
+LOCK ?= requirements.lock
+PACKAGE ?=
 
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test fuzz lint bench load setup reset
+.PHONY: run test fuzz lint bench load setup lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
@@ -64,8 +67,15 @@ setup:
 		echo "Making .venv with $$($$found --version) ..."; \
 		$$found -m venv --clear .venv || exit 1; \
 	fi
-	@if ! cmp -s requirements.lock $(INSTALLED); then \
-		echo 'Installing requirements.lock into .venv ...'; \
-		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock && \
-		cp requirements.lock $(INSTALLED); \
+	@if ! cmp -s $(LOCK) $(INSTALLED); then \
+		echo 'Installing $(LOCK) into .venv ...'; \
+		$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(LOCK) && \
+		cp $(LOCK) $(INSTALLED); \
 	fi
+
+# The server's packages are compiled from the whole lock file, so that both name the same versions.
+COMPILE := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+lock:
+	$(COMPILE) $(if $(PACKAGE),--upgrade-package $(PACKAGE)) --extra server --extra dev -o requirements.lock
+	cp requirements.lock requirements-server.lock
+	$(COMPILE) --extra server -o requirements-server.lock

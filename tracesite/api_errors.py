@@ -156,7 +156,7 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
 def _log_database_failure(request: HttpRequest, error: BaseException) -> None:
     path = clean_for_log(request.path)
     if is_away(error):
-        logger.error("the database did not answer: %s: %s", path, clean_for_log(str(error).partition("\n")[0]))  # noqa: TRY400 - no bug
+        logger.error("the database did not answer: %s: %s", path, clean_for_log(str(error).partition("\n")[0]))
     else:
         logger.error("the database did not answer: %s", path, exc_info=error)
 

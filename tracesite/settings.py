@@ -6,6 +6,7 @@ Every variable that is read here has a row in the README's table (tests/test_doc
 from __future__ import annotations
 
 import secrets
+from datetime import timedelta
 from pathlib import Path
 
 from csp.constants import NONE, SELF
@@ -93,6 +94,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "csp",
+    "axes",
 ]
 
 MIDDLEWARE = [
@@ -109,6 +111,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "tracesite.pages.Messages",
     "tracesite.pages.XFrameOptions",
+    "axes.middleware.AxesMiddleware",
 ]
 
 ROOT_URLCONF = "tracesite.urls"
@@ -191,6 +194,21 @@ if HTTPS:
     SECURE_HSTS_SECONDS = 31_536_000
 # Bodies are bounded by MAX_BODY_BYTES where they are read; Django's own limit guards forms.
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
+# Ten wrong passwords for one name from one address: then no more for five minutes. `manage.py axes_reset` lifts it.
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = timedelta(minutes=5)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+# While it lasts, more attempts do not prolong it: a script that goes on must not keep its owner out for ever.
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_DISABLE_ACCESS_LOG = True
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+AXES_USERNAME_CALLABLE = "access_app.logins.typed_name"
+AXES_CLIENT_IP_CALLABLE = "access_app.logins.client_address"
+AXES_CLIENT_STR_CALLABLE = "access_app.logins.log_text"
+AXES_LOCKOUT_CALLABLE = "access_app.logins.locked_out"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},

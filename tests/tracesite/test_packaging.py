@@ -52,6 +52,20 @@ def metadata(wheel: Path) -> Message:
         return Parser().parsestr(archive.read(name).decode())
 
 
+def pins(lock: str) -> dict[str, str]:
+    """The versions that a lock file of the project names."""
+    lines = (ROOT / lock).read_text().splitlines()
+    return dict(line.split(" ")[0].split("==") for line in lines if "==" in line and not line.startswith(" "))
+
+
+def test_server_lock_is_a_part_of_the_whole_lock() -> None:
+    server, whole = pins("requirements-server.lock"), pins("requirements.lock")
+
+    assert server.items() <= whole.items()
+    assert {"django", "granian", "django-axes"} <= server.keys()
+    assert server.keys().isdisjoint({"pytest", "schemathesis", "playwright", "mypy", "langgraph"})
+
+
 def test_every_package_is_named_in_pyproject() -> None:
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     of_the_tree = {

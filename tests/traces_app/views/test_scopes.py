@@ -53,9 +53,7 @@ def test_answer_to_write_only_key_holds_ids_only(
     assert set(answer.json) == expected
 
 
-def test_restore_with_delete_only_key_answers_ids_only(
-    owner: Caller, deleter: Caller, weather: SessionOutcome
-) -> None:
+def test_restore_with_delete_only_key_answers_ids_only(owner: Caller, deleter: Caller, weather: SessionOutcome) -> None:
     message = weather.messages[1].id
     owner.delete(f"messages/{message}/")
     restored_message = deleter.post(f"messages/{message}/restore/")

@@ -1,0 +1,41 @@
+"""Callables that django-axes takes from the settings: who tries to log in, and the answer after too many failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+LONGEST_NAME = 150
+"""Names of users are no longer: what is typed beyond is cut where it is counted and logged."""
+
+
+def typed_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
+    """Return the name that failures are counted by, for columns of 255 characters."""
+    name: str = (credentials or request.POST).get("username") or ""
+    return name[:LONGEST_NAME]
+
+
+def client_address(request: HttpRequest) -> str:
+    """Return the address that a login comes from.
+
+    Behind a proxy (TRACESITE_HTTPS) it is the last one of X-Forwarded-For, which that proxy has added: the others are the
+    sender's own words.
+    """
+    forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "") if settings.HTTPS else ""
+    return forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+
+
+def log_text(username: str | None, address: str, user_agent: str, path: Any, request: HttpRequest) -> str:
+    """Return how the log names who logs in: the name that was typed and the address."""
+    return f"{username or ''!r} at {address}"
+
+
+def locked_out(request: HttpRequest, response: HttpResponse | None, credentials: dict[str, Any] | None) -> HttpResponse:
+    """Answer a login after too many failures with 429 and the minutes to wait."""
+    minutes = int(settings.AXES_COOLOFF_TIME.total_seconds() // 60)
+    page = render(request, "locked_out.html", {"minutes": minutes}, status=429)
+    page.headers["Retry-After"] = str(minutes * 60)
+    return page
