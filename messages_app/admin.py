@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -157,8 +157,10 @@ class SessionAdmin(TrashAdmin):
         session = page.session
         try:
             cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
-        except InvalidInput as error:
-            return HttpResponseBadRequest(error.message)
+        except InvalidInput:
+            text = _("This page of the conversation does not exist. Here is its beginning.")
+            self.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(request.path)
         conversation = read_conversation(session, cursor=cursor, newest="newest" in request.GET)
         runs = self.runs_of([bubble.message for bubble in conversation.bubbles])
         context = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import helpers
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
 from django.db import OperationalError, connection, transaction
@@ -104,6 +105,13 @@ class KeysetChangeList(ChangeList):
         self.filter_params.pop(CURSOR, None)
         return super().get_queryset(request, exclude_parameters)
 
+    def get_filters(self, request: HttpRequest) -> Any:
+        try:
+            return super().get_filters(request)
+        except DisallowedModelAdminLookup as error:
+            # A mistyped or outdated address, like a value that no filter knows.
+            raise IncorrectLookupParameters from error
+
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         return ["-pk"]
 
@@ -157,7 +165,7 @@ class KeysetAdmin(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if ERROR_FLAG in request.GET:
-            self.message_user(request, _("A filter was not understood. This is the whole list."), messages.WARNING)
+            self.message_user(request, _("Unknown filter. Here is the whole list."), messages.WARNING)
         return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
 
     def list_title(self, request: HttpRequest) -> str:

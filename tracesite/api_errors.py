@@ -15,12 +15,13 @@ from django.core.exceptions import DisallowedHost, PermissionDenied, RequestData
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.request import UnreadablePostError
 from django.utils.translation import gettext as _
-from django.views import csrf, defaults
+from django.views import defaults
 from rest_framework import exceptions
 
 from access_app import errors
 from traces_app.weknora import errors as weknora
 
+from . import error_pages
 from .outages import DATABASE_FAILED, is_away
 from .requests import clean_for_log
 
@@ -89,19 +90,19 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
             return _answer(request, wrong_host)
         return HttpResponse(wrong_host.message, status=400, content_type="text/plain; charset=utf-8")
     if not _is_api(request):
-        return defaults.bad_request(request, exception)
+        return error_pages.error_page(request, 400, error_pages.INVALID)
     return _answer(request, _as_api_error(exception) or errors.InvalidInput())
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if not _is_api(request):
-        return defaults.permission_denied(request, exception)
+        return error_pages.error_page(request, 403, error_pages.FORBIDDEN)
     return _answer(request, errors.NotPermitted())
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if not _is_api(request):
-        return defaults.page_not_found(request, exception)
+        return error_pages.error_page(request, 404, error_pages.NOT_FOUND)
     return _answer(request, errors.NotFound(_("There is nothing at this address.")))
 
 
@@ -124,7 +125,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     if not _is_api(request):
-        return csrf.csrf_failure(request, reason)
+        return error_pages.error_page(request, 403, error_pages.EXPIRED_FORM)
     return _answer(request, errors.NotPermitted(reason, code="csrf_failed"))
 
 

@@ -115,6 +115,8 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "tracesite.urls"
+# Where a login without a usable `next` leads to.
+LOGIN_REDIRECT_URL = "admin:index"
 WSGI_APPLICATION = "tracesite.wsgi.application"
 
 TEMPLATES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from .conftest import LogLines
@@ -176,20 +177,49 @@ def test_an_address_without_a_view_is_answered_in_the_same_way(client: Client) -
     assert "There is no page at this address" in page.content.decode()
 
 
-def test_pages_of_errors_are_translated_and_need_no_style_or_script(client: Client) -> None:
-    for path, title in (("/nowhere/", "Nothing here"), ("/plain/unforeseen/", "Something went wrong")):
-        content = client.get(path).content.decode()
-        assert f"<h1>{title}</h1>" in content
-        assert "<style" not in content
-        assert "<script" not in content
+def test_page_of_unforeseen_error_needs_no_style_or_script(client: Client) -> None:
+    content = client.get("/plain/unforeseen/").content.decode()
+    assert "<h1>Something went wrong</h1>" in content
+    assert "<style" not in content
+    assert "<script" not in content
 
 
-def test_a_form_without_its_csrf_token_is_refused_in_the_same_way() -> None:
+@pytest.mark.parametrize(
+    ("path", "status", "title", "chinese"),
+    [
+        ("/nowhere/", 404, "Page not found", "找不到页面"),
+        ("/plain/http404/", 404, "Page not found", "找不到页面"),
+        ("/plain/denied/", 403, "No permission", "没有权限"),
+        ("/plain/bad/", 400, "Invalid request", "无效请求"),
+    ],
+)
+def test_error_page_has_frame_and_language_of_admin(
+    client: Client, path: str, status: int, title: str, chinese: str
+) -> None:
+    for language, words in (("en", title), ("zh-hans", chinese)):
+        page = client.get(path, headers={"Accept-Language": language})
+        content = page.content.decode()
+        assert page.status_code == status
+        assert f"<h1>{words}</h1>" in content
+        assert f"<title>{words} | Tracesite</title>" in content
+        assert '<div id="site-name"><a href="/admin/">Tracesite</a></div>' in content
+
+
+def test_error_page_keeps_navigation_of_staff(client: Client, db: None) -> None:
+    client.force_login(User.objects.create_superuser("ada"))
+    content = client.get("/admin/nowhere/").content.decode()
+    assert "<h1>Page not found</h1>" in content
+    assert 'class="main-lists"' in content
+    assert 'id="logout-form"' in content
+
+
+def test_form_without_csrf_token_is_answered_in_frame_of_admin() -> None:
     client = Client(enforce_csrf_checks=True, headers={"X-Request-ID": "r1"})
     api, page = client.post("/api/plain/ok/"), client.post("/plain/ok/")
 
     assert (api.status_code, api.json()) == (403, error("csrf_failed", "CSRF cookie not set."))
     assert (page.status_code, page.headers["Content-Type"]) == (403, "text/html; charset=utf-8")
+    assert "<h1>This form has expired</h1>" in page.content.decode()
 
 
 @pytest.mark.parametrize("path", ["/api/v1/sessions/", "/admin/"])

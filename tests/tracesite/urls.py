@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.contrib import admin
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.db import OperationalError, connection
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import include, path
 from rest_framework import exceptions, serializers
 from rest_framework.parsers import JSONParser
 from rest_framework.permissions import AllowAny
@@ -110,4 +111,7 @@ urlpatterns = [
     path("api/sessions/<session_id>/messages/<message_id>/", MessageView.as_view(), name="message-detail"),
     path("api/plain/<what>/", plain),
     path("plain/<what>/", plain),
+    # Pages of errors are in the frame of the admin.
+    path("admin/", admin.site.urls),
+    path("i18n/", include("django.conf.urls.i18n")),
 ]

@@ -1,0 +1,35 @@
+"""Error pages in the frame of the admin, so that staff who meet one can go on from there.
+
+The pages for 500 and 503 are not among them: they must work while the database does not.
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+NOT_FOUND = (_("Page not found"), _("There is no page at this address. It may have been deleted."))
+FORBIDDEN = (
+    _("No permission"),
+    _("Your account may not open this page. Log in with another account, or ask an administrator."),
+)
+INVALID = (_("Invalid request"), _("The server could not read this request. Go back and try again."))
+EXPIRED_FORM = (
+    _("This form has expired"),
+    _(
+        "Nothing was saved, because you logged in or out after the form was opened, or because your browser blocks "
+        "cookies. Go back, reload the page and send the form again."
+    ),
+)
+
+
+def error_page(request: HttpRequest, status: int, words: tuple[Promise, Promise]) -> HttpResponse:
+    """Return an error page with the title and text in `words`."""
+    title, text = words
+    # Middleware may refuse a request before AuthenticationMiddleware has seen it.
+    has_permission = hasattr(request, "user") and admin.site.has_permission(request)
+    context = {"title": title, "text": text, "has_permission": has_permission}
+    return render(request, "error.html", context, status=status)
