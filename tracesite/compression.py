@@ -1,7 +1,7 @@
 """Answers as zstd or gzip, as the client's Accept-Encoding says: a trace shrinks to a fifth.
 
-Only JSON and other data. Pages are left as they are: they hold CSRF tokens beside what others wrote, and the size of a
-compressed page tells something of what is in it (BREACH). Static files are WhiteNoise's, which knows their own ways.
+Only JSON and other data. Pages are compressed by Django's GZipMiddleware (see tracesite.pages.Gzip), which guards
+against BREACH. Static files are WhiteNoise's, which knows their own ways.
 """
 
 from __future__ import annotations

@@ -102,6 +102,7 @@ MIDDLEWARE = [
     "tracesite.api_middleware.ApiMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "tracesite.pages.Gzip",
     "tracesite.compression.CompressionMiddleware",
     "tracesite.pages.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from backports import zstd
@@ -121,10 +123,26 @@ def test_the_etag_of_a_compressed_answer_is_a_version_to_send_back(client: Clien
     assert (changed.status_code, changed.json()["version"]) == (200, 2)
 
 
-def test_pages_are_not_compressed_because_they_hold_csrf_tokens(client: Client) -> None:
-    page = client.get("/admin/login/", headers={"Accept-Encoding": "gzip, zstd"})
-    assert (page.status_code, b"csrfmiddlewaretoken" in page.content) == (200, True)
-    assert "Content-Encoding" not in page.headers
+def test_page_is_gzipped_with_random_padding(client: Client) -> None:
+    pages = [client.get("/admin/login/", headers={"Accept-Encoding": "gzip, zstd"}) for _attempt in range(20)]
+    for page in pages:
+        assert (page.status_code, page.headers["Content-Encoding"]) == (200, "gzip")
+        assert b"csrfmiddlewaretoken" in gzip.decompress(page.content)
+        assert "Accept-Encoding" in page.headers["Vary"]
+    # BREACH reads lengths: Django adds up to 100 random bytes.
+    lengths = {len(page.content) for page in pages}
+    assert max(lengths) - min(lengths) > 20
+
+
+def test_page_guards_against_breach_are_on(client: Client, settings: Any) -> None:
+    login = [client.get("/admin/login/").content for _attempt in range(2)]
+    tokens = {re.search(rb'name="csrfmiddlewaretoken" value="(\w+)"', page)[1] for page in login}  # type: ignore[index]
+    assert len(tokens) == 2
+    assert settings.SESSION_COOKIE_SAMESITE == "Lax"
+
+
+def test_page_is_plain_when_browser_does_not_accept_gzip(client: Client) -> None:
+    assert "Content-Encoding" not in client.get("/admin/login/", headers={"Accept-Encoding": "br"}).headers
 
 
 @pytest.mark.parametrize(
