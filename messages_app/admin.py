@@ -28,8 +28,9 @@ from access_app.models import Project
 
 from . import writes
 from .admin_filters import CreatedFilter, NameFilter, ProjectFilter, YesNoFilter
-from .conversation import read_conversation, read_message, read_session
-from .models import Message, Session
+from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, read_conversation, read_message, read_session
+from .downloads import Source
+from .models import Message, Reference, Session
 from .pagination import Cursor
 from .queries import as_uuid
 from .trash_admin import TrashAdmin
@@ -113,6 +114,9 @@ class SessionAdmin(TrashAdmin):
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
+    downloads: ClassVar[Any] = {
+        "session": Source(rows=Session.with_deleted, columns=frozenset(["description", *SESSION_DETAILS])),
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
@@ -169,7 +173,7 @@ class SessionAdmin(TrashAdmin):
             "opts": self.opts,
             "session": session,
             "description": page.description,
-            "details": [(self.field_name(name), text) for name, text in page.details],
+            "details": [(name, self.field_name(name), text) for name, text in page.details],
             "plan": page.plan,
             "conversation": conversation,
             "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
@@ -233,6 +237,12 @@ class MessageAdmin(TrashAdmin):
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/message/page.html"
+    downloads: ClassVar[Any] = {
+        "message": Source(
+            rows=Message.with_deleted, columns=frozenset(["content", "content_parts", "error", *MESSAGE_DETAILS])
+        ),
+        "reference": Source(rows=Reference.objects, columns=frozenset(["content", "image_info", "metadata"])),
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
@@ -296,7 +306,7 @@ class MessageAdmin(TrashAdmin):
             "message": message,
             "session": message.session,
             "session_name": session_name(message.session),
-            "details": [(self.field_name(name), text) for name, text in page.details],
+            "details": [(name, self.field_name(name), text) for name, text in page.details],
             "has_delete_permission": self.has_delete_permission(request, message),
             "has_restore_permission": self.has_restore_permission(request),
             **(extra_context or {}),

@@ -23,6 +23,8 @@ PAGE_SIZE = 50
 PAGE_CHARACTERS = 16_384
 FULL_CHARACTERS = 65_536
 REFERENCES = 100
+SESSION_DETAILS = ("workflow", "metadata", "redactions")
+MESSAGE_DETAILS = ("usage", "metadata", "redactions")
 PLAN_BYTES = 262_144
 """A larger workflow is shown as its JSON only."""
 
@@ -65,19 +67,22 @@ class SessionPage:
 
 def read_session(session_id: UUID) -> SessionPage | None:
     """A session, deleted or not; None where there is none. One query; three where it has a workflow."""
-    details = ("workflow", "metadata", "redactions")
     sessions: QuerySet[Any] = (
         Session.with_deleted.select_related("project")
-        .defer("description", *details)
-        .annotate(shown_description=first_characters("description", PAGE_CHARACTERS), **_json_columns(details))
+        .defer("description", *SESSION_DETAILS)
+        .annotate(
+            shown_description=first_characters("description", PAGE_CHARACTERS),
+            description_bytes=size_of("description"),
+            **_json_columns(SESSION_DETAILS),
+        )
     )
     session = sessions.filter(pk=session_id).first()
     if session is None:
         return None
     return SessionPage(
         session=session,
-        description=excerpt(session.shown_description),
-        details=_filled(session, details),
+        description=excerpt(session.shown_description, session.description_bytes),
+        details=_filled(session, SESSION_DETAILS),
         plan=_plan(session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
     )
 
@@ -130,11 +135,16 @@ class MessagePage:
 
 def read_message(message_id: UUID) -> MessagePage | None:
     """A message, deleted or not, as its page shows it; None where there is none. Five queries."""
-    details = ("usage", "metadata", "redactions")
     messages = with_bounded_texts(Message.with_deleted.select_related("session", "project"), FULL_CHARACTERS)
     messages = messages.defer(
-        *details, "content", "content_parts", "error", "session__description", "session__workflow", "session__metadata"
-    ).annotate(**_json_columns(details))
+        *MESSAGE_DETAILS,
+        "content",
+        "content_parts",
+        "error",
+        "session__description",
+        "session__workflow",
+        "session__metadata",
+    ).annotate(**_json_columns(MESSAGE_DETAILS))
     message: Any = messages.filter(pk=message_id).first()
     if message is None:
         return None
@@ -146,7 +156,7 @@ def read_message(message_id: UUID) -> MessagePage | None:
         question = asked.order_by("-pk").first()
     return MessagePage(
         bubble=bubble(message),
-        details=_filled(message, details),
+        details=_filled(message, MESSAGE_DETAILS),
         passages=passages[:REFERENCES],
         has_more_passages=len(passages) > REFERENCES,
         question=bubble(question) if question else None,

@@ -7,10 +7,11 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
@@ -18,10 +19,11 @@ from django.contrib.admin import helpers
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model, QuerySet, UUIDField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -29,6 +31,7 @@ from msgspec.structs import replace
 
 from access_app.errors import InvalidInput
 
+from .downloads import Source, value_file
 from .exchange import was_stopped
 from .pagination import Cursor, IdRange, PageRequest, read_page
 
@@ -159,6 +162,22 @@ class KeysetAdmin(ModelAdmin):
     # Switches the search box on; `get_search_results` decides what is searched.
     search_fields = ("pk",)
     change_list_template = "admin/keyset_change_list.html"
+    downloads: ClassVar[Mapping[str, Source]] = {}
+    """Values that the pages link to as files, by the name of their table in the address."""
+
+    def get_urls(self) -> list[URLPattern]:
+        value = path(
+            "value/<slug:table>/<uuid:key>/<slug:column>/",
+            self.admin_site.admin_view(self.value_view),
+            name=f"{self.opts.app_label}_{self.opts.model_name}_value",
+        )
+        return [value, *super().get_urls()]
+
+    def value_view(self, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
+        """Send one stored value as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return value_file(self.downloads, table, key, column) or self.missing(request)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetChangeList

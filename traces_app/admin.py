@@ -33,6 +33,7 @@ from messages_app import ids
 from messages_app.admin import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
 from messages_app.admin_filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
 from messages_app.conversation import ids_below
+from messages_app.downloads import Source
 from messages_app.keyset_admin import KeysetAdmin
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
@@ -44,7 +45,7 @@ from .context_rows import newest_contexts
 from .health import MISSING_RESULT
 from .health_words import FLAG_WORDS, missing_of, problems_of
 from .ingest import ingest
-from .models import Tool, ToolCall
+from .models import AgentStep, Tool, ToolCall, ToolResult
 from .run_page import read_call, read_run
 
 if TYPE_CHECKING:
@@ -310,6 +311,10 @@ class TracedMessageAdmin(MessageAdmin):
         MessageAdmin.list_filter[-1],
     )
     page_template = "admin/traces_app/message_page.html"
+    downloads: ClassVar[Any] = {
+        **MessageAdmin.downloads,
+        "step": Source(rows=AgentStep.with_deleted, columns=frozenset(["thought", "reasoning", "usage", "metadata"])),
+    }
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         columns = super().get_list_display(request)
@@ -415,6 +420,13 @@ class ToolCallAdmin(KeysetAdmin):
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
     search_help_text = gettext_lazy("By the id of the call, as the model or as Tracesite gave it.")
+    downloads: ClassVar[Any] = {
+        "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
+        "result": Source(
+            rows=ToolResult.objects,
+            columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
+        ),
+    }
 
     def list_title(self, request: HttpRequest) -> str:
         return _("Failed calls") if request.GET.get("status") == "error" else super().list_title(request)

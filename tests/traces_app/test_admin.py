@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
+from django.template.defaultfilters import filesizeformat
 from django.test import Client
 
 from access_app.models import Project
@@ -219,21 +221,81 @@ def test_a_run_of_2000_steps_and_values_of_5_megabytes_is_read_page_by_page(staf
         assert len(html) < 500_000
         # Of each long value there is the beginning, and a link to the rest.
         cut = sum(place in shown for place in (0, 1, 1_999))
-        assert html.count("of 4.8\xa0MB.") == html.count(">All of it</a>") == 2 * cut
+        assert html.count("of 4.8\xa0MB.") == html.count(">Download all of it (4.8\xa0MB)</a>") == 2 * cut
     assert links_of(first)["Later steps →"] == "?page=2#run"
     assert links_of(last)["← Earlier steps"] == "?page=39#run"
-    whole = staff.get(links_of(last)["All of it"]).json()
-    assert len(whole["agent_steps"][1_999]["thought"]) == len("thought 1999 ") + 5_000_000
+    whole = staff.get(links_of(last)["Download all of it (4.8 MB)"]).content.decode()
+    assert whole == "thought 1999 " + "t" * 5_000_000
 
 
 @pytest.mark.requirement("000-53")
-def test_whole_traces_are_one_click_away_as_json(staff: Client, project: Project) -> None:
-    outcome = store(project, question(), answer(agent_steps=steps(1, 1, result={"output": "x" * 100_000})))
+def test_whole_trace_is_downloaded_as_json(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer(agent_steps=steps(1, 1)))
     session, message = f"{SESSIONS}{outcome.id}/change/", page_of(UUID(str(outcome.messages[1].id)))
-    for page, label in ((session, "JSON"), (message, "JSON"), (message, "All of it")):
-        response = staff.get(links_of(staff.get(page))[label])
-        assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
-    assert staff.get(links_of(staff.get(message))["All of it"]).json()["result"]["output"] == "x" * 100_000
+    for page, name in ((session, f"session-{outcome.id}"), (message, f"message-{outcome.messages[1].id}")):
+        response = staff.get(page)
+        assert f'download="{name}.json">JSON</a>' in html_of(response)
+        whole = staff.get(links_of(response)["JSON"])
+        assert (whole.status_code, whole.headers["Content-Type"]) == (200, "application/json")
+
+
+LONG_TEXT = "<script>alert(1)</script> \u202e 数据\n" * 10_000
+LONG_JSON = {"rows": [{"n": 12345678901234567890, "text": "<b>数据</b>"}] * 5_000}
+
+
+@pytest.mark.requirement("000-53")
+@pytest.mark.parametrize(
+    ("place", "value", "extension"),
+    [
+        ("output", LONG_TEXT, "txt"),
+        ("error", LONG_TEXT, "txt"),
+        ("data", LONG_JSON, "json"),
+        ("args", LONG_JSON, "json"),
+        ("reflection", LONG_TEXT, "txt"),
+        ("thought", LONG_TEXT, "txt"),
+        ("reasoning_content", LONG_TEXT, "txt"),
+        ("content", LONG_TEXT, "txt"),
+        ("metadata", LONG_JSON, "json"),
+    ],
+)
+def test_long_value_is_downloaded_by_itself(
+    staff: Client, project: Project, place: str, value: Any, extension: str
+) -> None:
+    result = {place: value} if place in ("output", "error", "data") else {"output": "ok"}
+    call = {"id": "c", "name": "read", "result": result}
+    call |= {place: value} if place in ("args", "reflection") else {}
+    step = {"tool_calls": [call]} | ({place: value} if place in ("thought", "reasoning_content") else {})
+    fields = {place: value} if place in ("content", "metadata") else {}
+    message = store(project, answer(agent_steps=[step], **fields)).messages[0].id
+    assert message is not None
+    (label,) = [label for label in links_of(staff.get(page_of(message))) if label.startswith("Download")]
+    file = staff.get(links_of(staff.get(page_of(message)))[label])
+    assert file.status_code == 200
+    text = file.content.decode()
+    assert label == f"Download all of it ({filesizeformat(len(file.content))})".replace("\xa0", " ")
+    assert (text if extension == "txt" else json.loads(text)) == value
+    assert file.headers["Content-Disposition"].startswith("attachment; filename=")
+    assert file.headers["Content-Disposition"].endswith(f'.{extension}"')
+    assert file.headers["Content-Type"] in ("text/plain; charset=utf-8", "application/json")
+    assert file.headers["X-Content-Type-Options"] == "nosniff"
+    # An editor does not meet one line of 5 MB.
+    assert max(map(len, text.splitlines())) < 200
+
+
+def test_download_of_unknown_value_leads_to_list(staff: Client, client: Client, run: UUID) -> None:
+    call = ToolCall.objects.get(tool__name="search")
+    for path in (
+        f"value/call/{call.pk}/project_id/",
+        f"value/call/{run}/args/",
+        f"value/message/{run}/content/",
+        f"value/result/{call.pk}/raw/",
+    ):
+        assert staff.get(CALLS + path, follow=True).redirect_chain == [(CALLS, 302)], path
+    url = f"{CALLS}value/call/{call.pk}/args/"
+    assert staff.get(url).json() == {"q": "Atlantis"}
+    assert client.get(url).status_code == 302
+    client.force_login(User.objects.create_user("clerk", is_staff=True))
+    assert client.get(url).status_code == 403
 
 
 @pytest.mark.requirement("004-03")

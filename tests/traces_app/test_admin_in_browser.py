@@ -161,7 +161,12 @@ def test_a_long_run_is_shown_a_page_at_a_time(long_run: str, session_key: str, l
         # What a browser has to hold: 50 steps, and of 10 MB of output the beginnings.
         assert page.evaluate("document.querySelectorAll('*').length") < 5_000
         assert page.evaluate("document.documentElement.outerHTML.length") < 500_000
-        assert page.get_by_role("link", name="All of it").count() == 2
+        link = page.get_by_role("link", name="Download all of it (4.8 MB)")
+        assert link.count() == 2
+        with page.expect_download() as download:
+            link.first.click()
+        assert download.value.suggested_filename.endswith("-output.txt")
+        assert download.value.path().stat().st_size == 14 * 360_000
         output = page.locator("details.call").first.locator("details.fold")
         output.locator("summary").click()
         assert output.locator(".text").is_visible()

@@ -1,0 +1,37 @@
+"""Stored values as files: the whole of a value of which a page shows only the beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Func, JSONField, Manager, TextField
+from django.http import HttpResponse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A table and those of its columns that may be downloaded."""
+
+    rows: Manager[Any]
+    columns: frozenset[str]
+
+
+def value_file(sources: Mapping[str, Source], table: str, key: UUID, column: str) -> HttpResponse | None:
+    """Return a value as an attachment; None where there is no such table, column or row, or the value is empty.
+
+    PostgreSQL writes JSON indented: numbers stay exact, and an editor does not meet one line of 5 MB.
+    """
+    source = sources.get(table)
+    if source is None or column not in source.columns:
+        return None
+    is_json = isinstance(source.rows.model._meta.get_field(column), JSONField)
+    value = Func(F(column), function="jsonb_pretty", output_field=TextField()) if is_json else F(column)
+    text = source.rows.filter(pk=key).annotate(value=value).values_list("value", flat=True).first()
+    if not text:
+        return None
+    kind, extension = ("application/json", "json") if is_json else ("text/plain; charset=utf-8", "txt")
+    headers = {"Content-Disposition": f'attachment; filename="{table}-{key}-{column}.{extension}"'}
+    return HttpResponse(text, content_type=kind, headers=headers)
