@@ -21,7 +21,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
@@ -146,6 +146,20 @@ class SessionAdmin(TrashAdmin):
 
     def row_name(self, row: Any) -> str:
         return session_name(row)
+
+    def contents(self, rows: Sequence[Any]) -> str:
+        count, calls = sum(row.message_count for row in rows), sum(row.call_count for row in rows)
+        if not count:
+            return ""
+        words = {
+            "messages": ngettext("%(number)s message", "%(number)s messages", count) % {"number": f"{count:,}"},
+            "calls": ngettext("%(number)s tool call", "%(number)s tool calls", calls) % {"number": f"{calls:,}"},
+        }
+        return (
+            _("This includes %(messages)s and %(calls)s.") % words
+            if calls
+            else _("This includes %(messages)s.") % words
+        )
 
     # --- The page of a session ------------------------------------------------------------------------------
 
@@ -285,6 +299,18 @@ class MessageAdmin(TrashAdmin):
     def row_name(self, row: Any) -> str:
         text = one_line(getattr(row, "shown_content", None) or row.content, NAME_CHARACTERS)
         return f"{row.get_role_display()}: {text}" if text else str(row)
+
+    def already_deleted(self, row: Any) -> str:
+        if not row.deleted_at and row.session.deleted_at:
+            return _("“%(name)s” is in the trash with its session.") % {"name": self.row_name(row)}
+        return super().already_deleted(row)
+
+    def contents(self, rows: Sequence[Any]) -> str:
+        calls = sum(row.call_count for row in rows)
+        if not calls:
+            return ""
+        words = ngettext("%(number)s tool call", "%(number)s tool calls", calls) % {"number": f"{calls:,}"}
+        return _("This includes %(calls)s.") % {"calls": words}
 
     # --- The page of a message ------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from django.db.models import Field, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -24,6 +25,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.errors import NotFound
 
 from .keyset_admin import KeysetAdmin
+from .queries import as_uuid
 from .visible_text import moment, one_line, visible
 
 # What the log of an admin's actions says of a restored row; pages translate it.
@@ -73,6 +75,7 @@ class TrashAdmin(KeysetAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("trash/", wrap(self.changelist_view), name=self._url_name("trash")),
+            path("undo/", wrap(self.undo_view), name=self._url_name("undo")),
             path("<path:object_id>/restore/", wrap(self.restore_view), name=self._url_name("restore")),
             *super().get_urls(),
         ]
@@ -85,6 +88,42 @@ class TrashAdmin(KeysetAdmin):
         context = {"in_trash": self.in_trash(request), "trash_url": reverse(f"admin:{self._url_name('trash')}")}
         return super().changelist_view(request, {**context, **(extra_context or {})})
 
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if row is None:
+            return self.missing(request)
+        if reason := self.already_deleted(row):
+            # In another tab or by somebody else, while this page was open.
+            self.message_user(request, reason, messages.INFO)
+            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
+        return super().delete_view(request, object_id, {"contents": self.contents([row]), **(extra_context or {})})
+
+    def already_deleted(self, row: Any) -> str:
+        """Return a sentence that says why `row` cannot be deleted, or "" where it can."""
+        return _("“%(name)s” is already in the trash.") % {"name": self.row_name(row)} if row.deleted_at else ""
+
+    def contents(self, rows: Sequence[Any]) -> str:
+        """Return a sentence with the numbers of what is deleted or restored together with `rows`, or ""."""
+        return ""
+
+    def undo_view(self, request: HttpRequest) -> HttpResponse:
+        """Restore the rows that a deletion has just moved to the trash; the message about it has the button."""
+        if not self.has_restore_permission(request):
+            raise PermissionDenied
+        keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
+        rows = list(
+            self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[: self.list_per_page])
+        )
+        restored = [row for row in rows if self._restore(request, row)]
+        self._say_restored(request, restored)
+        if len(restored) == 1:
+            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(restored[0].pk)]))
+        return HttpResponseRedirect(reverse(f"admin:{self._url_name('changelist')}"))
+
     def restore_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Asks on GET, restores on POST."""
         row = self.get_object(request, unquote(object_id))
@@ -94,9 +133,7 @@ class TrashAdmin(KeysetAdmin):
             return self.missing(request)
         if request.method == "POST":
             if self._restore(request, row):
-                self.message_user(
-                    request, _("“%(name)s” was restored.") % {"name": self.row_name(row)}, messages.SUCCESS
-                )
+                self._say_restored(request, [row])
             return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
         context = {
             **self.admin_site.each_context(request),
@@ -104,6 +141,7 @@ class TrashAdmin(KeysetAdmin):
             "opts": self.opts,
             "objects": [row],
             "names": [self.row_name(row)],
+            "contents": self.contents([row]),
             "is_action": False,
         }
         return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
@@ -131,26 +169,27 @@ class TrashAdmin(KeysetAdmin):
         description=gettext_lazy("Move selected %(verbose_name_plural)s to the trash"), permissions=["delete"]
     )
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        rows = queryset[: self.list_per_page]
+        if not rows:
+            self.message_user(request, _("The selected rows are already in the trash."), messages.INFO)
+            return None
         if not request.POST.get("post"):
-            return ask_to_delete_selected(self, request, queryset)
-        chosen = queryset[: self.list_per_page]
-        count = len(chosen)
-        self.log_deletions(request, chosen)
-        self.delete_queryset(request, chosen)
-        text = ngettext("%(count)d %(rows)s is in the trash.", "%(count)d %(rows)s are in the trash.", count)
-        words = {"count": count, "rows": model_ngettext(self.opts, count)}
-        self.message_user(request, text % words, messages.SUCCESS)
+            response = ask_to_delete_selected(self, request, queryset)
+            if isinstance(response, TemplateResponse) and response.context_data is not None:
+                response.context_data["contents"] = self.contents(list(rows))
+            return response
+        self.log_deletions(request, rows)
+        self.delete_queryset(request, rows)
+        text = ngettext("%(count)d %(rows)s is in the trash.", "%(count)d %(rows)s are in the trash.", len(rows))
+        words = {"count": len(rows), "rows": model_ngettext(self.opts, len(rows))}
+        self._say_deleted(request, text % words, [row.pk for row in rows])
         return None
 
     @admin.action(description=gettext_lazy("Restore selected %(verbose_name_plural)s"), permissions=["restore"])
     def restore_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         rows = list(queryset[: self.list_per_page])
         if request.POST.get("post"):
-            count = sum(self._restore(request, row) for row in rows)
-            if count:
-                text = ngettext("%(count)d %(rows)s was restored.", "%(count)d %(rows)s were restored.", count)
-                words = {"count": count, "rows": model_ngettext(self.opts, count)}
-                self.message_user(request, text % words, messages.SUCCESS)
+            self._say_restored(request, [row for row in rows if self._restore(request, row)])
             return None
         context = {
             **self.admin_site.each_context(request),
@@ -158,6 +197,7 @@ class TrashAdmin(KeysetAdmin):
             "opts": self.opts,
             "objects": rows,
             "names": [self.row_name(row) for row in rows],
+            "contents": self.contents(rows),
             "is_action": True,
             "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
         }
@@ -171,6 +211,26 @@ class TrashAdmin(KeysetAdmin):
             return False
         self.log_change(request, row, RESTORED)
         return True
+
+    def _say_restored(self, request: HttpRequest, rows: Sequence[Any]) -> None:
+        if len(rows) == 1:
+            text = _("“%(name)s” was restored.") % {"name": self.row_name(rows[0])}
+        elif rows:
+            text = _("%(count)d %(rows)s were restored.") % {
+                "count": len(rows),
+                "rows": model_ngettext(self.opts, len(rows)),
+            }
+        else:
+            return
+        self.message_user(request, text, messages.SUCCESS)
+
+    def _say_deleted(self, request: HttpRequest, text: str, keys: Sequence[Any]) -> None:
+        # The button belongs to the form "undo" of base_site.html, which has the CSRF token.
+        button = format_html(
+            '<button type="submit" form="undo" formaction="{}" name="rows" value="{}">{}</button>',
+            *(reverse(f"admin:{self._url_name('undo')}"), ",".join(map(str, keys)), _("Undo")),
+        )
+        self.message_user(request, format_html("{} {}", text, button), messages.SUCCESS)
 
     # --- Deleting is a write, never the ORM's -----------------------------------------------------------------
 
@@ -187,7 +247,7 @@ class TrashAdmin(KeysetAdmin):
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
         # Django would go to the index: it leads back to a list only those who may edit its rows.
-        self.message_user(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, messages.SUCCESS)
+        self._say_deleted(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, [obj_id])
         return HttpResponseRedirect(self.url_after_delete(obj_id))
 
     def url_after_delete(self, key: Any) -> str:

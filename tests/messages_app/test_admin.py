@@ -470,8 +470,8 @@ def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, pr
     session = store(project, "s", title="Talk")
     url = f"{SESSIONS}{session}/delete/"
     asked = text_of(staff.get(url))
-    assert "Move “Talk” to the trash, with everything below it?" in asked
-    assert "it can be restored whole, until a purge removes it for good" in asked
+    assert "Move “Talk” to the trash? This includes 2 messages." in asked
+    assert "You can restore it from the trash until a purge removes it for good." in asked
     assert Session.objects.filter(pk=session).exists()
     assert staff.post(url, {"post": "yes"}).status_code == 302
     deleted = Session.with_deleted.get(pk=session)
@@ -484,7 +484,7 @@ def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, pr
     assert "deleted by ada" in text_of(page)
     assert said(page) == ["s says 0", "s says 1"]
     restore = links_of(page)["Restore"]
-    assert "Restore this, with everything below it" in text_of(staff.get(restore))
+    assert "Restore this? This includes 2 messages." in text_of(staff.get(restore))
     assert Session.objects.filter(pk=session).exists() is False
     response = staff.post(restore, {"post": "yes"}, follow=True)
     assert "“Talk” was restored." in text_of(response)
@@ -496,12 +496,88 @@ def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, pr
     assert re.findall(r"<td>(\w+)</td>", chinese) == ["ada", "已删除", "ada", "已恢复"]
 
 
-def test_what_is_in_the_trash_cannot_be_deleted_again(staff: Client, project: Project) -> None:
-    session = store(project, "s")
+def test_deleting_twice_says_it_is_in_the_trash(staff: Client, project: Project) -> None:
+    session = store(project, "s", title="Talk")
     writes.delete_session(session, by="key ci")
-    assert staff.get(f"{SESSIONS}{session}/delete/").status_code == 403
-    assert staff.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}).status_code == 403
+    for send in (staff.get, staff.post):
+        response = send(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
+        assert response.redirect_chain == [(page_of(session), 302)]
+        assert "“Talk” is already in the trash." in text_of(response)
+        assert "Restore" in links_of(response)
     assert Session.with_deleted.get(pk=session).deleted_by == "key ci"
+    chosen = {"action": "delete_selected", "_selected_action": [str(session)], "index": "0"}
+    for form in (chosen, {**chosen, "post": "yes"}):
+        assert "The selected rows are already in the trash." in text_of(staff.post(SESSIONS, form, follow=True))
+    assert LogEntry.objects.count() == 0
+
+
+def test_deleting_message_of_deleted_session_says_so(staff: Client, project: Project) -> None:
+    session = store(project, "s")
+    message = message_at(session, 1).pk
+    writes.delete_session(session, by="ada")
+    response = staff.get(f"{MESSAGES}{message}/delete/", follow=True)
+    assert response.redirect_chain == [(f"{MESSAGES}{message}/change/", 302)]
+    assert "“assistant: s says 1” is in the trash with its session." in text_of(response)
+
+
+def test_deleting_unknown_row_leads_to_list(staff: Client) -> None:
+    response = staff.get(f"{SESSIONS}01a1f90f-89dc-7516-b04e-c271aeefa5d6/delete/", follow=True)
+    assert response.redirect_chain == [(SESSIONS, 302)]
+    assert "of this id. It may have been removed for good." in text_of(response)
+
+
+def undo_of(response: Any) -> tuple[str, dict[str, str]]:
+    """Return the address and the data that the button Undo of a page sends."""
+    found = re.search(
+        r'<button type="submit" form="undo" formaction="([^"]+)" name="rows" value="([^"]+)">Undo', html_of(response)
+    )
+    assert found is not None
+    assert re.search(
+        r'<form id="undo" method="post" hidden><input type="hidden" name="csrfmiddlewaretoken"', html_of(response)
+    )
+    return found[1], {"rows": found[2]}
+
+
+def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
+    session = store(project, "s", title="Talk")
+    response = staff.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
+    assert "“Talk” is in the trash. Undo" in text_of(response)
+    url, data = undo_of(response)
+    response = staff.post(url, data, follow=True)
+    assert response.redirect_chain == [(page_of(session), 302)]
+    assert "“Talk” was restored." in text_of(response)
+    assert Session.objects.filter(pk=session).exists()
+    # Twice: somebody else was quicker.
+    assert "There is no deleted session of this id." in text_of(staff.post(url, data, follow=True))
+    message = message_at(session, 1)
+    staff.post(*undo_of(staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)))
+    assert Message.objects.filter(pk=message.pk).exists()
+
+
+def test_undo_needs_post_and_known_rows(staff: Client, client: Client, project: Project) -> None:
+    session = store(project, "s")
+    writes.delete_session(session, by="ada")
+    url = f"{SESSIONS}undo/"
+    assert staff.get(url, {"rows": str(session)}).headers["Location"] == SESSIONS
+    assert staff.post(url, {"rows": "junk,,x"}).headers["Location"] == SESSIONS
+    assert client.post(url, {"rows": str(session)}).status_code == 302
+    client.force_login(User.objects.create_user("clerk", is_staff=True))
+    assert client.post(url, {"rows": str(session)}).status_code == 403
+    assert not Session.objects.filter(pk=session).exists()
+
+
+def test_question_before_deleting_has_numbers(staff: Client, project: Project) -> None:
+    calls = [records.ToolCall(id=str(n), name="look") for n in range(3)]
+    answer = records.Message(role="assistant", content="a", agent_steps=[records.AgentStep(tool_calls=calls)])
+    session = ingest(project.pk, [records.Session(external_id="s", messages=[answer])])[0].id
+    assert "to the trash? This includes 1 message and 3 tool calls." in text_of(
+        staff.get(f"{SESSIONS}{session}/delete/")
+    )
+    message = message_at(found_id(session), 0).pk
+    assert "to the trash? This includes 3 tool calls." in text_of(staff.get(f"{MESSAGES}{message}/delete/"))
+    other = store(project, "other")
+    chosen = {"action": "delete_selected", "_selected_action": [str(session), str(other)], "index": "0"}
+    assert "these to the trash? This includes 3 messages and 3 tool calls." in text_of(staff.post(SESSIONS, chosen))
 
 
 def test_many_sessions_are_deleted_and_restored_together(staff: Client, project: Project) -> None:
@@ -512,10 +588,15 @@ def test_many_sessions_are_deleted_and_restored_together(staff: Client, project:
     assert "Talk 0" in text_of(asked)
     assert Session.objects.count() == 3
     response = staff.post(SESSIONS, {**chosen, "post": "yes"}, follow=True)
-    assert "2 sessions are in the trash." in text_of(response)
+    assert "2 sessions are in the trash. Undo" in text_of(response)
     assert [row[0] for row in rows_of(staff.get(SESSIONS))] == ["Talk 2"]
+    undone = staff.post(*undo_of(response), follow=True)
+    assert undone.redirect_chain == [(SESSIONS, 302)]
+    assert "2 sessions were restored." in text_of(undone)
+    assert len(rows_of(undone)) == 3
+    staff.post(SESSIONS, {**chosen, "post": "yes"})
     chosen = {**chosen, "action": "restore_selected"}
-    assert "Restore this" in text_of(staff.post(f"{SESSIONS}trash/", chosen))
+    assert "Restore these? This includes 4 messages." in text_of(staff.post(f"{SESSIONS}trash/", chosen))
     assert Session.objects.count() == 1
     response = staff.post(f"{SESSIONS}trash/", {**chosen, "post": "yes"}, follow=True)
     assert "2 sessions were restored." in text_of(response)
@@ -556,7 +637,6 @@ def test_a_message_is_not_restored_into_a_deleted_session(staff: Client, project
     response = staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"}, follow=True)
     assert "There is no deleted message of this id." in text_of(response)
     assert Message.with_deleted.get(pk=message.pk).deleted_at is not None
-    assert staff.get(f"{MESSAGES}{message_at(session, 1).pk}/delete/").status_code == 403
 
 
 def test_an_empty_trash_and_an_empty_list_say_so(staff: Client, project: Project) -> None:
