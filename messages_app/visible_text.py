@@ -6,6 +6,7 @@ characters that nobody sees but a model reads; they are shown as marks that name
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,6 +56,11 @@ def visible(text: str) -> SafeString:
     """`text` as HTML that shows it: escaped, line ends as line feeds, hidden characters as named marks."""
     escaped = escape(text.replace("\r\n", "\n"))
     return mark_safe(_HIDDEN.sub(_mark, escaped))  # noqa: S308 - escaped above; a mark holds letters and digits only
+
+
+def for_scripts() -> str:
+    """The rules of `visible` as JSON: the hidden characters as a class of a regular expression, and the names of controls."""
+    return json.dumps({"pattern": _HIDDEN.pattern, "names": {**dict(enumerate(_CONTROLS)), 0x7F: "DEL"}})
 
 
 def excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:

@@ -37,7 +37,7 @@ from messages_app.downloads import Source
 from messages_app.keyset_admin import KeysetAdmin
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
-from messages_app.visible_text import duration, first_characters, is_plain, moment, one_line, visible
+from messages_app.visible_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
 
 from . import records
 from .batch import Refusal
@@ -216,6 +216,13 @@ class MessageForm(MessageModelForm):
         return said
 
 
+_ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
+
+
+def _is_over(session: Session) -> bool:
+    return session.status in _ENDED
+
+
 # --- Sessions and messages, with their runs ------------------------------------------------------------------------
 
 
@@ -240,6 +247,7 @@ class TracedSessionAdmin(SessionAdmin):
         response = super().change_view(request, object_id, form_url, extra_context)
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             session = response.context_data["session"]
+            response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
             # Nothing but events brings contexts, and what is deleted is not read by the API that they lead to.
             if session.last_event and not session.deleted_at:
                 found = newest_contexts(session.pk, CONTEXTS_LISTED)
@@ -261,6 +269,9 @@ class TracedSessionAdmin(SessionAdmin):
             "session": session,
             "session_name": session_name(session),
             "statuses": json.dumps(statuses),
+            "ended": json.dumps(_ENDED),
+            "is_over": _is_over(session),
+            "hidden": for_scripts(),
             "heartbeat": settings.LIVE_HEARTBEAT_SECONDS,
             "most": LIVE_EVENTS,
         }

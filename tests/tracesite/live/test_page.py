@@ -16,6 +16,8 @@ from playwright.sync_api import Page, expect, sync_playwright
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
 
+from .test_waits import post
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PASSWORD = "correct horse battery"
 HOSTILE = "<img src=x onerror=\"document.title = 'broken in'\">"
@@ -139,4 +141,144 @@ def test_the_page_says_when_the_session_is_deleted(
         expect(page.locator("#live")).to_have_attribute("data-state", "live")
         database.execute("UPDATE messages_app_session SET deleted_at = now() WHERE id = %s", [agent.session])
         expect(page.locator("#live-connection")).to_have_text("The session was deleted.", timeout=10_000)
+        assert complaints == []
+
+
+def test_page_lays_out_many_events_a_few_times(
+    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+) -> None:
+    count = 2_500
+    agent.does(database, *({"n": n, "text": "some words " * 10} for n in range(count)))
+    with logged_in(network, staff, "en") as (page, complaints):
+        protocol = page.context.new_cdp_session(page)
+        protocol.send("Performance.enable")
+        page.goto(f"/admin/messages_app/session/{agent.session}/live/")
+        expect(page.locator("#live-events li")).to_have_count(count, timeout=60_000)
+        metrics = {one["name"]: one["value"] for one in protocol.send("Performance.getMetrics")["metrics"]}
+        assert numbers_on(page) == list(range(1, count + 1))
+        # It is at the end, and stays there.
+        assert page.evaluate("innerHeight + scrollY > document.documentElement.scrollHeight - 60")
+        page.evaluate("scrollTo(0, 0)")
+        agent.does(database, {"n": count})
+        expect(page.locator("#live-events li")).to_have_count(count + 1)
+        assert page.evaluate("scrollY") == 0
+        assert complaints == []
+    # One for each event, each of which took the longer the more there were, made 2,500 layouts and 15 s of CPU.
+    assert metrics["LayoutCount"] < 150, metrics
+    assert metrics["TaskDuration"] < 8, metrics
+
+
+def test_page_keeps_the_newest_events(
+    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+) -> None:
+    agent.does(database, *({"n": n} for n in range(5_200)))
+    with logged_in(network, staff, "en") as (page, complaints):
+        page.goto(f"/admin/messages_app/session/{agent.session}/live/")
+        expect(page.locator("#live-events li:last-child")).to_have_attribute("data-seq", "5200", timeout=60_000)
+        expect(page.locator("#live-earlier")).to_be_visible()
+        assert numbers_on(page) == list(range(201, 5_201))
+        assert complaints == []
+
+
+def test_hidden_characters_are_marked(
+    network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+) -> None:
+    hidden = "a\u202eb\u2066c\u200bd\U000e0041e\x1bf\x9fg"
+    agent.does(database, {"text": hidden, hidden: 1})
+    database.execute("UPDATE traces_app_event SET agent = %s WHERE session_id = %s", [hidden, agent.session])
+    database.execute("UPDATE messages_app_session SET current_phase = %s WHERE id = %s", [hidden, agent.session])
+    with logged_in(network, staff, "en") as (page, complaints):
+        page.goto(f"/admin/messages_app/session/{agent.session}/live/")
+        page.locator("#live-events summary").click()
+        expect(page.locator("#live-events pre")).to_contain_text("cU+200Bd")
+        marked = "aU+202EbU+2066cU+200BdU+E0041eESCfU+009Fg"
+        expect(page.locator("#live-phase")).to_have_text(marked)
+        expect(page.locator("#live-events bdi.quiet")).to_have_text(marked)
+        text = page.locator("#live").inner_text()
+        assert not set(text) & set("\u202e\u2066\u200b\U000e0041\x1b\x9f")
+        assert page.locator("#live-events pre .mark").first.get_attribute("title") == "U+202E"
+        assert complaints == []
+
+
+@pytest.mark.parametrize(
+    ("language", "over", "nothing"),
+    [
+        ("en", "The session is over.", "No events were recorded"),
+        ("zh-CN", "会话已结束", "没有记录任何事件"),
+    ],
+)
+def test_page_of_an_ended_session_says_so(
+    site: Site, network: Network, staff: str, port: int, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any],
+    language: str, over: str, nothing: str,
+) -> None:  # fmt: skip
+    database.execute("UPDATE messages_app_session SET status = 'completed' WHERE id = %s", [agent.session])
+    with logged_in(network, staff, language) as (page, complaints):
+        page.goto(f"/admin/messages_app/session/{agent.session}/change/")
+        assert page.locator("a[href$='/live/']").count() == 0
+        page.goto(f"/admin/messages_app/session/{agent.session}/live/")
+        expect(page.locator("#live-connection")).to_contain_text(over)
+        expect(page.locator("#live-nothing")).to_contain_text(nothing)
+        agent.does(database, {})
+        expect(page.locator("#live-events li")).to_have_count(1)
+        expect(page.locator("#live-nothing")).to_be_hidden()
+        page.locator(".breadcrumbs a").nth(2).click()
+        expect(page.locator("a[href$='/live/']")).to_have_count(1)
+        assert complaints == []
+
+
+@pytest.mark.parametrize(
+    ("language", "working", "step", "more", "finished", "show"),
+    [
+        ("en", "Working…, no step yet.", "step 1", "The run has gone on.", "The run is finished.", "Show what is new"),
+        ("zh-CN", "正在运行，尚无步骤。", "第 1 步", "该运行有新进展。", "该运行已结束。", "显示新内容"),
+    ],
+)
+def test_page_of_a_running_run_tells_of_news(
+    network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
+    language: str, working: str, step: str, more: str, finished: str, show: str,
+) -> None:  # fmt: skip
+    name = f"running in {language}"
+
+    def tell(type_: str, **data: Any) -> None:
+        post(port, key, "/api/v1/events/", {"session_id": name, "type": type_, "data": data})
+
+    tell("workflow_execute_start", prompt="How many?")
+    row = database.execute(
+        "SELECT message.id FROM messages_app_message AS message JOIN messages_app_session AS session"
+        " ON session.id = message.session_id WHERE session.external_id = %s AND role = 'assistant'",
+        [name],
+    ).fetchone()
+    assert row is not None
+    with logged_in(network, staff, language) as (page, complaints):
+        page.goto(f"/admin/messages_app/message/{row[0]}/change/")
+        expect(page.locator(".working")).to_have_text(working)
+        expect(page.locator(".nothing")).to_have_count(0)
+        page.wait_for_timeout(3_000)
+        expect(page.locator("#run-news")).to_be_hidden()
+        tell("llm_request_start", step="s1")
+        tell("tool_call_start", step="s1", call_id="c1", name="count")
+        expect(page.locator("#run-news")).to_contain_text(more)
+        page.get_by_text(show).click()
+        expect(page.locator(".working")).to_contain_text(step)
+        expect(page.locator(".step")).to_have_count(1)
+        expect(page.locator("#run-news")).to_be_hidden()
+        tell("workflow_execute_complete", result="Three.")
+        expect(page.locator("#run-news")).to_contain_text(finished)
+        page.get_by_text(show).click()
+        expect(page.locator(".working, #run-news")).to_have_count(0)
+        assert complaints == []
+
+
+def test_news_of_a_run_without_events_is_told_of(
+    network: Network, staff: str, port: int, key: dict[str, str], agent: Agent
+) -> None:
+    with logged_in(network, staff, "en") as (page, complaints):
+        page.goto(f"/admin/messages_app/message/{agent.message}/change/")
+        expect(page.locator(".working")).to_be_visible()
+        page.wait_for_timeout(1_000)
+        step = {"tool_calls": [{"id": "c1", "name": "count", "args": {}}]}
+        run = {"external_id": "run", "role": "assistant", "is_completed": False, "agent_steps": [step]}
+        sessions = [{"external_id": agent.external_id, "messages": [run]}]
+        post(port, key, "/api/v1/ingest/", {"sessions": sessions})
+        expect(page.locator("#run-news")).to_contain_text("The run has gone on.")
         assert complaints == []

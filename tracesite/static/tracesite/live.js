@@ -1,16 +1,21 @@
 "use strict";
 
 // Shows a session as it happens: all events from the first on, then each as it comes. Every event has a number. Whatever
-// becomes of the connection, the next one goes on after the last number that is shown.
+// becomes of the connection, the next one goes on after the last number that was received.
 const root = document.getElementById("live");
 const list = document.getElementById("live-events");
 const most = Number(list.dataset.most);
 const statuses = JSON.parse(root.dataset.statuses);
+const ended = JSON.parse(root.dataset.ended);
+const hidden = JSON.parse(root.dataset.hidden);
+const hiddenCharacters = new RegExp(hidden.pattern, "gu");
 const silence = 2500 * Number(root.dataset.heartbeat);
 
 let source;
 let last = 0;
 let watch;
+let isEnded = false;
+let received = []; // events that are not in the list yet
 
 const say = (word) => {
   document.getElementById("live-connection").textContent = root.dataset[word];
@@ -29,11 +34,71 @@ const end = (word) => {
   say(word);
 };
 
-const element = (name, className, text) => {
+const element = (name, className, ...content) => {
   const made = document.createElement(name);
   made.className = className;
-  made.textContent = text; // never HTML: it is what agents and their tools said
+  made.append(...content); // strings become text, never HTML: it is what agents and their tools said
   return made;
+};
+
+const mark = (character) => {
+  const code = character.codePointAt(0);
+  const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+  const made = element("span", "mark", hidden.names[code] ?? point);
+  made.title = point;
+  return made;
+};
+
+// Text in which characters that nobody sees, or that turn the reading direction, are marks that name them.
+const visible = (text) => {
+  const parts = [];
+  let from = 0;
+  for (const match of text.matchAll(hiddenCharacters)) {
+    parts.push(text.slice(from, match.index), mark(match[0]));
+    from = match.index + match[0].length;
+  }
+  parts.push(text.slice(from));
+  return parts;
+};
+
+const rowOf = (event) => {
+  const row = element("li", `live-event live-${event.level}`);
+  row.dataset.seq = event.seq;
+  row.append(
+    element("span", "live-seq", event.seq),
+    element("time", "quiet", event.timestamp.slice(11, 23)),
+    element("bdi", "live-type", event.type),
+    element("bdi", "quiet", ...visible(event.agent ?? "")),
+  );
+  const json = JSON.stringify(event.data);
+  if (json !== "{}") {
+    const details = element("details", "", element("summary", "", ...visible(json.slice(0, 120))));
+    const unfold = () => details.append(element("pre", "", ...visible(JSON.stringify(event.data, null, 2))));
+    details.addEventListener("toggle", unfold, { once: true });
+    row.append(details);
+  }
+  return row;
+};
+
+// All events of a frame come into the list together: to look whether the end is in sight, and to go there, makes the
+// browser lay out the page, which takes the longer the more events there are.
+const paint = () => {
+  const isAtTheEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 60;
+  const isTooMuch = list.childElementCount + received.length > most;
+  const rows = document.createDocumentFragment();
+  rows.append(...received.slice(-most).map(rowOf));
+  received = [];
+  list.append(rows);
+  document.getElementById("live-nothing").hidden = true;
+  if (isTooMuch) {
+    while (list.childElementCount > most) {
+      list.firstElementChild.remove();
+    }
+    document.getElementById("live-earlier").hidden = false;
+  }
+  if (isAtTheEnd) {
+    scrollTo(0, document.documentElement.scrollHeight);
+  }
 };
 
 const show = (event) => {
@@ -41,30 +106,11 @@ const show = (event) => {
     return;
   }
   last = event.seq;
-  const isAtTheEnd = innerHeight + scrollY > document.documentElement.scrollHeight - 60;
-  const row = element("li", `live-event live-${event.level}`, "");
-  row.dataset.seq = event.seq;
-  row.append(
-    element("span", "live-seq", event.seq),
-    element("time", "quiet", event.timestamp.slice(11, 23)),
-    element("bdi", "live-type", event.type),
-    element("bdi", "quiet", event.agent ?? ""),
-  );
-  if (Object.keys(event.data).length) {
-    const details = document.createElement("details");
-    details.append(
-      element("summary", "", JSON.stringify(event.data).slice(0, 120)),
-      element("pre", "", JSON.stringify(event.data, null, 2)),
-    );
-    row.append(details);
-  }
-  list.append(row);
-  if (list.childElementCount > most) {
-    list.firstElementChild.remove();
-    document.getElementById("live-earlier").hidden = false;
-  }
-  if (isAtTheEnd) {
-    row.scrollIntoView();
+  received.push(event);
+  if (received.length === 1) {
+    requestAnimationFrame(paint);
+  } else if (received.length > 2 * most) {
+    received = received.slice(-most - 1); // a tab in the background has no frames; one more than are shown says so
   }
 };
 
@@ -73,9 +119,11 @@ const update = (data) => {
     const badge = document.getElementById("live-status");
     badge.className = `badge badge-${data.status}`;
     badge.textContent = statuses[data.status] ?? data.status;
+    isEnded = ended.includes(data.status);
+    say(isEnded ? "over" : "live");
   }
   if (data.currentPhase !== undefined) {
-    document.getElementById("live-phase").textContent = data.currentPhase;
+    document.getElementById("live-phase").replaceChildren(...visible(data.currentPhase));
   }
   for (const [name, value] of Object.entries(data.resources ?? {})) {
     const place = document.getElementById(`live-${name}`);
@@ -95,7 +143,7 @@ function open() {
     });
   source.onopen = () => {
     hear();
-    say("live");
+    say(isEnded ? "over" : "live");
   };
   source.onerror = () => {
     say("lost");
@@ -104,7 +152,7 @@ function open() {
   on("session_update", (message) => update(message.data));
   on("monitor_event", (message) => show(message.event));
   on("heartbeat", () => {});
-  on("events_dropped", open); // they are there: read on from the last that was shown
+  on("events_dropped", open); // they are there: read on from the last that was received
   on("session_deleted", () => end("deleted"));
   on("refused", () => end("refused"));
 }
