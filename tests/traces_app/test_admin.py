@@ -123,6 +123,17 @@ def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, projec
     assert "No steps: the answer came at once." in text
 
 
+def test_open_run_says_that_it_works_without_scripts(staff: Client, project: Project) -> None:
+    step = {"tool_calls": [{"id": "c1", "name": "search"}]}
+    for steps_, sentence in (([], "Working…, no step yet."), ([step, step], "Working…, step 2.")):
+        run = answer(agent_steps=steps_, content="", is_completed=False, external_id=sentence)
+        message = store(project, run, external_id=sentence).messages[0].id
+        assert message is not None
+        text = text_of(staff.get(page_of(message)))
+        assert sentence in text
+        assert "No steps" not in text
+
+
 def test_what_a_call_gave_is_shown_once_its_attachments_are_no_empty_output_and_blank_thoughts_take_no_room(
     staff: Client, project: Project
 ) -> None:
