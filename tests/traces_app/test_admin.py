@@ -125,7 +125,7 @@ def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, projec
 
 def test_open_run_says_that_it_works_without_scripts(staff: Client, project: Project) -> None:
     step = {"tool_calls": [{"id": "c1", "name": "search"}]}
-    for steps_, sentence in (([], "Working…, no step yet."), ([step, step], "Working…, step 2.")):
+    for steps_, sentence in (([], "Working… No step yet."), ([step, step], "Working… 2 steps so far.")):
         run = answer(agent_steps=steps_, content="", is_completed=False, external_id=sentence)
         message = store(project, run, external_id=sentence).messages[0].id
         assert message is not None

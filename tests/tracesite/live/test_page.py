@@ -229,8 +229,15 @@ def test_page_of_an_ended_session_says_so(
 @pytest.mark.parametrize(
     ("language", "working", "step", "more", "finished", "show"),
     [
-        ("en", "Working…, no step yet.", "step 1", "The run has gone on.", "The run is finished.", "Show what is new"),
-        ("zh-CN", "正在运行，尚无步骤。", "第 1 步", "该运行有新进展。", "该运行已结束。", "显示新内容"),
+        (
+            "en",
+            "Working… No step yet.",
+            "1 step so far",
+            "The run has gone on.",
+            "The run is finished.",
+            "Show what is new",
+        ),
+        ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "该运行有新进展。", "该运行已结束。", "显示新内容"),
     ],
 )
 def test_page_of_a_running_run_tells_of_news(
@@ -251,7 +258,7 @@ def test_page_of_a_running_run_tells_of_news(
     assert row is not None
     with logged_in(network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/message/{row[0]}/change/")
-        expect(page.locator(".working")).to_have_text(working)
+        expect(page.locator(".working")).to_contain_text(working)
         expect(page.locator(".nothing")).to_have_count(0)
         page.wait_for_timeout(3_000)
         expect(page.locator("#run-news")).to_be_hidden()

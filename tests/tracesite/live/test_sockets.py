@@ -278,6 +278,9 @@ def test_everything_else_is_served_by_the_same_process(
         answer = client.getresponse()
         body = answer.read()
         assert (path, answer.status) == (path, status), body
+    client.request("GET", "/api/v1/sessions/", headers={"X_API_Key": key["X-API-Key"]})
+    answer = client.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]["code"]) == (401, "not_authenticated")
     client.request("POST", "/live/sse", b"{}", key)
     answer = client.getresponse()
     assert (answer.status, json.loads(answer.read())["error"]["code"]) == (405, "method_not_allowed")
