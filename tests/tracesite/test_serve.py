@@ -145,11 +145,13 @@ def test_the_operators_password_is_not_printed(environment: dict[str, str], port
     with serving(environment | {"TRACESITE_ADMIN_PASSWORD": chosen}, port, "--demo") as printed:
         assert "as in TRACESITE_ADMIN_PASSWORD" in printed
         assert chosen not in printed
+        assert "TRACESITE_DEBUG" not in printed
         assert log_in(port, "admin", chosen) == 302
 
 
 def test_ctrl_c_ends_it_at_once_even_while_somebody_looks_at_a_session(environment: dict[str, str], port: int) -> None:
-    with serving(environment, port, "--demo") as printed:
+    with serving(environment | {"TRACESITE_DEBUG": "true"}, port, "--demo") as printed:
+        assert "TRACESITE_DEBUG is on" in printed
         [key] = re.findall(r"API key +(\S+)", printed)
         sessions = request(port, "GET", "/api/v1/sessions/", headers={"X-API-Key": key})[2]
         viewer = WebSocket(port, {"X-API-Key": key})

@@ -121,6 +121,8 @@ class Command(BaseCommand):
             lines += self._show_made(made)
         if embedded.home():
             lines += [f"  Database  {embedded.home()}; start over with an empty one: make reset"]
+        if settings.DEBUG:
+            lines += ["", "  TRACESITE_DEBUG is on: error pages show settings and content. Never in production."]
         self.stdout.write("\n".join(["", *lines, "", "  Stop with Ctrl-C.", ""]))
         self.stdout.flush()
 
