@@ -14,7 +14,6 @@ from access_app.errors import InvalidInput
 from .pagination import Page
 from .resources import Resource
 
-
 READ_FIRST = 20
 """Rows of a page that are read at once whatever their size: a page of the default limit is one exchange."""
 LARGE_BYTES = 2 * 1024 * 1024
