@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from django.conf import settings
@@ -16,38 +15,57 @@ from rest_framework.request import Request
 from access_app.errors import InvalidInput, TooLarge, UnsupportedMediaType
 
 from .encodings import ENCODINGS, BrokenStreamError, decode
+from .json_values import BYTES_PER_VALUE, count_values
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 _BLOCK = 1024 * 1024
+_FEWEST_VALUES = 100_000
+"""JSON values that any request may hold, however small the limit of bytes."""
+
+
+def most_values() -> int:
+    """Return how many JSON values one request may hold: those of a small body may take gigabytes once it is decoded."""
+    return max(settings.MAX_BODY_BYTES // BYTES_PER_VALUE, _FEWEST_VALUES)
 
 
 def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[str, bytes]:
     """The media type, which is one of `accepted`, and the bytes, without the Content-Encoding that they came in.
 
     Raises UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than settings.MAX_BODY_BYTES,
-    encoded or not, which is never held in memory.
+    encoded or not, which is never held in memory, or for more than `most_values` JSON values, which are never decoded.
     """
     media_type, encoding = _form(request, accepted)
     # Not `request.body`: that stays in memory with the request, until the collector of garbage comes by.
     body = b"".join(_blocks(request._request))
-    return media_type, body if encoding == "identity" else _decoded(body, encoding)
+    if encoding != "identity":
+        body = _decoded(body, encoding)
+    most = most_values()
+    if len(body) > most and count_values(body, most) > most:
+        raise TooLarge(
+            _("The body holds more than the %(most)d JSON values that are accepted; send less at once.")
+            % {"most": most}
+        )
+    return media_type, body
 
 
 @contextmanager
-def kept_body(request: Request, accepted: Collection[str]) -> Iterator[tuple[str, Path]]:
+def kept_body(request: Request, accepted: Collection[str]) -> Iterator[tuple[str, BinaryIO]]:
     """What `read_body` returns, the bytes in a temporary file while they are wanted: a large body lies in no memory, but
-    for one that came in a Content-Encoding."""
+    for one that came in a Content-Encoding. Its JSON values are not counted: it may be an archive.
+
+    The file has no name: what is uploaded is not redacted yet, and must not outlive a process that is killed.
+    """
     media_type, encoding = _form(request, accepted)
-    with NamedTemporaryFile(prefix="tracesite-") as file:
+    with TemporaryFile() as file:
         if encoding == "identity":
             for block in _blocks(request._request):
                 file.write(block)
         else:
             file.write(_decoded(b"".join(_blocks(request._request)), encoding))
         file.flush()
-        yield media_type, Path(file.name)
+        yield media_type, file
 
 
 def _form(request: Request, accepted: Collection[str]) -> tuple[str, str]:

@@ -18,6 +18,7 @@ WITHOUT_DJANGO = (
     "messages_app/ids.py",
     "messages_app/answer_text.py",
     "messages_app/plans.py",
+    "messages_app/json_values.py",
     "traces_app/eko_callbacks.py",
     "traces_app/projection.py",
     "traces_app/layout.py",

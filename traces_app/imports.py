@@ -33,12 +33,12 @@ from access_app.errors import ApiError
 from messages_app.models import Session
 
 from . import records
-from .formats.registry import Format, format_of
+from .formats.registry import Format, format_of, is_of
 from .health import INVALID_ARGUMENTS, ORPHAN_RESULT
 from .ingest import ingest
 from .normalise import normalise
 from .reading.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept
-from .reading.documents import Document, Source, Unreadable, file_source, read
+from .reading.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from .rows import text
 from .sub_agents import place_shares, with_shares_placed
 from .transcripts import DERIVED, DIGEST_BYTES, Outline, messages_of, outline
@@ -53,6 +53,10 @@ _BATCH_CHARACTERS = 8_000_000
 """Of transcripts that are held together."""
 _BATCH_CHARACTERS_OF_A_ROW = 4_000
 """A text of so many characters counts as a row more."""
+_LONGEST = 1_000
+"""Characters of a path or a reason in a report."""
+_MOST_LEFT_OUT = 100_000
+"""Entries of one file, and files of one archive, that an upload may hold and that are left out: each costs time."""
 _SHOWN = 50
 """Entries left out that a report names one by one; the others are counted."""
 
@@ -142,13 +146,24 @@ class FileReport:
     """Messages by what the store said: created, updated, unchanged, or why it refused them. Empty for a dry run."""
 
     def __post_init__(self) -> None:
-        # Names of files are bytes, and not always text.
-        self.path = text(self.path)
+        # Names of files are bytes, and not always text. Those in archives may be as long as somebody likes.
+        self.path = _cut(text(self.path))
 
     def leave_out(self, where: str, why: str) -> None:
         self.left_out_count += 1
         if len(self.left_out) < _SHOWN:
-            self.left_out.append((text(where), text(why)))
+            self.left_out.append((_cut(text(where)), _cut(text(why))))
+
+
+def _cut(said: str) -> str:
+    return said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+
+
+class TooMuchLeftOut(Exception):
+    """So much of an upload is no transcript that the rest is not read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {_MOST_LEFT_OUT} entries of it are no transcript; nothing behind them was read")
 
 
 Watch = Callable[[Source], Source]
@@ -194,8 +209,12 @@ def import_source(
     """
     skipped: list[FileReport] = []
 
+    is_bounded = budget is not None and budget.values is not None
+
     def skip(path: str, reason: str) -> None:
         skipped.append(FileReport(path=path, status="skipped", reason=reason))
+        if is_bounded and len(skipped) > _MOST_LEFT_OUT:
+            raise TooMuchLeftOut
 
     found = 0
     try:
@@ -208,15 +227,20 @@ def import_source(
                 if claimed is not None:
                     file.claimed = True
                     found += 1
-                    yield _imported(file.files, claimed, FileReport(path=file.name), project_id)
+                    report = FileReport(path=file.name)
+                    yield _imported(file.files, claimed, report, project_id, _left_out_of(report, is_bounded))
                 continue
             found += 1
-            if file.name != source.name and _is_of_mac(file.name):
-                yield FileReport(path=file.name, status="skipped", reason="what macOS keeps of a file")
+            if file.name != source.name and (reason := _reason_to_pass_over(file.name)):
+                yield FileReport(path=file.name, status="skipped", reason=reason)
                 continue
-            yield _import_one(file, project_id, named=named and file.name == source.name, format_=format_)
-    except (OSError, BrokenArchive) as error:
+            is_named = named and file.name == source.name
+            values = budget.values if budget is not None else None
+            yield _import_one(file, project_id, named=is_named, format_=format_, values=values)
+    except (OSError, BrokenArchive, TooMuchLeftOut) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if not isinstance(error, TooMuchLeftOut):
+            yield from skipped
         yield FileReport(path=source.name, status="failed", reason=reason)
         return
     yield from skipped
@@ -240,33 +264,52 @@ def _import_file(
     yield from import_source(watch(source) if watch else source, project_id, named=named, format_=format_)
 
 
-def _import_one(source: Source, project_id: int | None, *, named: bool, format_: Format | None) -> FileReport:
+def _import_one(
+    source: Source, project_id: int | None, *, named: bool, format_: Format | None, values: ValueBudget | None
+) -> FileReport:
     report = FileReport(path=source.name)
+    leave_out = _left_out_of(report, values is not None)
     is_wanted = named or source.name.lower().endswith(SUFFIXES)
     try:
-        document = read(source, report.leave_out)
+        document = read(source, leave_out, values)
+        found = _format_of(document, format_)
     except OSError as error:
         report.status, report.reason = "failed", error.strerror or str(error)
+        return report
+    except TooMuchLeftOut as error:
+        report.status, report.reason = "failed", str(error)
         return report
     except Unreadable as error:
         report.status, report.reason = "failed" if is_wanted else "skipped", str(error)
         return report
-    found = _format_of(document, format_)
     if found is None:
         report.status = "failed" if named else "skipped"
         report.reason = f"no transcript of {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return report
-    return _imported(document, found, report, project_id)
+    return _imported(document, found, report, project_id, leave_out)
 
 
-def _imported(document: Document, format_: Format, report: FileReport, project_id: int | None) -> FileReport:
+def _left_out_of(report: FileReport, is_bounded: bool) -> Skip:
+    """Return what notes in a report what is left out of its file."""
+
+    def leave_out(where: str, why: str) -> None:
+        report.leave_out(where, why)
+        if is_bounded and report.left_out_count > _MOST_LEFT_OUT:
+            raise TooMuchLeftOut
+
+    return leave_out
+
+
+def _imported(
+    document: Document, format_: Format, report: FileReport, project_id: int | None, leave_out: Skip
+) -> FileReport:
     report.format = format_.NAME
     is_second_time = False
 
     def skip(where: str, why: str) -> None:
         # What is left out was told when the entries were gone through first.
         if not is_second_time:
-            report.leave_out(where, why)
+            leave_out(where, why)
 
     try:
         found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
@@ -277,7 +320,7 @@ def _imported(document: Document, format_: Format, report: FileReport, project_i
     except OperationalError:
         # The database is not there, or not in order: no other file will fare better.
         raise
-    except (ApiError, DatabaseError, OSError) as error:
+    except (ApiError, DatabaseError, OSError, TooMuchLeftOut) as error:
         report.status, report.reason = "failed", str(error)
     return report
 
@@ -292,7 +335,7 @@ def totals_of(reports: Iterable[FileReport]) -> Counts:
 def _format_of(document: Document, wanted: Format | None) -> Format | None:
     if wanted is None:
         return format_of(document)
-    return wanted if wanted.recognises(document) else None
+    return wanted if is_of(document, wanted) else None
 
 
 # --- Files ----------------------------------------------------------------------------------------------------------
@@ -310,10 +353,16 @@ def _below(folder: Path) -> Iterator[tuple[Path, str]]:
             yield path, "a hidden file" if name.startswith(".") else _reason_not_to_read(path)
 
 
-def _is_of_mac(name: str) -> bool:
-    """Whether a file of an archive is what macOS packs beside every file: its attributes, under the same ending."""
+def _reason_to_pass_over(name: str) -> str:
+    """Why a file of an archive is not read; "" where it is.
+
+    macOS packs the attributes of a file beside it, under the same ending. Hidden folders are read: many transcripts lie in
+    one, such as ~/.claude, and are packed with it.
+    """
     *folders, last = name.split("/")
-    return last.startswith("._") or "__MACOSX" in folders
+    if last.startswith("._") or "__MACOSX" in folders:
+        return "what macOS keeps of a file"
+    return "a hidden file" if last.startswith(".") else ""
 
 
 def _reason_not_to_read(path: Path) -> str:

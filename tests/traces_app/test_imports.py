@@ -570,16 +570,17 @@ def test_names_that_are_no_text_or_move_the_cursor_are_written_out(project: Proj
     assert [path.rpartition("/")[2] for path in paths] == ["a\\udcff.json", "b\x1b[2J\n.json"]
 
 
-def test_what_macos_packs_beside_a_file_is_skipped(project: Project, tmp_path: Path) -> None:
+def test_hidden_files_of_an_archive_are_skipped(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "logs.zip"
     with zipfile.ZipFile(path, "w") as archive:
-        for name in (".claude/talk.json", "__MACOSX/.claude/._talk.json", "._other.json"):
+        for name in (".claude/talk.json", "__MACOSX/.claude/._talk.json", "._other.json", "a/.hidden.json"):
             archive.writestr(name, b"\0\5\x16\7" if "._" in name else json.dumps(TALK))
     found = [(report.path.removeprefix(f"{path}/"), report.status) for report in import_paths([path], project.pk)]
     assert found == [
         (".claude/talk.json", "read"),
         ("__MACOSX/.claude/._talk.json", "skipped"),
         ("._other.json", "skipped"),
+        ("a/.hidden.json", "skipped"),
     ]
 
 

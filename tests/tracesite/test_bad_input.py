@@ -212,6 +212,13 @@ def too_large(api: Sender) -> None:
     assert api.post(MESSAGES, b" " * (64 * 1024 * 1024 + 1)) == "413 too_large"
 
 
+def values(api: Sender) -> None:
+    many = b'{"role": "user", "external_id": "many", "metadata": {"a": [0' + b",0" * 2_097_145 + b"]}}"
+    assert api.post(MESSAGES, many)["role"] == "user"
+    assert api.post(MESSAGES, many.replace(b"[0", b"[0,0,0")) == "413 too_large"
+    assert api.post(MESSAGES, many.replace(b"0,", b"[],")) == "413 too_large"
+
+
 def types(api: Sender) -> None:
     assert api.said(content=7) == "400 invalid_input content"
     assert api.said(agent_steps={}) == "400 invalid_input agent_steps"
@@ -302,7 +309,7 @@ def headers(api: Sender) -> None:
 KINDS: dict[str, Callable[[Sender], None]] = {
     each.__name__: each
     for each in (
-        nul, surrogate, noncharacter, integers, fields_of_whole_numbers, fractions, nan, deep, large, too_large, types, words,
+        nul, surrogate, noncharacter, integers, fields_of_whole_numbers, fractions, nan, deep, large, too_large, values, types, words,
         times, cursors, encodings, duplicates, empty, streams, parameters, headers,
     )
 }  # fmt: skip

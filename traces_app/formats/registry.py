@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from traces_app import records
-from traces_app.reading.documents import Document, Skip
+from traces_app.reading.documents import Document, Skip, beginning
 from traces_app.transcripts import Transcript
 
 from . import (
@@ -65,8 +65,14 @@ FORMATS: tuple[Format, ...] = (
 
 
 def format_of(document: Document) -> Format | None:
-    """The format of a document, None when no format knows it."""
-    return next((candidate for candidate in FORMATS if candidate.recognises(document)), None)
+    """The format of a document, told by its beginning; None when no format knows it."""
+    begun = beginning(document)
+    return next((candidate for candidate in FORMATS if candidate.recognises(begun)), None)
+
+
+def is_of(document: Document, candidate: Format) -> bool:
+    """Whether a document is of a format, told by its beginning."""
+    return candidate.recognises(beginning(document))
 
 
 def format_named(name: str) -> Format | None:

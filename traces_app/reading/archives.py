@@ -2,9 +2,12 @@
 
 Zip archives, tar archives, and streams of gzip, bzip2, xz and zstd, whether they hold a file or a tar archive; also in
 each other, to a small depth. Names in an archive are for reports: nothing is ever written under one. A file of a zip
-archive is read where it lies; one that cannot be read twice there is kept in a temporary file while it is wanted.
+archive is read where it lies; one that cannot be read twice there is kept in a temporary file without a name.
 
-What is unpacked is counted, and a source that unpacks to more than it may is refused, whatever it says of its size.
+Everything that is unpacked is counted: the bytes of the files, those of the streams that they lie in (headers and
+members that are passed over are a part of these), and the number of files. A source that unpacks to more than it may is
+refused, whatever it says of its size. The directory of a zip archive is counted before it is read, and tar archives are
+read header by header here, because tarfile holds some headers and the maps of sparse files in memory, whatever their size.
 
 Pure Python, without Django.
 """
@@ -13,6 +16,8 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import os
+import struct
 import sys
 import tarfile
 import zlib
@@ -21,11 +26,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedIOBase, BufferedReader, RawIOBase
-from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, cast
 
-from .documents import Files, Skip, Source, Unreadable, file_source, read
+from .documents import Files, Skip, Source, Unreadable, ValueBudget, open_file_source, read
 
 if sys.version_info >= (3, 14):
     import zipfile
@@ -47,6 +51,13 @@ _BLOCK = 64 * 1024
 _MOST_PARTS = 1_000_000
 _TAR_MAGIC = slice(257, 262)
 _HEAD = 512
+_TAR_BLOCK = 512
+_MOST_HEADER = 1024 * 1024
+"""Bytes of one extended header of a tar archive. It holds names and times of one file."""
+_MORE_MAP = 482
+_MORE_MAP_GOES_ON = slice(504, 505)
+_EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)  # fmt: skip
+_REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 # What a stream may ask for to be unpacked: 64 MB is the most that xz -9 does, 128 MB zstd --long.
 _MOST_MEMORY = 160 * 1024 * 1024
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
@@ -58,6 +69,12 @@ _DECOMPRESSORS: dict[bytes, Callable[[], Any]] = {
     b"\x28\xb5\x2f\xfd": lambda: zstd.ZstdDecompressor(options=_ZSTD_OPTIONS),
 }
 _ZIP = b"PK\x03\x04"
+_ZIP_ENTRY = b"PK\x01\x02"
+_ZIP_ENTRY_SIZE = 46
+_ZIP_END = struct.Struct("<4s4H2LH")
+_ZIP64_LOCATOR = struct.Struct("<4sLQL")
+_ZIP64_END = struct.Struct("<4sQ2H2L4Q")
+_LONGEST_COMMENT = 65_535
 
 # What the readers of archives raise when the bytes are not what they should be; zip readers raise RuntimeError for an
 # entry that needs a password.
@@ -80,13 +97,43 @@ class BrokenArchive(Exception):
 
 @dataclass(kw_only=True)
 class Budget:
-    """How much may still be unpacked."""
+    """How much may still be unpacked, of everything that is packed in one source together."""
 
     left: int = field(default_factory=lambda: MOST_UNPACKED)
+    """Bytes of files."""
+    most_files: int = field(default_factory=lambda: MOST_FILES)
+    values: ValueBudget | None = None
+    """JSON values; None where only those of one document are bounded."""
+
+    def __post_init__(self) -> None:
+        # An archive that is packed passes once as a stream and once as the files in it.
+        self._streamed = 2 * self.left + _MOST_HEADER
+        self._files = self.most_files
+
+    @property
+    def is_spent(self) -> bool:
+        return min(self.left, self._streamed, self._files) < 0
 
     def take(self, size: int) -> None:
         self.left -= size
-        if self.left < 0:
+        self._check_size(self.left)
+
+    def take_stream(self, size: int) -> None:
+        self._streamed -= size
+        self._check_size(self._streamed)
+
+    def take_files(self, count: int) -> None:
+        self._files -= count
+        if self._files < 0:
+            raise BrokenArchive(f"it holds more than {self.most_files} files")
+
+    def check_files(self, count: int) -> None:
+        """Raise BrokenArchive if so many files are more than may come, without taking them."""
+        if count > self._files:
+            self.take_files(count)
+
+    def _check_size(self, left: int) -> None:
+        if left < 0:
             raise BrokenArchive("it unpacks to more than is accepted")
 
 
@@ -119,14 +166,15 @@ def is_packed(head: bytes) -> bool:
 
 @contextmanager
 def kept(stream: BufferedIOBase | BinaryIO, name: str, budget: Budget | None = None) -> Iterator[Source]:
-    """What a stream holds, in a temporary file while it is wanted, so that it can be read again."""
-    with NamedTemporaryFile(prefix="tracesite-") as file:
+    """What a stream holds, in a temporary file while it is wanted, so that it can be read again. The file has no name: it is
+    not redacted, and must not outlive a process that is killed."""
+    with TemporaryFile() as file:
         while block := stream.read(_BLOCK):
             if budget is not None:
                 budget.take(len(block))
             file.write(block)
         file.flush()
-        yield file_source(Path(file.name), name)
+        yield open_file_source(cast(BinaryIO, file), name)
 
 
 # --- Zip ------------------------------------------------------------------------------------------------------------
@@ -143,9 +191,12 @@ class Zip:
 
 
 def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
+    with source.open() as stream:
+        budget.check_files(_zip_entries(stream, most=budget.most_files))
     with source.open() as stream, zipfile.ZipFile(cast(BinaryIO, stream)) as archive:
         entries: dict[str, Source] = {}
         for info in archive.infolist():
+            budget.take_files(1)
             if info.is_dir():
                 continue
             name = f"{source.name}/{info.filename}"
@@ -153,13 +204,12 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
                 skip(name, "it needs a password")
             elif info.filename in entries:
                 skip(name, "there is another file of this name before it")
-            elif len(entries) >= MOST_FILES:
-                raise BrokenArchive(f"it holds more than {MOST_FILES} files")
             else:
                 # An entry never unpacks to more than it says: its reader stops there.
                 budget.take(info.file_size)
                 entries[info.filename] = Source(name, partial(_opened_entry, archive, info))
-        whole = Zip(name=source.name, files=Files(tuple(entries), partial(_entry, entries, skip)))
+        counted: set[str] = set()
+        whole = Zip(name=source.name, files=Files(tuple(entries), partial(_entry, entries, skip, budget, counted)))
         yield whole
         if not whole.claimed:
             for entry in entries.values():
@@ -171,11 +221,45 @@ def _opened_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BufferedIO
         return BufferedReader(_Speaking(archive.open(info)), _BLOCK)
 
 
-def _entry(entries: dict[str, Source], skip: Skip, name: str) -> Any:
+def _zip_entries(stream: BufferedIOBase, *, most: int) -> int:
+    """Count the entries in the directory of a zip archive, up to one more than `most`, without holding them.
+
+    The archive's own number is not asked: readers go by the size of the directory, which lies before its end record. 0 where
+    there is no directory, which the reader then finds out itself.
+    """
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(size - _LONGEST_COMMENT - _ZIP_END.size - _ZIP64_LOCATOR.size - _ZIP64_END.size, 0))
+    tail = stream.read()
+    end = tail.rfind(b"PK\5\6", 0, len(tail) - _ZIP_END.size + 4)
+    if end < 0:
+        return 0
+    directory_size = _ZIP_END.unpack_from(tail, end)[5]
+    place = size - len(tail) + end
+    locator = end - _ZIP64_LOCATOR.size
+    if locator >= _ZIP64_END.size and tail[locator:end].startswith(b"PK\6\7"):
+        record = tail[locator - _ZIP64_END.size : locator]
+        if record.startswith(b"PK\6\6"):
+            directory_size = _ZIP64_END.unpack(record)[8]
+            place -= _ZIP64_LOCATOR.size + _ZIP64_END.size
+    found = 0
+    at = place - directory_size
+    while found <= most and 0 <= at < place:
+        stream.seek(at)
+        entry = stream.read(_ZIP_ENTRY_SIZE)
+        if not entry.startswith(_ZIP_ENTRY) or len(entry) < _ZIP_ENTRY_SIZE:
+            break
+        found += 1
+        at += _ZIP_ENTRY_SIZE + sum(struct.unpack_from("<3H", entry, 28))
+    return found
+
+
+def _entry(entries: dict[str, Source], skip: Skip, budget: Budget, counted: set[str], name: str) -> Any:
     if name not in entries:
         raise Unreadable(f"there is no {name} in the archive")
+    values = budget.values if name not in counted else None
+    counted.add(name)
     try:
-        return read(entries[name], lambda where, why: skip(f"{name}: {where}", why))
+        return read(entries[name], lambda where, why: skip(f"{name}: {where}", why), values)
     except (OSError, BrokenArchive) as error:
         raise Unreadable(str(error)) from error
 
@@ -184,22 +268,97 @@ def _entry(entries: dict[str, Source], skip: Skip, name: str) -> Any:
 
 
 def _in_tar(stream: BufferedIOBase, name: str, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        found = 0
-        while (member := archive.next()) is not None:
-            archive.members.clear()  # type: ignore[attr-defined]  # it would keep them all
-            if member.isdir():
-                continue
-            own = f"{name}/{member.name}"
-            found += 1
-            if found > MOST_FILES:
-                raise BrokenArchive(f"it holds more than {MOST_FILES} files")
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is None:
-                skip(own, "a link, or no file at all")
-                continue
+    said: dict[str, str] = {}
+    """What extended headers say of the next member."""
+    while (member := _tar_member(stream)) is not None:
+        content = _Content(stream, member.size)
+        if member.type in _EXTENDED:
+            if member.size > _MOST_HEADER:
+                raise BrokenArchive("the archive is broken: a header of more than 1 MB")
+            # What a global header says is of no interest here, and neither is where a link leads.
+            if member.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
+                said |= _pax_records(content.read())
+            elif member.type == tarfile.GNUTYPE_LONGNAME:
+                said["path"] = content.read().rstrip(b"\0").decode("utf-8", "surrogateescape")
+            content.pass_over()
+            continue
+        if "size" in said:
+            content = _Content(stream, _tar_size(said["size"]))
+        own = f"{name}/{said.get('path', member.name)}"
+        is_sparse = any(key.startswith("GNU.sparse.") for key in said)
+        said.clear()
+        budget.take_files(1)
+        if member.isdir() or own.endswith("/"):
+            pass
+        elif member.type not in _REGULAR or is_sparse:
+            skip(own, "a link, or no file at all")
+        else:
             with kept(cast(BufferedIOBase, content), own, budget) as file:
                 yield from _within(file, skip, budget, depth)
+        content.pass_over()
+
+
+def _tar_member(stream: BufferedIOBase) -> tarfile.TarInfo | None:
+    """The next header of a tar archive; None at its end, which is a block of zeros or the end of the stream."""
+    block = stream.read(_TAR_BLOCK)
+    if not block.strip(b"\0"):
+        return None
+    member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    if member.size < 0:
+        raise BrokenArchive("the archive is broken: a size below zero")
+    if member.type == tarfile.GNUTYPE_SPARSE and block[_MORE_MAP]:
+        # The map of a sparse file goes on in blocks of its own.
+        while stream.read(_TAR_BLOCK)[_MORE_MAP_GOES_ON].strip(b"\0"):
+            pass
+    return member
+
+
+def _pax_records(data: bytes) -> dict[str, str]:
+    """The records of an extended header of pax: "25 path=a/long/name.json" and a newline, the number being their length."""
+    said: dict[str, str] = {}
+    at = 0
+    while at < len(data) and data[at]:
+        length, blank, _rest = data[at : at + 16].partition(b" ")
+        end = at + (int(length) if length.isdigit() else 0)
+        key, equals, value = data[at + len(length) + 1 : end - 1].partition(b"=")
+        if not blank or not equals or end > len(data):
+            raise BrokenArchive("the archive is broken: an extended header that cannot be read")
+        said[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+        at = end
+    return said
+
+
+def _tar_size(said: str) -> int:
+    if not said.isdigit() or len(said) > 20:
+        raise BrokenArchive("the archive is broken: a size that is no number")
+    return int(said)
+
+
+class _Content(RawIOBase):
+    """What one member of a tar archive holds; what follows it begins with the next block."""
+
+    def __init__(self, stream: BufferedIOBase, size: int) -> None:
+        self._stream = stream
+        self._left = size
+        self._padding = -size % _TAR_BLOCK
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(min(len(buffer), self._left))
+        if not piece and self._left and len(buffer):
+            raise BrokenArchive("it ends too early")
+        self._left -= len(piece)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def pass_over(self) -> None:
+        """Read up to the next header."""
+        while self.read(_BLOCK):
+            pass
+        if len(self._stream.read(self._padding)) < self._padding:
+            raise BrokenArchive("it ends too early")
 
 
 def _is_tar(head: bytes) -> bool:
@@ -211,7 +370,7 @@ def _is_tar(head: bytes) -> bool:
 
 def _in_stream(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
     with source.open() as packed:
-        unpacked = BufferedReader(_Unpacked(packed), _BLOCK)
+        unpacked = BufferedReader(_Unpacked(packed, budget), _BLOCK)
         if _is_tar(unpacked.peek(_HEAD)):
             yield from _in_tar(unpacked, source.name, skip, budget, depth)
             return
@@ -222,8 +381,9 @@ def _in_stream(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterat
 class _Unpacked(RawIOBase):
     """The bytes that a compressed stream holds, of one part or several."""
 
-    def __init__(self, packed: BufferedIOBase) -> None:
+    def __init__(self, packed: BufferedIOBase, budget: Budget) -> None:
         self._packed = packed
+        self._budget = budget
         self._block = b""
         self._decompressor: Any = None
         self._parts = 0
@@ -234,6 +394,7 @@ class _Unpacked(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         with _speaking():
             piece = self._next(len(buffer))
+        self._budget.take_stream(len(piece))
         buffer[: len(piece)] = piece
         return len(piece)
 
@@ -291,7 +452,7 @@ def _within(file: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[So
             with file.open() as stream, kept(stream, file.name, budget) as copy:
                 yield from files_in(copy, skip, budget, depth=depth + 1)
     except BrokenArchive as error:
-        if budget.left < 0:
+        if budget.is_spent:
             raise
         skip(file.name, str(error))
 

@@ -11,23 +11,30 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from io import BufferedIOBase
+from io import SEEK_CUR, SEEK_END, BufferedIOBase, BufferedReader, RawIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from messages_app.json_values import BYTES_PER_VALUE, count_values
 from traces_app.rows import holdable
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of the text of one value, and of one line. Decoded it takes several times that."""
+MOST_VALUES = MOST_BYTES // BYTES_PER_VALUE
+"""JSON values in the text of one value or of one line."""
 
 _TRIED_LINES = 50
 _TRIED_BYTES = 16 * 1024 * 1024
+_BLOCK = 1024 * 1024
+_LINES_PER_VALUE = 4
+"""JSON that is printed over many lines has 1 to 2 lines per value."""
 
 
 class Line(NamedTuple):
@@ -46,8 +53,8 @@ class Lines:
         return self.read()
 
     def head(self, count: int = 50) -> list[Any]:
-        """The first values: enough to tell the format."""
-        return [line.value for line in islice(self.read(), count)]
+        """The first values, with the beginnings of their lists: enough to tell the format."""
+        return [_begun(line.value, _LOOKED_INTO) for line in islice(self.read(), count)]
 
 
 class _Replaced(ValueError):
@@ -55,6 +62,13 @@ class _Replaced(ValueError):
 
     def __init__(self) -> None:
         super().__init__("bytes that are no UTF-8 are replaced by \N{REPLACEMENT CHARACTER}")
+
+
+class _TooMany(ValueError):
+    """More values than are decoded at once."""
+
+    def __init__(self) -> None:
+        super().__init__(f"one JSON value that holds more than {MOST_VALUES} values")
 
 
 class Unreadable(Exception):
@@ -84,6 +98,27 @@ class Files:
 Document = Lines | Files | Any
 """Decoded JSON (object, array, text ...), Lines, or Files. A format that knows nothing of archives takes Files for an
 object that it does not know."""
+_LOOKED_AT = 1_000
+"""Items of a list that are looked at to tell the format; a conversation may say only late what it is of."""
+_NAMES_LOOKED_AT = 10_000
+"""Of an object."""
+_LOOKED_INTO = 5
+"""Levels of lists and objects, in which messages lie."""
+
+
+def beginning(document: Document) -> Document:
+    """The document with no more than the first items of its lists, for telling the format: each format looks at all of it."""
+    return document if isinstance(document, Lines | Files) else _begun(document, _LOOKED_INTO)
+
+
+def _begun(value: Any, depth: int) -> Any:
+    if depth and isinstance(value, list):
+        return [_begun(item, depth - 1) for item in value[:_LOOKED_AT]]
+    if depth and isinstance(value, dict):
+        return {name: _begun(item, depth - 1) for name, item in islice(value.items(), _NAMES_LOOKED_AT)}
+    return value
+
+
 Skip = Callable[[str, str], None]
 """Called with the place in the document (a JSON path, or "line 12") and the reason for everything that is not taken over."""
 
@@ -107,13 +142,80 @@ def file_source(path: Path, name: str | None = None) -> Source:
     return Source(str(path) if name is None else name, opened, is_file=True)
 
 
-def read(source: Source, skip: Skip) -> Any:
+def open_file_source(file: BinaryIO, name: str) -> Source:
+    """The bytes of a file that is open, and may have no name. Its position does not matter and is left alone."""
+    return Source(name, lambda: BufferedReader(_Reread(file.fileno()), _BLOCK), is_file=True)
+
+
+class _Reread(RawIOBase):
+    """An open file, read from its start at a position of its own. Closing this does not close the file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        start = {SEEK_CUR: self._at, SEEK_END: os.fstat(self._descriptor).st_size}.get(whence, 0)
+        self._at = max(start + offset, 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        piece = os.pread(self._descriptor, len(buffer), self._at)
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+@dataclass(kw_only=True)
+class ValueBudget:
+    """How many JSON values may still be read: their number bounds the memory and the time that an upload takes."""
+
+    left: int
+
+    def take(self, source: Source, *, is_lines: bool = False) -> None:
+        """Take the values in a source, and a value for each of its lines where these are read one by one.
+
+        Raises OSError, and Unreadable where they are more than are left. Nothing is decoded for that.
+        """
+        found = lines = 0
+        with source.open() as stream:
+            # Strings do not go on in the next line, so blocks end with a line.
+            while block := stream.read(_BLOCK) + stream.readline():
+                found += 0 if is_lines else count_values(block, self.left)
+                lines += block.count(b"\n")
+                if found > self.left or lines > self.left * (1 if is_lines else _LINES_PER_VALUE):
+                    self.left = 0
+                    raise Unreadable("it holds more JSON values than are accepted at once")
+        self.left -= lines if is_lines else found
+
+
+def read(source: Source, skip: Skip, values: ValueBudget | None = None) -> Any:
     """The document that a source holds: a JSON value, or Lines.
+
+    With `values` no more JSON values than that are read, of which those in it are taken.
 
     It is lines when its first line is a value and others follow, or when at least half of the first lines are values:
     of a log whose start was cut off the rest is still read. So is what there is of a list that was cut off, if it has
     an item in each line. Raises OSError, and Unreadable for what is neither.
     """
+    if values is not None:
+        values.take(source)
+    document = _read(source, skip)
+    if values is not None and isinstance(document, Lines):
+        values.take(source, is_lines=True)
+    return document
+
+
+def _read(source: Source, skip: Skip) -> Any:
     with source.open() as stream:
         lines = _raw_lines(stream)
         first = next(lines, None)
@@ -184,7 +286,7 @@ def _read_lines(source: Source, teller: _Teller) -> Iterator[Line]:
 
 
 def _reason(error: ValueError) -> str:
-    return str(error) if isinstance(error, _Replaced) else f"not JSON: {error}"
+    return str(error) if isinstance(error, _Replaced | _TooMany) else f"not JSON: {error}"
 
 
 def _raw_lines(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
@@ -230,6 +332,8 @@ def _whole(data: bytes, skip: Skip) -> Any:
         if error is not None:
             skip("(all)", str(error))
         return values[0]
+    if isinstance(error, _TooMany):
+        raise Unreadable(str(error))
     if not any(isinstance(value, dict | list) for value in values):
         raise Unreadable(f"not JSON: {error}")
     if error is not None:
@@ -256,6 +360,8 @@ def _values(data: bytes) -> tuple[list[Any], ValueError | None]:
     """The values that stand one behind the other in a text, up to where it is broken, and what is broken there."""
     if data is _TOO_LONG:
         return [], ValueError(f"more than {MOST_BYTES} bytes")
+    if len(data) > MOST_VALUES and count_values(data, MOST_VALUES) > MOST_VALUES:
+        return [], _TooMany()
     try:
         return [_decode(data)], None
     except RecursionError:

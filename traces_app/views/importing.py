@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, cast
 
 from django.conf import settings
 from django.core.exceptions import SuspiciousOperation
-from django.core.files.uploadhandler import TemporaryFileUploadHandler
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
 from django.http import HttpResponseBase, QueryDict
 from django.http.multipartparser import MultiPartParser, MultiPartParserError
 from django.utils.text import Truncator
@@ -21,13 +22,13 @@ from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
 from messages_app import documentation
 from messages_app.answers import answer
-from messages_app.bodies import JSON, NDJSON, kept_body
+from messages_app.bodies import JSON, NDJSON, kept_body, most_values
 from messages_app.filters import check_parameters
 from traces_app import resources
 from traces_app.formats.registry import FORMATS, Format, format_named
 from traces_app.imports import FileReport, import_source, totals_of
 from traces_app.reading.archives import Budget
-from traces_app.reading.documents import Source, file_source
+from traces_app.reading.documents import Source, ValueBudget, open_file_source
 
 from . import examples
 from .viewset import TraceViewSet
@@ -35,6 +36,8 @@ from .viewset import TraceViewSet
 FORM = "multipart/form-data"
 ANYTHING = "application/octet-stream"
 _PACKED = ("application/zip", "application/x-tar", "application/gzip", "application/zstd")
+_MOST_FILES = 10_000
+"""Files of archives that one upload may hold. The command takes more."""
 _PARAMETERS = ("project", "format", "dry_run")
 _NAMES = tuple(format_.NAME for format_ in FORMATS)
 _FILE: dict[str, Any] = {"type": "string", "format": "binary"}
@@ -85,13 +88,13 @@ class ImportViewSet(TraceViewSet):
         """
         check_parameters(request.query_params, _PARAMETERS)
         reports: list[FileReport] = []
-        with kept_body(request, (FORM, ANYTHING, JSON, NDJSON, *_PACKED)) as (media_type, path):
-            form = _uploaded(request, path) if media_type == FORM else _whole(request, path)
+        with kept_body(request, (FORM, ANYTHING, JSON, NDJSON, *_PACKED)) as (media_type, body):
+            form = _uploaded(request, body) if media_type == FORM else _whole(request, body)
             with form as (said, sources):
                 is_dry = _is_dry(said)
                 format_ = _format(said)
                 project = project_for_write(request, said.get("project"))
-                budget = Budget(left=settings.MAX_BODY_BYTES)
+                budget = budget_of_upload()
                 for source in sources:
                     reports += import_source(source, None if is_dry else project.pk, format_=format_, budget=budget)
         if not any(report.status == "read" for report in reports):
@@ -99,23 +102,28 @@ class ImportViewSet(TraceViewSet):
         return answer({"project": project.slug, "dry_run": is_dry, "files": reports, "totals": totals_of(reports)})
 
 
+def budget_of_upload() -> Budget:
+    """Return what one upload may hold, whatever is packed in it."""
+    return Budget(left=settings.MAX_BODY_BYTES, most_files=_MOST_FILES, values=ValueBudget(left=most_values()))
+
+
 @contextmanager
-def _whole(request: Request, path: Path) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
+def _whole(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
     """The body as one file."""
-    yield _said(request.query_params, QueryDict()), [file_source(path, "body")]
+    yield _said(request.query_params, QueryDict()), [open_file_source(body, "body")]
 
 
 @contextmanager
-def _uploaded(request: Request, path: Path) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
+def _uploaded(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
     """The parameters and the files of a form, each in a temporary file while it is wanted."""
-    meta = {"CONTENT_TYPE": request._request.META.get("CONTENT_TYPE", ""), "CONTENT_LENGTH": path.stat().st_size}
-    with path.open("rb") as body:
-        try:
-            form, uploaded = MultiPartParser(meta, body, [TemporaryFileUploadHandler()]).parse()
-        except (MultiPartParserError, SuspiciousOperation) as error:
-            raise InvalidInput(
-                _("The body is no form that can be read: %(reason)s") % {"reason": error}, code="invalid_form"
-            ) from error
+    meta = {"CONTENT_TYPE": request._request.META.get("CONTENT_TYPE", ""), "CONTENT_LENGTH": body.tell()}
+    body.seek(0)
+    try:
+        form, uploaded = MultiPartParser(meta, cast(Any, body), [_UnnamedFiles()]).parse()
+    except (MultiPartParserError, SuspiciousOperation) as error:
+        raise InvalidInput(
+            _("The body is no form that can be read: %(reason)s") % {"reason": error}, code="invalid_form"
+        ) from error
     files = [file for name in uploaded for file in uploaded.getlist(name)]
     with closing(_Files(files)):
         check_parameters(form, _PARAMETERS)
@@ -124,8 +132,27 @@ def _uploaded(request: Request, path: Path) -> Iterator[tuple[Mapping[str, str],
             raise InvalidInput(_("Send the transcript as the file “file” of the form."), field="file")
         yield (
             _said(request.query_params, form),
-            [file_source(Path(file.temporary_file_path()), file.name or "file") for file in files],
+            [open_file_source(file.file, file.name or "file") for file in files],
         )
+
+
+class _UnnamedFiles(FileUploadHandler):
+    """Keeps the files of a form in temporary files without names, which no killed process leaves behind."""
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        self.file = TemporaryFile(dir=settings.FILE_UPLOAD_TEMP_DIR)  # noqa: SIM115 - closed with the upload
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        self.file.write(raw_data)
+
+    def file_complete(self, file_size: int) -> UploadedFile[bytes]:
+        self.file.flush()
+        return UploadedFile(self.file, self.file_name, self.content_type, file_size, self.charset)
+
+    def upload_interrupted(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()
 
 
 class _Files:

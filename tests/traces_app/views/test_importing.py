@@ -16,7 +16,9 @@ from django.test.client import encode_multipart
 
 from access_app.models import Project
 from messages_app.models import Message, Session
+from traces_app.imports import import_source
 from traces_app.models import ToolCall
+from traces_app.views import importing
 
 from .conftest import Answer, Caller
 
@@ -131,6 +133,24 @@ def test_nothing_is_left_behind(owner: Caller, tmp_path: Path, monkeypatch: pyte
     form(owner, file=file(b"nonsense"), format="none")
     owner.post("import/", zipped(a=gzip.compress(BYTES)), content_type=ANYTHING)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_upload_has_no_name_on_the_disk_while_it_is_read(
+    owner: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings.FILE_UPLOAD_TEMP_DIR = str(tmp_path)
+    seen: list[list[Path]] = []
+
+    def watched(*args: Any, **options: Any) -> Any:
+        for report in import_source(*args, **options):
+            seen.append(list(tmp_path.iterdir()))
+            yield report
+
+    monkeypatch.setattr(importing, "import_source", watched)
+    form(owner, file=[file(BYTES), file(gzip.compress(zipped(a=gzip.compress(BYTES))))])
+    owner.post("import/", TALK)
+    assert seen == [[]] * 3
 
 
 def test_the_rest_is_stored_where_a_file_is_none_that_is_known(owner: Caller) -> None:
