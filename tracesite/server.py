@@ -16,6 +16,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import select
 import signal
 import socket
@@ -50,6 +51,11 @@ from tracesite.log_lines import look_up_no_more_than_lines_say
 
 # Connections that wait for a worker, which is also what a restart of all of them has room for.
 BACKLOG = 1024
+# Of a worker that serves the live part, where each viewer keeps one. granian accepts BACKLOG of them by default: then a
+# thousand viewers keep all others out, of the REST API too.
+MOST_CONNECTIONS = 8_192
+# What a worker has open beside them: the database, logs, modules.
+OTHER_FILES = 256
 # How long a worker that retires keeps connections on which nothing is asked. A proxy in front must close its own
 # sooner: whoever sends at the moment of the end is not heard.
 LINGER_SECONDS = 2.0
@@ -124,6 +130,7 @@ def serve(
         workers=workers,
         blocking_threads=threads if live == "without" else None,
         backlog=BACKLOG,
+        backpressure=None if live == "without" else _room_for_connections(),
         respawn_failed_workers=True,
         workers_kill_timeout=HURRY_SECONDS,
         http=HTTPModes.http1,
@@ -141,6 +148,19 @@ def serve(
     if live != "without":
         load = _live_application_of_a_worker(listener.fileno(), load if live == "with" else None, threads)
     server.serve(target_loader=load, wrap_loader=False)
+
+
+def _room_for_connections() -> int:
+    """How many connections a worker of the live part may have: MOST_CONNECTIONS, or as many as the system allows files.
+
+    The soft limit of open files is raised for that, as far as the hard one permits; workers inherit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft - OTHER_FILES))
 
 
 # --- The parent ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
 from benchmarks.live.viewer import Closed, Refused
+from tracesite.server import BACKLOG
 
 from .conftest import Viewers, another_key, hear, hear_events
 
@@ -70,6 +72,26 @@ def test_without_a_key_there_is_no_stream_and_a_strangers_is_empty(viewers: View
         viewers.stream(agent.external_id, {})
     stream = viewers.stream(agent.external_id, {"X-API-Key": another_key(site, "stranger")})
     assert [stream.hear()["type"] for _ in range(3)] == ["waiting", "heartbeat", "heartbeat"]
+
+
+@pytest.mark.minutes
+def test_more_viewers_than_the_backlog_keep_nobody_out(
+    viewers: Viewers, site: Site, key: dict[str, str], agent: Agent
+) -> None:
+    count = BACKLOG + 60
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2 * count:
+        pytest.skip(f"this system allows a process {hard} open files")
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * count), hard))
+    try:
+        last = [viewers.stream(agent.external_id, key) for _ in range(count)][-1]
+        hear(last, "session_update")
+        assert site.server.get("/healthz", timeout=5)[0] == 200
+    finally:
+        for viewer in viewers.connected:
+            viewer.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_key_in_a_header_with_underscores_is_ignored(viewers: Viewers, site: Site, agent: Agent) -> None:

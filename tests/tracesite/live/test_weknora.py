@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -379,6 +381,31 @@ def test_signs_of_life_are_comments(follow: Callable[..., Stream], run: Callable
     while b": heartbeat\n\n" not in stream.read:
         assert stream._line()
     assert stream.until("thinking") == TURN[:2]
+
+
+def test_events_of_other_answers_do_not_delay_heartbeats(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
+) -> None:
+    session, message = run(THINKING)
+    stream = follow(session, message)
+    stream.until("thinking")
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.wait(0.2):
+            tell(ask, session, {"type": "agent_start", "message_id": "another"})
+
+    with ThreadPoolExecutor(1) as threads:
+        work = threads.submit(go_on)
+        begin = time.monotonic()
+        try:
+            for _ in range(2):
+                while stream._line() != b": heartbeat\n":
+                    pass
+        finally:
+            is_over.set()
+        work.result()
+    assert time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize("what", ["message", "session"])
