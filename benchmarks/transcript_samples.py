@@ -269,6 +269,120 @@ def _pi(number: int, call_id: str) -> list[Json]:
     ]
 
 
+def _codex(number: int, call_id: str) -> list[Json]:
+    call = {"type": "function_call", "name": _TOOL, "arguments": _ARGS_TEXT, "call_id": call_id}
+    task = f"{_TASK} ({number})"
+    said: list[tuple[str, Json]] = [
+        ("response_item", {"type": "message", "role": "user", "content": [{"type": "input_text", "text": task}]}),
+        ("event_msg", {"type": "user_message", "message": task}),
+        ("turn_context", {"model": "m", "cwd": "/srv"}),
+        ("response_item", {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": _THOUGHT}]}),
+        ("response_item", call),
+        ("event_msg", {"type": "exec_command_end", "call_id": call_id, "exit_code": 0, "aggregated_output": _OUTPUT}),
+        ("response_item", {"type": "function_call_output", "call_id": call_id, "output": _OUTPUT}),
+        ("response_item", {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": _ANSWER}]}),
+        ("event_msg", {"type": "task_complete"}),
+    ]  # fmt: skip
+    return [{"timestamp": _time(9 * number + at), "type": kind, "payload": payload} for at, (kind, payload) in enumerate(said)]  # fmt: skip
+
+
+def _gemini_cli(number: int, call_id: str) -> list[Json]:
+    answered = {"functionResponse": {"id": call_id, "name": _TOOL, "response": {"output": _OUTPUT}}}
+    call = {"id": call_id, "name": _TOOL, "args": _ARGS, "status": "success", "result": [answered]}
+    said: list[Json] = [
+        {"type": "user", "content": f"{_TASK} ({number})"},
+        {"type": "gemini", "content": _THOUGHT, "toolCalls": [call], "model": "m"},
+        {"type": "gemini", "content": _ANSWER, "model": "m"},
+    ]
+    return [{"id": f"m{3 * number + at}", "timestamp": _time(3 * number + at), **one} for at, one in enumerate(said)]
+
+
+def _qwen_code(number: int, call_id: str) -> list[Json]:
+    call = {"functionCall": {"id": call_id, "name": _TOOL, "args": _ARGS}}
+    answered = {"functionResponse": {"id": call_id, "name": _TOOL, "response": {"output": _OUTPUT}}}
+    said: list[tuple[str, list[Json]]] = [
+        ("user", [{"text": f"{_TASK} ({number})"}]),
+        ("assistant", [{"text": _THOUGHT}, call]),
+        ("tool_result", [answered]),
+        ("assistant", [{"text": _ANSWER}]),
+    ]
+    return [
+        {
+            "uuid": f"line-{place}",
+            "parentUuid": f"line-{place - 1}" if place else None,
+            "sessionId": "session",
+            "timestamp": _time(place),
+            "type": kind,
+            "message": {"role": "model" if kind == "assistant" else "user", "parts": parts},
+        }
+        for place, (kind, parts) in enumerate(said, start=4 * number)
+    ]
+
+
+def _opencode(number: int, call_id: str) -> list[Json]:
+    state = {"status": "completed", "input": _ARGS, "output": _OUTPUT, "title": "Tests", "metadata": {}}
+    call = {"id": f"p{number}", "type": "tool", "callID": call_id, "tool": _TOOL, "state": state}
+    said: list[tuple[str, list[Json]]] = [
+        ("user", [{"type": "text", "text": f"{_TASK} ({number})"}]),
+        ("assistant", [{"type": "text", "text": _THOUGHT}, call]),
+        ("assistant", [{"type": "text", "text": _ANSWER}]),
+    ]
+    return [
+        {
+            "info": {
+                "id": f"msg_{place}",
+                "sessionID": "ses",
+                "role": role,
+                "time": {"created": 1772359200000 + 1000 * place},
+            },
+            "parts": parts,
+        }
+        for place, (role, parts) in enumerate(said, start=3 * number)
+    ]
+
+
+def _chatgpt(number: int, _call_id: str) -> list[Json]:
+    said: list[tuple[str, str, str | None, str]] = [
+        ("user", f"{_TASK} ({number})", None, "all"),
+        ("assistant", _THOUGHT, None, "all"),
+        ("assistant", _ARGS_TEXT, None, _TOOL),
+        ("tool", _OUTPUT, _TOOL, "all"),
+        ("assistant", _ANSWER, None, "all"),
+    ]
+    return [
+        {
+            "id": f"n{place}",
+            "parent": f"n{place - 1}" if place else None,
+            "children": [],
+            "message": {
+                "author": {"role": role, "name": name},
+                "create_time": 1772359200.0 + place,
+                "content": {"content_type": "text", "parts": [words]},
+                "recipient": recipient,
+            },
+        }
+        for place, (role, words, name, recipient) in enumerate(said, start=5 * number)
+    ]
+
+
+def _claude_ai(number: int, call_id: str) -> list[Json]:
+    asked, thought, seen, answer = _anthropic(number, call_id)
+    blocks = [*thought["content"], *seen["content"], *answer["content"]]
+    return [
+        {"uuid": f"q{number}", "sender": "human", "text": asked["content"], "created_at": _time(2 * number)},
+        {"uuid": f"a{number}", "sender": "assistant", "content": blocks, "created_at": _time(2 * number + 1)},
+    ]
+
+
+def _sharegpt(number: int, _call_id: str) -> list[Json]:
+    return [
+        {"from": "human", "value": f"{_TASK} ({number})"},
+        {"from": "gpt", "value": f'{_THOUGHT}<tool_call>{{"name": "{_TOOL}", "arguments": {_ARGS_TEXT}}}</tool_call>'},
+        {"from": "observation", "value": _OUTPUT},
+        {"from": "gpt", "value": _ANSWER},
+    ]
+
+
 def _time(second: int) -> str:
     return (
         f"2026-03-{1 + second // 86400 % 28:02}T{second // 3600 % 24:02}:{second // 60 % 60:02}:{second % 60:02}.000Z"
@@ -277,7 +391,7 @@ def _time(second: int) -> str:
 
 # --- Documents ------------------------------------------------------------------------------------------------------
 
-LINES = frozenset({"claude_code", "eko", "pi"})
+LINES = frozenset({"claude_code", "codex", "eko", "gemini_cli", "pi", "qwen_code"})
 """Formats whose files are lines, below a first one where they have it; the others are one JSON value."""
 
 FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]], Any]]] = {
@@ -293,8 +407,31 @@ FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]]
         },
     ),
     "bedrock_converse": (_bedrock, list),
+    "chatgpt": (
+        _chatgpt,
+        lambda nodes: [
+            {
+                "id": "session",
+                "title": "Lock",
+                "mapping": {node["id"]: node for node in nodes},
+                "current_node": nodes[-1]["id"],
+            }
+        ],
+    ),
+    "claude_ai": (_claude_ai, lambda messages: [{"uuid": "session", "name": "Lock", "chat_messages": messages}]),
     "claude_code": (_claude_code, list),
+    "codex": (
+        _codex,
+        lambda lines: [
+            {"timestamp": _time(0), "type": "session_meta", "payload": {"id": "session", "cwd": "/srv"}},
+            *lines,
+        ],
+    ),
     "eko": (_eko, list),
+    "gemini_cli": (
+        _gemini_cli,
+        lambda lines: [{"sessionId": "session", "projectHash": "hash", "startTime": _time(0)}, *lines],
+    ),
     "inspect_ai": (
         _inspect,
         lambda messages: {
@@ -308,10 +445,16 @@ FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]]
     "langfuse": (_langfuse, lambda found: {"trace": {"id": "trace", "timestamp": _time(0)}, "observations": found}),
     "openai_chat": (_openai_chat, list),
     "openai_responses": (_openai_responses, list),
+    "opencode": (
+        _opencode,
+        lambda messages: {"info": {"id": "ses", "title": "Lock", "time": {}}, "messages": messages},
+    ),
     "openhands": (_openhands, list),
     "own_export": (_own, lambda messages: {"external_id": "session", "title": "Lock", "messages": messages}),
     "pi": (_pi, lambda lines: [{"type": "session", "version": 3, "id": "session", "timestamp": _time(0)}, *lines]),
     "pydantic_ai": (_pydantic_ai, list),
+    "qwen_code": (_qwen_code, list),
+    "sharegpt": (_sharegpt, lambda turns: [{"conversations": turns}]),
     "sweagent": (_sweagent, lambda history: {"history": history, "environment": "main", "info": {}}),
     "toolbench": (
         _toolbench,

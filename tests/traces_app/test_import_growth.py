@@ -15,13 +15,20 @@ from .formats import (
     test_ai_sdk,
     test_anthropic_messages,
     test_bedrock_converse,
+    test_chatgpt,
+    test_claude_ai,
     test_claude_code,
+    test_codex,
     test_eko,
+    test_gemini_cli,
     test_langchain,
     test_langfuse,
     test_openai_chat,
     test_openai_responses,
+    test_opencode,
     test_pydantic_ai,
+    test_qwen_code,
+    test_sharegpt,
 )
 from .test_imports import stored
 
@@ -61,7 +68,37 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
     "Langfuse": ([test_langfuse.TRACE | {"output": None}, *test_langfuse.OBSERVATIONS], [3, 4, 5, 6]),
     "Langfuse: traces of a session": (test_langfuse.SESSION, [1]),
     "OpenAI chat: exchanges": (test_openai_chat.LOG, [1]),
+    "Codex": ([*test_codex.START, *test_codex.MORE], [count for count in range(3, 33) if count not in test_codex.WITHIN_A_RESPONSE]),
+    "Qwen Code": ([*test_qwen_code.START, *test_qwen_code.MORE], list(range(1, 13))),
+    "OpenCode: messages as the server lists them": (test_opencode.WHOLE, [1, 2, 3, 4]),
+    "ShareGPT: turns": (test_sharegpt.HERMES, [2, 3, 4]),
 }  # fmt: skip
+
+STATES: dict[str, list[Any]] = {
+    "Gemini CLI": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE[:count]} for count in range(1, 7)],
+    "ChatGPT": [[test_chatgpt.conversation(test_chatgpt.PATH[:count])] for count in (4, 7, 9, 12, 15, 17, 20)],
+    "claude.ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE[:count])] for count in range(1, 5)],
+    "OpenCode": [test_opencode.export(test_opencode.WHOLE[:count]) for count in range(1, 6)],
+}
+"""Formats that keep a conversation within one JSON value: the states of one, the last being the whole."""
+
+
+def imported(path: Path, document: object, project: Project) -> Project:
+    path.write_text(json.dumps(document))
+    (report,) = import_paths([path], project.pk)
+    assert (report.status, report.reason) == ("read", "")
+    return project
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("states", STATES.values(), ids=STATES)
+def test_states_in_turn_store_what_the_last_one_does(states: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    expected = stored(imported(path, states[-1], Project.objects.create(slug="whole")))
+    project = Project.objects.create(slug="in-turn")
+    for state in [*states, states[-1]]:
+        imported(path, state, project)
+    assert stored(project) == expected
 
 
 @pytest.mark.django_db
@@ -69,13 +106,7 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
 def test_a_start_and_then_the_whole_is_the_whole(whole: list[Any], cuts: list[int], tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
 
-    def imported(document: object, project: Project) -> Project:
-        path.write_text(json.dumps(document))
-        (report,) = import_paths([path], project.pk)
-        assert (report.status, report.reason) == ("read", "")
-        return project
-
-    expected = stored(imported(whole, Project.objects.create(slug="whole")))
+    expected = stored(imported(path, whole, Project.objects.create(slug="whole")))
     for cut in cuts:
         project = Project.objects.create(slug=f"cut-{cut}")
-        assert stored(imported(whole, imported(whole[:cut], project))) == expected, f"cut at {cut}"
+        assert stored(imported(path, whole, imported(path, whole[:cut], project))) == expected, f"cut at {cut}"
