@@ -75,7 +75,7 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
 }  # fmt: skip
 
 STATES: dict[str, list[Any]] = {
-    "Gemini CLI": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE[:count]} for count in range(1, 7)],
+    "Gemini CLI": [{**test_gemini_cli.RECORD, "messages": test_gemini_cli.WHOLE[:count]} for count in (1, 2, 3, 6)],
     "ChatGPT": [[test_chatgpt.conversation(test_chatgpt.PATH[:count])] for count in (4, 7, 9, 12, 15, 17, 20)],
     "claude.ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE[:count])] for count in range(1, 5)],
     "OpenCode": [test_opencode.export(test_opencode.WHOLE[:count]) for count in range(1, 6)],
@@ -99,6 +99,17 @@ def test_states_in_turn_store_what_the_last_one_does(states: list[Any], tmp_path
     for state in [*states, states[-1]]:
         imported(path, state, project)
     assert stored(project) == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("states", STATES.values(), ids=STATES)
+def test_earlier_states_take_nothing_back(states: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "talk.json"
+    project = imported(path, states[-1], Project.objects.create(slug="whole"))
+    expected = stored(project)
+    for state in states:
+        imported(path, state, project)
+        assert stored(project) == expected
 
 
 @pytest.mark.django_db

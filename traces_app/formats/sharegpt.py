@@ -18,7 +18,6 @@ Lines are read one at a time.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,8 +43,10 @@ _ROLES = {
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>(.*?)(?:</tool_response>|\Z)", re.DOTALL)
 _THOUGHT = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)
-_MOST_LITERAL = 100_000
-"""Characters of a Python dictionary: its parser takes 100 times the memory."""
+_PYTHON = re.compile(r"""\\.|'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL)
+"""What a Python dictionary has otherwise than JSON; an escape outside of a string is passed over, so that it begins none."""
+_ESCAPE = re.compile(r"""\\(.)|\"""", re.DOTALL)
+_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 
 
 def recognises(document: Document) -> bool:
@@ -234,10 +235,24 @@ def _decoded(said: str) -> Any:
         return msgspec.json.decode(stripped)
     except (msgspec.DecodeError, RecursionError):
         pass
-    if len(stripped) > _MOST_LITERAL:
-        return None
     try:
-        # Through JSON, as a dictionary of Python may hold what JSON does not know.
-        return msgspec.json.decode(msgspec.json.encode(ast.literal_eval(stripped)))
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError, OverflowError):
+        return msgspec.json.decode(_PYTHON.sub(_as_json, stripped))
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return a constant or a string of Python as JSON has it."""
+    if found[1] is not None:
+        return f'"{_ESCAPE.sub(_escaped, found[1])}"'
+    return _CONSTANTS.get(found[0], found[0])
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Return an escape within a string of Python, or a quotation mark, as JSON has it."""
+    escape = found[1]
+    if escape is None:
+        return '\\"'
+    if escape == "'":
+        return "'"
+    return found[0] if escape in 'nrtbfu"\\/' else f"\\\\{escape}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -91,6 +92,32 @@ def test_broken_call_stays_text(broken: str) -> None:
     said = f"<tool_call>{broken}</tool_call>"
     session = only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", said)], "tools": "[{}]"})
     assert ((session.messages or [])[1].content, calls(session)) == (said, [])
+
+
+@pytest.mark.parametrize(
+    ("written", "args"),
+    [
+        ("""{'a': 'say "hi"', 'b': "it's"}""", {"a": 'say "hi"', "b": "it's"}),
+        (r"""{'a': 'it\'s\n', 'b': '\\d'}""", {"a": "it's\n", "b": "\\d"}),
+        ("{'a': [None, True, False, 'None', 1.5]}", {"a": [None, True, False, "None", 1.5]}),
+        ("""{"a": "True 'quoted'"}""", {"a": "True 'quoted'"}),
+        (r"""{'a': '\x41'}""", {"a": r"\x41"}),
+    ],
+)
+def test_python_dictionary_is_read_as_what_it_means(written: str, args: dict[str, Any]) -> None:
+    said = f"<tool_call>{{'name': 'f', 'arguments': {written}}}</tool_call>"
+    (call,) = calls(only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", said)], "tools": "[]"}))
+    assert call.args == args
+
+
+def test_time_to_read_a_dictionary_grows_with_its_length() -> None:
+    def seconds(written: str) -> float:
+        began = time.perf_counter()
+        read(sharegpt, {"conversations": [turn("human", "x"), turn("function_call", written)]})
+        return time.perf_counter() - began
+
+    for unit in ("\\'", "'", "'a':1,", "<tool_call>", "{'", "\"'", "\\"):
+        assert seconds("{'" + unit * 200_000) < 5
 
 
 def test_turn_of_a_call_that_is_none_stays_text() -> None:
