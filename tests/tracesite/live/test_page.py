@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -288,4 +290,46 @@ def test_news_of_a_run_without_events_is_told_of(
         sessions = [{"external_id": agent.external_id, "messages": [run]}]
         post(port, key, "/api/v1/ingest/", {"sessions": sessions})
         expect(page.locator("#run-news")).to_contain_text("The run has gone on.")
+        assert complaints == []
+
+
+def be_hidden(page: Page, hidden: bool) -> None:
+    """Tell the page that its tab is, or is not, in the background: a headless browser shows all tabs."""
+    page.evaluate(
+        "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )
+
+
+def streams_of(site: Site) -> int:
+    """The connections that the workers of a server have to clients."""
+    port = f":{site.server.port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return len([row for row in rows if row[1].endswith(port) and row[3] == "01"])
+
+
+def test_page_in_the_background_holds_no_connection(
+    site: Site, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
+) -> None:
+    pages = [
+        f"/admin/messages_app/session/{agent.session}/live/",
+        f"/admin/messages_app/message/{agent.message}/change/",
+    ]
+    with logged_in(network, staff, "en") as (page, complaints):
+        for path in pages:
+            page.goto(path)
+            page.wait_for_timeout(1_500)
+            followed = streams_of(site)
+            be_hidden(page, True)
+            deadline = time.monotonic() + 10
+            while streams_of(site) >= followed:
+                assert time.monotonic() < deadline, "it is still connected"
+                time.sleep(0.1)
+            agent.does(database, {}, {})
+            page.wait_for_timeout(1_000)
+            shown = page.locator("#live-events li, #run-news:not([hidden])")
+            expect(shown).to_have_count(0)
+            be_hidden(page, False)
+            expect(shown).to_have_count(2 if "live" in path else 1)
         assert complaints == []

@@ -15,6 +15,7 @@ let source;
 let last = 0;
 let watch;
 let isEnded = false;
+let isClosed = false; // for good
 let received = []; // events that are not in the list yet
 
 const say = (word) => {
@@ -28,9 +29,14 @@ const hear = () => {
   watch = setTimeout(open, silence);
 };
 
-const end = (word) => {
-  source.close();
+const close = () => {
+  source?.close();
   clearTimeout(watch);
+};
+
+const end = (word) => {
+  isClosed = true;
+  close();
   say(word);
 };
 
@@ -109,8 +115,6 @@ const show = (event) => {
   received.push(event);
   if (received.length === 1) {
     requestAnimationFrame(paint);
-  } else if (received.length > 2 * most) {
-    received = received.slice(-most - 1); // a tab in the background has no frames; one more than are shown says so
   }
 };
 
@@ -157,6 +161,18 @@ function open() {
   on("refused", () => end("refused"));
 }
 
+// A browser has six connections to a server over HTTP/1.1: a tab that nobody looks at holds none, and catches up later.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    close();
+  } else if (!isClosed) {
+    hear();
+    open();
+  }
+});
+
 say("connecting");
-hear();
-open();
+if (!document.hidden) {
+  hear();
+  open();
+}
