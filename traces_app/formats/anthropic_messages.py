@@ -7,7 +7,8 @@
   `output.outputBodyJson`. The requests of one conversation are joined: see request_logs.py;
 * the requests of a batch (`{"custom_id", "params"}`) and their results (`{"custom_id", "result": {"message"}}`).
 
-What its content blocks become is said in content_blocks.py. A reply keeps the model, the usage and the stop reason of
+What its content blocks become is said in content_blocks.py; blocks of unknown types are kept as parts of the content, and
+named in the report. A reply keeps the model, the usage and the stop reason of
 its answer where the log has it. `metadata.user_id` is the end user. The format has no times and no ids of conversations:
 a log's own `timestamp` is the time of what was new then, `session_id` or `conversation_id` beside the messages its id.
 A message's external id is its index; what follows results of the provider's own tools within one answer is a reply of
@@ -21,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from traces_app.reading.content_blocks import blocks_of, has_marks, read_blocks, turns_of
+from traces_app.reading.content_blocks import blocks_of, has_marks, read_blocks, tell_of_unknown, turns_of
 from traces_app.reading.documents import Document, Files, Lines, Skip
 from traces_app.reading.request_logs import Exchange, joined
 from traces_app.reading.values import fields, instant, items, rest, text, time_flags
@@ -37,6 +38,7 @@ _TIMES = ("timestamp", "created_at", "time")
 _BODY_FIELDS = ("model", "max_tokens", "modelId", "anthropic_version")
 # What becomes a field of a record; everything else of a message is kept in metadata.
 _MESSAGE_FIELDS = frozenset({"role", "content", "model", "usage", "type", "id"})
+_OF_OTHERS = frozenset({"tool_calls", "tool_call_id", "function_call", "parts"})
 _REFUSAL = "refusal"
 
 
@@ -48,6 +50,28 @@ def recognises(document: Document) -> bool:
         document = document.head()
     found = [document] if isinstance(document, dict) or _is_message_list(document) else items(document)[:50]
     return any(map(_has_marks, found))
+
+
+def may_hold(document: Document) -> bool:
+    """Whether messages with typed blocks may be of this format, though nothing marks it: for documents that no format
+    recognises, because a block of them is of a type that is newer than all of them."""
+    if isinstance(document, Files):
+        return False
+    if isinstance(document, Lines):
+        document = document.head()
+    found = [document] if isinstance(document, dict) or _is_message_list(document) else items(document)[:50]
+    lists = [one if _is_message_list(one) else items(_parted(fields(one))[0].get("messages")) for one in found if one]
+    return any(messages and all(map(_is_typed, messages)) for messages in lists)
+
+
+def _is_typed(message: object) -> bool:
+    """Whether a message has text or blocks that name their types, and is no call or result in the words of another API."""
+    if not isinstance(message, dict) or not _is_message(message) or not _OF_OTHERS.isdisjoint(message):
+        return False
+    said = message["content"]
+    return isinstance(said, str) or (
+        isinstance(said, list) and all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in said)
+    )
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
@@ -246,6 +270,7 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
 
 
 def _asked(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterator[Entry]:
+    tell_of_unknown(message.get("content"), f"{where}.content", skip)
     found = read_blocks(message.get("content"), id_, f"{where}.content", skip)
     yield from found.results
     metadata = {**rest(message, _MESSAGE_FIELDS), **found.metadata}
@@ -261,6 +286,7 @@ def _asked(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterato
 def _replies(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Iterator[Entry]:
     stop_reason = message.get("stop_reason")
     usage = message.get("usage")
+    tell_of_unknown(message.get("content"), f"{where}.content", skip)
     for number, part in enumerate(turns_of(blocks_of(message.get("content")))):
         own_id = f"{id_}.{number}" if number else id_
         found = read_blocks(part, own_id, f"{where}.content", skip)

@@ -8,7 +8,8 @@
   request_logs.py.
 
 A block is an object with one key, its kind: text, toolUse, toolResult (`status`), reasoningContent (text and signature,
-or redacted), image, document, video (bytes as base64, or a place in S3), cachePoint, guardContent, citationsContent. They
+or redacted), image, document, video (bytes as base64, or a place in S3), cachePoint, guardContent (a text that a guardrail
+looks at), citationsContent. They
 are read as the blocks of Anthropic's API of the same meaning: see content_blocks.py. Strands has `metadata` (usage,
 metrics) on a reply; its session files wrap each message (`{"message", "message_id", "created_at"}`).
 """
@@ -20,21 +21,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from traces_app.reading.content_blocks import read_blocks
+from traces_app.reading.content_blocks import blocks_of, read_blocks, turns_of
 from traces_app.reading.documents import Document, Files, Lines, Skip
 from traces_app.reading.request_logs import Exchange, joined
 from traces_app.reading.values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts import NOTHING_SAID, Entry, Reply, Said, Transcript, says_something
+from traces_app.transcripts import NOTHING_SAID, Entry, Reply, Result, Said, Transcript, says_something
 
 NAME = "bedrock_converse"
 
 _OWN_IDS = ("session_id", "sessionId", "conversation_id")
 _TIMES = ("timestamp", "created_at")
 _BODY_FIELDS = ("modelId", "inferenceConfig", "toolConfig", "output")
-_MARKS = {"toolUse": "toolUseId", "toolResult": "toolUseId", "image": "format", "document": "name", "video": "format"}
-_KINDS = frozenset(
-    {*_MARKS, "text", "cachePoint", "reasoningContent", "guardContent", "citationsContent", "searchResult", "audio"}
-)
+_MARKS = {
+    "toolUse": ("toolUseId",),
+    "toolResult": ("toolUseId",),
+    "image": ("format",),
+    "document": ("name",),
+    "video": ("format",),
+    "guardContent": ("text", "image"),
+}
+_KINDS = frozenset({*_MARKS, "text", "cachePoint", "reasoningContent", "citationsContent", "searchResult", "audio"})
 # What becomes a field of a record; everything else of a message is kept in metadata.
 _MESSAGE_FIELDS = frozenset({"role", "content", "usage", "created_at", "stopReason"})
 
@@ -84,7 +90,9 @@ def _is_own(block: dict[str, Any]) -> bool:
     kind = next((key for key in block if key in _KINDS), None)
     if kind is None or len(block) > 1:
         return False
-    return kind == "text" or kind == "reasoningContent" or _MARKS.get(kind, "") in fields(block[kind])
+    if kind in ("text", "reasoningContent"):
+        return True
+    return any(mark in fields(block[kind]) for mark in _MARKS.get(kind, ()))
 
 
 def _is_message_list(item: object) -> bool:
@@ -182,40 +190,53 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         message = exchange.answers.get(index, message)
         blocks = message.get("content")
         typed = [_typed(block) for block in blocks] if isinstance(blocks, list) else blocks
-        found = read_blocks(typed, str(index), f"{where}.content", skip)
         time = instant(message.get("created_at")) or exchange.times.get(index)
         flags = time_flags(message.get("created_at"), *(request.get(key) for key in _TIMES))
-        metadata = {**rest(message, _MESSAGE_FIELDS), **found.metadata}
+        metadata = rest(message, _MESSAGE_FIELDS)
         if stop_reason := message.get("stopReason"):
             metadata["stopReason"] = stop_reason
         if message.get("role") == "assistant":
-            usage = message.get("usage") or fields(message.get("metadata")).get("usage")
-            yield Reply(
-                id=str(index),
-                content=found.content,
-                calls=found.calls,
-                reasoning=found.thought,
-                model=model,
-                usage=usage if isinstance(usage, dict) else None,
-                created_at=time,
-                error=stop_reason if stop_reason in ("guardrail_intervened", "content_filtered") else None,
-                health=flags,
-                metadata=metadata,
-            )
-        elif message.get("role") not in ("user", "system"):
+            for reply in _replies(str(index), message, typed, f"{where}.content", skip):
+                if isinstance(reply, Result):
+                    yield replace(reply, created_at=time, health=flags)
+                else:
+                    about = {**(metadata if reply.id == str(index) else {}), **reply.metadata}
+                    yield replace(reply, created_at=time, health=flags, model=model, metadata=about)
+            continue
+        if message.get("role") not in ("user", "system"):
             skip(where, f"the role is {text(message.get('role')) or 'missing'}; a role is user or assistant")
             continue
+        found = read_blocks(typed, str(index), f"{where}.content", skip)
         for result in found.results:
             yield replace(result, created_at=time, health=flags)
-        if message["role"] != "assistant" and (found.content is not None or not found.results):
+        if found.content is not None or not found.results:
             yield Said(
                 id=str(index),
                 role="system" if message["role"] == "system" else "user",
                 content=found.content,
                 created_at=time,
                 health=flags,
-                metadata=metadata,
+                metadata={**metadata, **found.metadata},
             )
+
+
+def _replies(id_: str, message: dict[str, Any], blocks: object, where: str, skip: Skip) -> Iterator[Reply | Result]:
+    """The replies in a message of the assistant: what follows the results of the provider's own tools is another one."""
+    stop_reason = message.get("stopReason")
+    usage = message.get("usage") or fields(message.get("metadata")).get("usage")
+    for number, part in enumerate(turns_of(blocks_of(blocks))):
+        own_id = f"{id_}.{number}" if number else id_
+        found = read_blocks(part, own_id, where, skip)
+        yield Reply(
+            id=own_id,
+            content=found.content,
+            calls=found.calls,
+            reasoning=found.thought,
+            usage=usage if isinstance(usage, dict) and not number else None,
+            error=stop_reason if stop_reason in ("guardrail_intervened", "content_filtered") and not number else None,
+            metadata=found.metadata,
+        )
+        yield from found.results
 
 
 def _typed(block: object) -> object:
@@ -230,12 +251,17 @@ def _typed(block: object) -> object:
         return {"type": "text", **block}
     value = fields(value)
     if kind == "toolUse":
-        return {"type": "tool_use", **_renamed(value, {"toolUseId": "id"})}
+        # A tool that the provider runs says so in the `type` of its call.
+        is_own = value.get("type") == "server_tool_use"
+        names = {"toolUseId": "id"} if is_own else {"toolUseId": "id", "type": "call_type"}
+        return {"type": "tool_use", **_renamed(value, names)}
     if kind == "toolResult":
-        typed = {"type": "tool_result", **_renamed(value, {"toolUseId": "tool_use_id"})}
+        typed = {**_renamed(value, {"toolUseId": "tool_use_id", "type": "result_type"}), "type": "tool_result"}
         status = typed.pop("status", None)
         typed["content"] = _output(value.get("content"))
         return {**typed, "is_error": status == "error"} if status in ("success", "error") else typed
+    if kind == "guardContent" and isinstance(said := fields(value.get("text")).get("text"), str):
+        return {"type": "text", "text": said, **rest(fields(value["text"]), ("text",)), **rest(value, ("text",))}
     if kind == "reasoningContent":
         reasoning = fields(value.get("reasoningText"))
         if isinstance(reasoning.get("text"), str):

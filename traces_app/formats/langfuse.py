@@ -6,20 +6,22 @@
   in a text once or twice.
 * The traces of one `sessionId` are one session, in the order of their times; a trace without is one of its own.
 * A GENERATION is a reply: its output in whatever shape its SDK has (message_shapes.py). One that only wraps another one
-  (the AI SDK's generateText around its doGenerate) is left to that. What its input says that was not said before is
+  (the AI SDK's generateText around its doGenerate) is left to that, unless its output has calls or words and that of the
+  inner one has none (agno). What its input says that was not said before is
   what user and system said; within a session of several traces the turns before are those of the other traces.
 * A TOOL, or another observation that is named as an open call, is the result of that call: told by the call's id, else
   by name and arguments, else by name. One that no generation asked for is a call of its own. Generations below it are
   those of a sub-agent. Results that only the next input tells are taken from there.
 * level ERROR is an error, statusMessage its reason; usageDetails, model and times are those of the reply.
 
-A trace without generations is its input and its output. Every other observation is kept in the metadata, input and
+A trace without generations, or whose generations say nothing (BeeAI), is its input and its output. Every other observation is kept in the metadata, input and
 output where no other has said the same. All ids are Langfuse's own. A document is held whole: the rows of a trace may lie
 anywhere in it.
 """
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -59,7 +61,7 @@ _TAKEN = frozenset(
 )  # fmt: skip
 _CALL_ID_ATTRIBUTES = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call_id", "tool_call.id")
 _TOOL_NAME_ATTRIBUTES = ("gen_ai.tool.name", "ai.toolCall.name", "tool.name")
-_TOOL_PREFIXES = ("running tool: ", "execute_tool ", "tool: ", "Tool: ")
+_TOOL_PREFIXES = ("running tool: ", "execute_tool ", "tool: ", "Tool: ", "tool.")
 _AGENT_ATTRIBUTES = ("gen_ai.agent.name", "agent_name", "agent.name")
 _PROMPT_KEYS = ("prompt", "query", "question", "input", "text", "message", "user_input", "content", "task")
 _ANSWER_KEYS = ("output", "answer", "response", "text", "content", "result")
@@ -68,6 +70,9 @@ _SPOKEN = frozenset(
     {"messages", "contents", "prompt", "system", "system_instruction", "instructions", "output", "choices", "candidates",
      "generations", "message", "content", "text", "toolCalls", "usage", "usageMetadata", "model", "modelVersion"}
 )  # fmt: skip
+_NOTHING = ("None", "null")
+"""How some instrumentations write an output that was empty when they looked."""
+_LONGEST_NOTATION = 1_000_000
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -344,7 +349,7 @@ class _Reading:
         self._own = trace.observations
         self._prompted = self._replied = False
         ordered = _ordered(trace.observations)
-        generations = [found for found in ordered if found.type == "GENERATION" and not _wraps_generations(found)]
+        generations = _speaking([found for found in ordered if found.type == "GENERATION"])
         generating = {found.id for found in generations}
         entries: list[Entry] = []
         first = generations[0] if generations else None
@@ -357,7 +362,8 @@ class _Reading:
                 entries += self._generation(trace, found)
             elif self._is_tool(found):
                 entries += self._tool(found)
-        if not generations:
+        replies = [entry for entry in entries if isinstance(entry, Reply) and entry.id in generating]
+        if not any(reply.content or reply.calls or reply.error for reply in replies):
             entries += self._answered(trace, ordered)
         return entries
 
@@ -383,12 +389,13 @@ class _Reading:
                 return
 
     def _answered(self, trace: _Trace, ordered: list[_Observation]) -> Iterator[Entry]:
-        """The output of a trace that has no generations."""
+        """The output of a trace that has no generations, or whose generations say nothing."""
         roots = [found for found in ordered if found.parent is None]
         error = next((root.error for root in roots if root.error), None)
-        for value in (decoded(trace.row.get("output")), *(root.output for root in roots)):
-            if value in (None, "", {}, []):
+        for output in (decoded(trace.row.get("output")), *(root.output for root in roots)):
+            if output in (None, "", {}, []):
                 continue
+            value = _of_python(output)
             said = joined(messages_in(value, "assistant")[-1:])
             content = said.content if said and said.content else _words(value, _ANSWER_KEYS)
             yield Reply(id=f"{trace.id}:output", content=content, error=error, created_at=_ended(trace))
@@ -536,8 +543,9 @@ class _Reading:
     def _is_tool(self, found: _Observation) -> bool:
         if found.type == "TOOL":
             return True
+        names = (found.name, _tool_name(found.name))
         return found.type != "GENERATION" and any(
-            not open_.answered and open_.call.name == found.name for open_ in self._calls
+            not open_.answered and open_.call.name in names for open_ in self._calls
         )
 
     def _tool(self, found: _Observation) -> Iterator[Entry]:
@@ -636,19 +644,57 @@ def _above(found: _Observation, observations: dict[str, _Observation]) -> Iterat
         yield found
 
 
-def _wraps_generations(found: _Observation) -> bool:
-    """Whether another generation lies below it, other than one of a tool's."""
+def _speaking(generations: list[_Observation]) -> list[_Observation]:
+    """The generations that are replies: of one around others the others, but where it wraps a single one that says nothing."""
+    left_out: set[str] = set()
+    for found in generations:
+        wrapped = _wrapped(found)
+        if len(wrapped) == 1 and _says_more(found, wrapped[0]):
+            left_out.add(wrapped[0].id)
+        elif wrapped:
+            left_out.add(found.id)
+    return [found for found in generations if found.id not in left_out]
+
+
+def _wrapped(found: _Observation) -> list[_Observation]:
+    """The generations that lie below one, other than those of a tool's: two at most, for more make no difference."""
     seen = {found.id}
     waiting = list(found.children)
-    while waiting:
+    wrapped: list[_Observation] = []
+    while waiting and len(wrapped) < 2:
         below = waiting.pop()
         if below.id in seen or below.type == "TOOL":
             continue
         if below.type == "GENERATION":
-            return True
+            wrapped.append(below)
         seen.add(below.id)
         waiting += below.children
-    return False
+    return wrapped
+
+
+def _says_more(outer: _Observation, inner: _Observation) -> bool:
+    """Whether the output of a generation has calls or words that the one in it has not."""
+    (calls, words), (inner_calls, inner_words) = _said_by(outer), _said_by(inner)
+    return calls > inner_calls or (words and not inner_words and not inner_calls)
+
+
+def _said_by(found: _Observation) -> tuple[int, bool]:
+    """How many calls the output of a generation has, and whether it has words."""
+    said = joined(messages_in(found.output, "assistant"))
+    if said is not None:
+        return len(said.calls), bool(said.content)
+    return 0, found.output not in (None, "", {}, [], *_NOTHING)
+
+
+def _of_python(value: Any) -> Any:
+    """The object that a text is the Python notation of, as BeeAI writes its answers; anything else as it is."""
+    if not isinstance(value, str) or not value.startswith("{'") or len(value) > _LONGEST_NOTATION:
+        return value
+    try:
+        found = literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value
+    return found if isinstance(found, dict) else value
 
 
 def _tool_name(name: str) -> str:

@@ -81,12 +81,14 @@ FORMATS: tuple[Format, ...] = (
 def format_of(document: Document) -> Format | None:
     """The format of a document, told by its beginning; None when no format knows it."""
     begun = beginning(document)
-    return next((candidate for candidate in FORMATS if candidate.recognises(begun)), None)
+    found = next((candidate for candidate in FORMATS if candidate.recognises(begun)), None)
+    return anthropic_messages if found is None and anthropic_messages.may_hold(begun) else found
 
 
 def is_of(document: Document, candidate: Format) -> bool:
     """Whether a document is of a format, told by its beginning."""
-    return candidate.recognises(beginning(document))
+    begun = beginning(document)
+    return candidate.recognises(begun) or (candidate is anthropic_messages and anthropic_messages.may_hold(begun))
 
 
 def format_named(name: str) -> Format | None:

@@ -22,6 +22,9 @@ from .values import content, rest, text
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _RESULT = "tool_result"
+_KNOWN = _CALLS | _THINKING | {"text", "image", "document", "search_result", "container_upload"}
+_SHOWN = 60
+"""Characters of an unknown type that a report shows."""
 _MARKS = {
     "tool_use": "input",
     "server_tool_use": "input",
@@ -94,6 +97,14 @@ def read_blocks(message_content: object, id_: str, where: str, skip: Skip) -> Bl
         else:
             skip(f"{where}[{index}]", "not a content block")
     return found
+
+
+def tell_of_unknown(message_content: object, where: str, skip: Skip) -> None:
+    """Tell of the blocks whose type is not known: they are kept as parts of the content, whatever they mean."""
+    for index, block in enumerate(blocks_of(message_content)):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if isinstance(kind, str) and kind not in _KNOWN and not _is_result(block):
+            skip(f"{where}[{index}]", f"a block of an unknown type, {kind[:_SHOWN]}: kept as a part of the content")
 
 
 def turns_of(blocks: list[Any]) -> Iterator[list[Any]]:

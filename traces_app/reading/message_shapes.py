@@ -40,7 +40,7 @@ _ROLES: dict[str, Role] = {
 }
 _MESSAGE = frozenset({"content", "parts", "tool_calls", "function_call", "toolInvocations", "refusal"})
 """What a message has beside its role."""
-_LISTS = ("messages", "contents", "choices", "candidates", "generations")
+_LISTS = ("messages", "choices", "candidates", "generations")
 """Where requests and responses keep their messages."""
 _DEEPEST = 12
 """Levels of wrapping that are looked through."""
@@ -128,6 +128,9 @@ def _messages(value: Any, role: Role, depth: int) -> list[Spoken]:
             # Of several choices the first is the one that the conversation goes on with.
             inner = value[key][:1] if key in ("choices", "candidates", "generations") else value[key]
             return found + _told(_messages(inner, _speaker(key, role), depth + 1), value)
+    if "contents" in value:
+        contents = value["contents"] if isinstance(value["contents"], list) else [value["contents"]]
+        return found + _told(_messages([_content_of_gemini(one) for one in contents], role, depth + 1), value)
     for key in ("message", "output", "content", "response"):
         inner = value.get(key)
         if isinstance(inner, dict | list) and (said := _messages(inner, _speaker(key, role), depth + 1)):
@@ -150,6 +153,26 @@ def _listed(values: list[Any], role: Role, depth: int) -> list[Spoken]:
         spoken = _spoken(_speaking(objects, role), values, {})
         return [spoken]
     return [spoken for value in values for spoken in _messages(value, role, depth + 1)]
+
+
+def _content_of_gemini(value: Any) -> Any:
+    """A message in full: Gemini takes a text for one of the user, and a message without a role, too."""
+    if isinstance(value, str):
+        return {"role": "user", "parts": [{"text": value}]}
+    return {"role": "user", **value} if isinstance(value, dict) and "parts" in value else value
+
+
+def _calls_in(content: Any) -> list[Any] | None:
+    """The calls that a text is the JSON of, as Koog writes them; None for any other content."""
+    if not isinstance(content, str) or not content.lstrip().startswith("["):
+        return None
+    found = decoded(content.strip())
+    is_calls = isinstance(found, list) and found and all(_is_function(part) for part in found)
+    return found if is_calls else None
+
+
+def _is_function(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "function" and "name" in fields(part.get("function"))
 
 
 def _speaking(parts: list[dict[str, Any]], role: Role) -> Role:
@@ -219,6 +242,8 @@ def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> Spoke
     content = value.get("parts", value.get("content"))
     if isinstance(content, dict):
         content = content.get("parts", [content])
+    if role == "assistant":
+        content = _calls_in(content) or content
     return _spoken(role, content, value, taken)
 
 

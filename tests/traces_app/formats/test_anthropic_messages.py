@@ -51,6 +51,48 @@ def outline(session: records.Session) -> list[Any]:
     ]
 
 
+COMPACTED = {
+    "role": "assistant",
+    "content": [{"type": "compaction", "content": "Summary"}, {"type": "text", "text": "Hi"}],
+}
+HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello!"}]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [HELLO, COMPACTED],
+        reading.lines([HELLO, COMPACTED]),
+        {"messages": [HELLO, COMPACTED]},
+        [{"messages": [HELLO, COMPACTED]}],
+        {"model": "claude-x", "messages": [{"role": "user", "content": "Hello!"}, COMPACTED]},
+    ],
+)
+def test_blocks_of_an_unknown_type_are_parts_and_told_of(document: Any) -> None:
+    assert format_of(document) is anthropic_messages
+    (session,), left_out = read(document)
+    *_asked, said = session.messages or ()
+    assert said.content == COMPACTED["content"]
+    assert [why for _where, why in left_out] == [
+        "a block of an unknown type, compaction: kept as a part of the content"
+    ]
+    assert left_out[0][0].endswith("[1].content[0]")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [HELLO, {"role": "model", "content": [{"type": "function_result", "result": 1}]}],
+        [HELLO, {"role": "assistant", "content": [{"kind": "compaction"}]}],
+        [{"role": "assistant", "content": [{"type": "odd"}], "parts": []}],
+        [{"role": "critic", "content": [{"type": "odd"}]}],
+        [],
+    ],
+)
+def test_messages_that_no_format_wants_and_this_may_not_hold_are_refused(document: Any) -> None:
+    assert format_of(document) is None
+
+
 WRAPPINGS: dict[str, Any] = {
     "a request": {**REQUEST, "messages": MESSAGES},
     "a list of messages": MESSAGES,

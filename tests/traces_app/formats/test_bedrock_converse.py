@@ -72,6 +72,35 @@ def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
     assert (said.content, [call.name for call in reading.calls(session)]) == ("Sunny.", ["weather"])
 
 
+GUARDED = {"role": "user", "content": [{"guardContent": {"text": {"text": "Weather in Paris?"}}}]}
+
+
+@pytest.mark.parametrize("document", [[GUARDED], [GUARDED, DONE], {"modelId": "m", "messages": [GUARDED]}])
+def test_text_that_a_guardrail_looks_at_is_what_the_user_said(document: object) -> None:
+    assert (only(document).messages or [])[0].content == "Weather in Paris?"
+
+
+def test_qualifiers_of_guarded_text_are_kept() -> None:
+    text = {"text": "Paris is sunny.", "qualifiers": ["grounding_source"]}
+    session = only([{"role": "user", "content": [{"guardContent": {"text": text}}, {"text": "Is it?"}]}])
+    assert (session.messages or [])[0].content == [
+        {"type": "text", "text": "Paris is sunny.", "qualifiers": ["grounding_source"]},
+        {"type": "text", "text": "Is it?"},
+    ]
+
+
+def test_result_in_the_message_of_the_assistant_answers_its_call() -> None:
+    use = {"toolUse": {"toolUseId": "t1", "name": "nova_code_interpreter", "input": {"snippet": "1 + 1"}, "type": "server_tool_use"}}  # fmt: skip
+    result = {"toolResult": {"toolUseId": "t1", "content": [{"json": {"stdOut": "2"}}], "status": "success", "type": "nova_code_interpreter_result"}}  # fmt: skip
+    session = only([ASK, {"role": "assistant", "content": [use, result, {"text": "It is 2."}]}])
+    (call,) = reading.calls(session)
+    assert (call.name, call.status) == ("nova_code_interpreter", "success")
+    assert (session.messages or [])[1].content == "It is 2."
+    assert isinstance(call.result, records.ToolResult)
+    assert call.result.output == {"stdOut": "2"}
+    assert call.result.metadata == {"result_type": "nova_code_interpreter_result"}
+
+
 def test_a_step_has_its_thought_its_reasoning_and_its_calls() -> None:
     (_question, said) = only(MESSAGES).messages or ()
     assert said.agent_steps == [

@@ -329,6 +329,68 @@ def test_a_generation_around_another_is_left_to_it() -> None:
     assert outline(session) == [("user", "Weather?", []), ("assistant", "Sunny.", [])]
 
 
+AGNO = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]}}]}  # fmt: skip
+
+
+def test_wrapper_that_says_more_than_its_only_generation_is_the_reply() -> None:
+    outer = observation("o", "GENERATION", "OpenAIChat.invoke", 0.5, 3, input=[USER], output=AGNO)
+    inner = observation("i", "GENERATION", "chat m", 1, 2, parentObservationId="o", input=[USER], output="None")
+    found = observation("s", "TOOL", "search", 4, 5, output="Sunny.")
+    answer = observation("a", "GENERATION", "OpenAIChat.invoke", 6, 8, input=[USER], output={"role": "assistant", "content": "Sunny."})  # fmt: skip
+    empty = observation("b", "GENERATION", "chat m", 6.5, 7, parentObservationId="a", input=[USER], output=None)
+    (session,), _left_out = read([TRACE, outer, inner, found, answer, empty])
+    assert outline(session) == [
+        ("user", "Weather?", []),
+        ("assistant", "Sunny.", [(None, [("c1", "search", None, "Sunny.", None)])]),
+    ]
+
+
+def test_wrapper_of_several_generations_is_left_to_them() -> None:
+    outer = observation("o", "GENERATION", "generateText", 0.5, 9, input=[USER], output=AGNO)
+    inner = [
+        observation(f"i{n}", "GENERATION", "doGenerate", n, parentObservationId="o", input=[USER], output="None")
+        for n in (1, 2)
+    ]
+    (session,), _left_out = read([TRACE, outer, *inner])
+    assert [call for message in session.messages or () for step in message.agent_steps or () for call in step.tool_calls or ()] == []  # fmt: skip
+
+
+def test_calls_in_a_text_are_calls_and_spans_of_tools_their_results() -> None:
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": f"{n}Tool", "arguments": "{}"}} for n in "AB"]
+    asked = observation("g1", "GENERATION", "llm.chat", 1, input=[USER], output={"role": "assistant", "content": json.dumps(calls)})  # fmt: skip
+    spans = [observation(f"s{n}", "SPAN", f"tool.{n}Tool", 3, output=f"{n} is done") for n in "BA"]
+    (session,), _left_out = read([TRACE, asked, *spans])
+    assert outline(session)[1][2] == [
+        (None, [("cA", "ATool", None, "A is done", None), ("cB", "BTool", None, "B is done", None)])
+    ]
+
+
+@pytest.mark.parametrize(
+    "output", ["{'role': 'assistant', 'text': \"It's 29 °C.\"}", {"text": "It's 29 °C."}, "It's 29 °C."]
+)
+def test_trace_whose_generations_say_nothing_is_answered_by_its_output(output: Any) -> None:
+    generation = observation("g1", "GENERATION", "chat", 1, input=None, output=None)
+    (session,), _left_out = read([{**TRACE, "output": json.dumps(output)}, generation])
+    assert [(message.role, message.content) for message in session.messages or ()] == [
+        ("user", "Weather?"),
+        ("assistant", "It's 29 °C."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "contents", ["Weather?", {"role": "user", "parts": [{"text": "Weather?"}]}, [{"parts": [{"text": "Weather?"}]}]]
+)
+def test_contents_of_gemini_may_be_a_single_text(contents: Any) -> None:
+    asked = {"model": "gemini-2.5-flash", "contents": contents}
+    got = {"candidates": [{"content": {"role": "model", "parts": [{"text": "Sunny."}]}}]}
+    generation = observation("g1", "GENERATION", "chat", 1, input=json.dumps(asked), output=got)
+    (session,), _left_out = read([{**TRACE, "input": json.dumps(json.dumps(asked))}, generation])
+    assert [(message.role, message.content) for message in session.messages or ()] == [
+        ("user", "Weather?"),
+        ("assistant", "Sunny."),
+    ]
+
+
 def test_a_generation_that_failed_is_an_error() -> None:
     failed = observation("g1", "GENERATION", "chat", 1, input=[USER], level="ERROR", statusMessage="429")
     (session,), _left_out = read([TRACE, failed])
