@@ -92,7 +92,7 @@ _decode_usage = msgspec.json.Decoder(Usage).decode
 
 SESSIONS = (
     "messages_app_session",
-    "id, project_id, external_id, title, end_user, tags, status, message_count, created_at, updated_at, description, "
+    "id, project_id, external_id, title, end_user, tags, said_status, message_count, created_at, updated_at, description, "
     "current_phase, metadata, redactions, call_count, failure_count, input_tokens, output_tokens, duration_ms, deleted_by",
 )
 # Parents first, as the foreign keys want it.

@@ -109,6 +109,7 @@ class Message(Struct, gc=False):
     step_count: int
     call_count: int
     failure_count: int
+    model_error_count: int
     input_tokens: int
     output_tokens: int
     health: list[str]
@@ -131,6 +132,7 @@ class Session(Struct, gc=False):
     description: str
     end_user: str
     status: str
+    status_is_explicit: bool
     current_phase: str
     workflow: None
     tags: list[str]
@@ -139,18 +141,20 @@ class Session(Struct, gc=False):
     message_count: int
     call_count: int
     failure_count: int
+    problem_count: int
     resources: Resources
     last_event: int
     created_at: str
     updated_at: str
+    active_at: str
     deleted_at: None
 
 
 _MESSAGES = f"""
     SELECT id::text, session_id::text, external_id, request_id, role, content, is_completed,
         {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("completed_at")},
-        version, usage::text, error, duration_ms, step_count, call_count, failure_count, input_tokens, output_tokens,
-        health, redactions::text, metadata::text
+        version, usage::text, error, duration_ms, step_count, call_count, failure_count, model_error_count,
+        input_tokens, output_tokens, health, redactions::text, metadata::text
     FROM messages_app_message
     """
 _STEPS = f"""
@@ -186,9 +190,9 @@ _FAILED_CALLS = f"""
     ORDER BY call.id DESC
     """
 _SESSIONS = f"""
-    SELECT id::text, external_id, title, description, end_user, status, current_phase, tags, metadata::text,
-        redactions::text, message_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, last_event,
-        {_TIME.format("created_at")}, {_TIME.format("updated_at")}
+    SELECT id::text, external_id, title, description, end_user, status, said_status <> '', current_phase, tags, metadata::text,
+        redactions::text, message_count, call_count, failure_count, problem_count, input_tokens, output_tokens, duration_ms,
+        last_event, {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("active_at")}
     FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL
     ORDER BY messages_app_session.id DESC LIMIT %s
     """
@@ -227,7 +231,7 @@ _ONE_STATEMENT = f"""
         'updated_at', {_TIME.format("page.updated_at")}, 'completed_at', {_TIME.format("page.completed_at")},
         'deleted_at', NULL, 'version', page.version, 'usage', page.usage, 'error', page.error,
         'duration', page.duration_ms, 'step_count', page.step_count, 'call_count', page.call_count,
-        'failure_count', page.failure_count, 'input_tokens', page.input_tokens, 'output_tokens', page.output_tokens,
+        'failure_count', page.failure_count, 'model_error_count', page.model_error_count, 'input_tokens', page.input_tokens, 'output_tokens', page.output_tokens,
         'health', page.health, 'redactions', page.redactions, 'metadata', page.metadata
     ) ORDER BY page.id {{order}})::text
     FROM messages_app_message AS page JOIN steps ON steps.message_id = page.id
@@ -336,10 +340,10 @@ class Floor:
     def sessions(self, project_id: int, slug: str, limit: int) -> bytes:
         sessions = []
         for row in self.connection.execute(_SESSIONS, [project_id, limit]).fetchall():
-            read, written, duration = row[13:16]
-            metadata, redactions = Raw(row[8]), Raw(row[9])
+            read, written, duration = row[15:18]
+            metadata, redactions = Raw(row[9]), Raw(row[10])
             used = Resources(read, written, read + written, duration)
-            values = [row[0], slug, *row[1:7], None, row[7], metadata, redactions, *row[10:13], used, *row[16:], None]
+            values = [row[0], slug, *row[1:8], None, row[8], metadata, redactions, *row[11:15], used, *row[18:], None]
             sessions.append(Session(*values))
         return msgspec.json.encode({"results": sessions})
 

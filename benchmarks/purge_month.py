@@ -121,7 +121,7 @@ def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -
         values |= {"start": start, "salt": crc32(name.encode())}
         cursor.execute(
             """
-            INSERT INTO messages_app_session (id, project_id, external_id, title, description, end_user, status,
+            INSERT INTO messages_app_session (id, project_id, external_id, title, description, end_user, said_status,
                 current_phase, tags, metadata, redactions, message_count, call_count, failure_count, input_tokens,
                 output_tokens, duration_ms, created_at, updated_at, deleted_by)
             SELECT pg_temp.id_at(%(ms)s + n, n + %(salt)s, 1), %(project)s, %(name)s || '-' || n, 'Title', '', 'user', 'completed',

@@ -27,7 +27,15 @@ from access_app.errors import InvalidInput
 from access_app.models import Project
 
 from . import writes
-from .admin_filters import CreatedFilter, NameFilter, ProjectFilter, YesNoFilter
+from .admin_filters import (
+    ActiveFilter,
+    BeganFilter,
+    CreatedFilter,
+    NameFilter,
+    OrderFilter,
+    ProjectFilter,
+    YesNoFilter,
+)
 from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, read_conversation, read_message, read_session
 from .downloads import Source
 from .models import Message, Reference, Session
@@ -40,7 +48,7 @@ NAME_CHARACTERS = 80
 TITLES_SEARCHED = 10_000
 FOUND = 500
 
-HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="")
+HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
 """Of messages; written as the index `message_errors` has it."""
 
 
@@ -56,11 +64,11 @@ class SessionStatusFilter(SimpleListFilter):
 
 
 class SessionErrorsFilter(YesNoFilter):
-    title = gettext_lazy("failed calls")
+    title = gettext_lazy("problems")
     parameter_name = "has_errors"
 
     def condition(self) -> Q:
-        return Q(failure_count__gt=0)
+        return Q(problem_count__gt=0)
 
 
 class RoleFilter(SimpleListFilter):
@@ -108,7 +116,10 @@ class SessionAdmin(TrashAdmin):
 
     delete_row = staticmethod(writes.delete_session)
     restore_row = staticmethod(writes.restore_session)
-    list_filter: ClassVar[Any] = (ProjectFilter, SessionStatusFilter, SessionErrorsFilter, CreatedFilter)
+    list_filter: ClassVar[Any] = (
+        *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
+        *(OrderFilter, ActiveFilter, BeganFilter),
+    )
     search_help_text = format_lazy(
         gettext_lazy("By id or external id, or by words of the title among the newest {number} of this list."),
         number=f"{TITLES_SEARCHED:,}",
@@ -120,8 +131,8 @@ class SessionAdmin(TrashAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
-            *("project", "external_id", "status", "message_count", "call_count", "failure_count", "duration_ms"),
-            *("created_at", "deleted_at", "deleted_by"),
+            *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
+            *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
         sessions = self.rows(request).select_related("project")
         named: QuerySet[Any] = sessions.only(*fields).annotate(
@@ -132,7 +143,7 @@ class SessionAdmin(TrashAdmin):
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
             return ["name", "project", "deleted", "deleter", "messages", "created"]
-        return ["name", "project", "state", "messages", "calls", "failures", "took", "created"]
+        return ["name", "project", "state", "messages", "calls", "problems", "took", "active", "created"]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -219,15 +230,22 @@ class SessionAdmin(TrashAdmin):
     def calls(self, row: Session) -> int:
         return row.call_count
 
-    @admin.display(description=gettext_lazy("failed"), empty_value="")
-    def failures(self, row: Session) -> SafeString | None:
-        return badge("error", str(row.failure_count)) if row.failure_count else None
+    @admin.display(description=gettext_lazy("problems"), empty_value="")
+    def problems(self, row: Session) -> SafeString | None:
+        if not row.problem_count:
+            return None
+        url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "yes"})
+        return format_html('<a href="{}">{}</a>', url, badge("error", str(row.problem_count)))
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")
     def took(self, row: Session) -> str:
         return duration(row.duration_ms) if row.duration_ms else ""
 
-    @admin.display(description=gettext_lazy("created at (UTC)"))
+    @admin.display(description=gettext_lazy("last activity (UTC)"))
+    def active(self, row: Session) -> SafeString:
+        return moment(row.active_at)
+
+    @admin.display(description=gettext_lazy("began (UTC)"))
     def created(self, row: Session) -> SafeString:
         return moment(row.created_at)
 
@@ -261,7 +279,8 @@ class MessageAdmin(TrashAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
             *("project", "session__external_id", "session__deleted_at", "role", "external_id", "is_completed"),
-            *("call_count", "failure_count", "health", "duration_ms", "created_at", "deleted_at", "deleted_by"),
+            *("call_count", "failure_count", "model_error_count", "health", "duration_ms"),
+            *("created_at", "deleted_at", "deleted_by"),
         ]
         messages = self.rows(request).select_related("project", "session")
         shortened: QuerySet[Any] = messages.only(*fields).annotate(
@@ -370,6 +389,9 @@ class MessageAdmin(TrashAdmin):
             return badge("error", _("%(count)d failed") % {"count": row.failure_count})
         if row.shown_error:
             return badge("error", one_line(row.shown_error, NAME_CHARACTERS // 2))
+        if row.model_error_count:
+            words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
+            return badge("error", words % {"count": row.model_error_count})
         return None if row.is_completed else badge("running", _("running"))
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")

@@ -21,6 +21,7 @@ from access_app.models import Project
 from . import ids
 from .pagination import Cursor, IdRange
 
+ORDER, BY_ACTIVITY = "order", "activity"
 # Of projects and names a page offers so many; the others are typed in.
 MANY = 200
 
@@ -50,7 +51,8 @@ class CreatedFilter(ListFilter):
 
     title = _("time")
     template = "admin/created_filter.html"
-    parameter_names = ("created", "created_after", "created_before")
+    parameter_names: Sequence[str] = ("created", "created_after", "created_before")
+    """For the period, the lower bound and the upper bound."""
 
     PERIODS: Sequence[tuple[str, Promise, timedelta]] = (
         ("1h", _("Last hour"), timedelta(hours=1)),
@@ -76,7 +78,8 @@ class CreatedFilter(ListFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """One dict that holds what the template needs."""
-        period = self.given.get("created")
+        name_of_period, name_of_lower, name_of_upper = self.parameter_names
+        period = self.given.get(name_of_period)
         anything = dict.fromkeys(self.parameter_names)
         links = [
             {
@@ -88,7 +91,7 @@ class CreatedFilter(ListFilter):
         links += [
             {
                 "selected": period == name,
-                "query_string": changelist.get_query_string({**anything, "created": name}),
+                "query_string": changelist.get_query_string({**anything, name_of_period: name}),
                 "display": label,
             }
             for name, label, _length in self.PERIODS
@@ -96,19 +99,61 @@ class CreatedFilter(ListFilter):
         yield {
             "links": links,
             "kept": kept_parameters(changelist, self.parameter_names),
-            "after": self.given.get("created_after", ""),
-            "before": self.given.get("created_before", ""),
+            "name_of_lower": name_of_lower,
+            "name_of_upper": name_of_upper,
+            "after": self.given.get(name_of_lower, ""),
+            "before": self.given.get(name_of_upper, ""),
         }
+
+
+class BeganFilter(CreatedFilter):
+    """Sessions by the time at which they began."""
+
+    title = _("time it began")
+
+
+class ActiveFilter(CreatedFilter):
+    """Sessions by their last activity."""
+
+    title = _("last activity")
+    parameter_names = ("active", "active_after", "active_before")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        bounds: dict[str, datetime] = {}
+        if period := self.given.get("active"):
+            bounds["active_at__gte"] = timezone.now() - _length_of(period)
+        if after := self.given.get("active_after"):
+            bounds["active_at__gte"] = max(_instant(after), bounds.get("active_at__gte", ids.EPOCH))
+        if before := self.given.get("active_before"):
+            bounds["active_at__lt"] = _instant(before)
+        return queryset.filter(**bounds)
+
+
+class OrderFilter(SimpleListFilter):
+    """Sessions by the time at which they began, or by their last activity; see keyset_admin.KeysetChangeList."""
+
+    title = _("order")
+    parameter_name = ORDER
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, Any]]:
+        return [(BY_ACTIVITY, _("last activity"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() not in (None, BY_ACTIVITY):
+            raise IncorrectLookupParameters
+        return queryset
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        default, *others = super().choices(changelist)
+        yield {**default, "display": _("time it began")}
+        yield from others
 
 
 def created_ids(parameters: Mapping[str, str]) -> IdRange:
     """The ids that the parameters of CreatedFilter let through. Raises IncorrectLookupParameters."""
     chosen = IdRange()
     if period := parameters.get("created"):
-        length = next((length for name, _label, length in CreatedFilter.PERIODS if name == period), None)
-        if length is None:
-            raise IncorrectLookupParameters
-        chosen &= IdRange(lower=ids.first_id_at(timezone.now() - length))
+        chosen &= IdRange(lower=ids.first_id_at(timezone.now() - _length_of(period)))
     if after := parameters.get("created_after"):
         chosen &= IdRange(lower=ids.first_id_at(_instant(after)))
     if before := parameters.get("created_before"):
@@ -202,6 +247,13 @@ class YesNoFilter(SimpleListFilter):
 def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tuple[str, str]]:
     """What a filter's form sends along, so that the other filters and the search stay as they are."""
     return [(name, value) for name, value in changelist.params.items() if name not in changed]
+
+
+def _length_of(period: str) -> timedelta:
+    for name, _label, length in CreatedFilter.PERIODS:
+        if name == period:
+            return length
+    raise IncorrectLookupParameters
 
 
 def _instant(text: str) -> datetime:

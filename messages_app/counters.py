@@ -11,12 +11,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from .writes import COUNTERS
+from .writes import COUNTED_AS, COUNTERS
 
-_SUMS = ", ".join(
-    f"coalesce(sum({name}), 0)::bigint AS {name}" if name != "message_count" else "count(*) AS message_count"
-    for name in COUNTERS
-)
+_SUMS = ", ".join(f"coalesce(sum({COUNTED_AS[name]}), 0)::bigint AS {name}" for name in COUNTERS)
 _COUNTED = f"SELECT {_SUMS} FROM messages_app_message WHERE session_id = session.id AND deleted_at IS NULL"  # noqa: S608 - built of COUNTERS
 _STORED = ", ".join(f"session.{name}" for name in COUNTERS)
 _FOUND = ", ".join(f"counted.{name}" for name in COUNTERS)
@@ -32,7 +29,10 @@ def recount(session_ids: Sequence[UUID]) -> None:
             "SELECT 1 FROM messages_app_session WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(session_ids)]
         )
         cursor.execute(
-            f"UPDATE messages_app_session SET ({', '.join(COUNTERS)}) = ROW({_FOUND}) "  # noqa: S608 - built of COUNTERS
+            f"UPDATE messages_app_session SET ({', '.join(COUNTERS)}) = ROW({_FOUND}), "  # noqa: S608 - built of COUNTERS
+            "last_run_id = CASE WHEN EXISTS (SELECT 1 FROM messages_app_message "
+            "WHERE id = messages_app_session.last_run_id) THEN messages_app_session.last_run_id "
+            "WHEN messages_app_session.last_run_id IS NOT NULL THEN '00000000-0000-0000-0000-000000000000'::uuid END "
             f"FROM messages_app_session AS session CROSS JOIN LATERAL ({_COUNTED}) AS counted "
             "WHERE session.id = ANY(%s) AND messages_app_session.id = session.id "
             f"AND ROW({_STORED}) IS DISTINCT FROM ROW({_FOUND})",

@@ -7,9 +7,11 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -21,7 +23,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
-from django.db.models import Model, QuerySet, UUIDField
+from django.db.models import Model, Q, QuerySet, UUIDField
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
@@ -31,6 +33,8 @@ from msgspec.structs import replace
 
 from access_app.errors import InvalidInput
 
+from . import ids
+from .admin_filters import BY_ACTIVITY, ORDER, OrderFilter
 from .downloads import Source, value_file
 from .exchange import was_stopped
 from .pagination import Cursor, IdRange, PageRequest, read_page
@@ -41,6 +45,7 @@ else:
     ModelAdmin = admin.ModelAdmin  # not generic at run time
 
 CURSOR = "cursor"
+_ACTIVITY_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,55 @@ def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
     return RowPage(rows=rows, next=_text(page.next), previous=_text(page.previous))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ActivityCursor:
+    """A place between two sessions in the order of (active_at, id), and a side of it."""
+
+    at: datetime
+    pk: UUID
+    newer: bool
+
+    def __str__(self) -> str:
+        return f"{'n' if self.newer else 'o'}{(self.at - ids.EPOCH) // timedelta(microseconds=1)}-{self.pk.hex}"
+
+    @classmethod
+    def parse(cls, text: str) -> ActivityCursor:
+        """Raises InvalidInput for what `str` of a cursor did not give."""
+        match = _ACTIVITY_CURSOR.fullmatch(text)
+        if match is None:
+            raise InvalidInput(_("Invalid cursor. Use the links of the page."), field=CURSOR)
+        at = ids.EPOCH + timedelta(microseconds=int(match["at"]))
+        return cls(at=at, pk=UUID(match["pk"]), newer=match["side"] == "n")
+
+    def beyond(self) -> Q:
+        """The rows on the side of the cursor. The first condition is one that the index can begin at."""
+        if self.newer:
+            return Q(active_at__gte=self.at) & (Q(active_at__gt=self.at) | Q(pk__gt=self.pk))
+        return Q(active_at__lte=self.at) & (Q(active_at__lt=self.at) | Q(pk__lt=self.pk))
+
+
+def read_rows_by_activity(queryset: QuerySet[Any], limit: int, cursor: ActivityCursor | None) -> RowPage:
+    """The page of `queryset` at `cursor`, the latest activity first. A session that becomes active meanwhile moves to the
+    first page; the others keep their places."""
+    newer = cursor is not None and cursor.newer
+    rows = queryset if cursor is None else queryset.filter(cursor.beyond())
+    order = ("active_at", "pk") if newer else ("-active_at", "-pk")
+    keys = list(rows.order_by(*order).values_list("active_at", "pk")[: limit + 1])
+    more = len(keys) > limit
+    if newer and not more:
+        return read_rows_by_activity(queryset, limit, None)  # the first page, whole
+    keys = keys[:limit]
+    if newer:
+        keys.reverse()
+    found = queryset.in_bulk([pk for _at, pk in keys])
+    has_newer, has_older = (more, True) if newer else (cursor is not None, more)
+    return RowPage(
+        rows=[found[pk] for _at, pk in keys if pk in found],
+        next=str(ActivityCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
+        previous=str(ActivityCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
+    )
+
+
 @contextmanager
 def time_limit(milliseconds: int) -> Iterator[None]:
     """Stops a query of this block that takes longer; it raises django.db.OperationalError, see `was_stopped`."""
@@ -124,14 +178,13 @@ class KeysetChangeList(ChangeList):
     def get_results(self, request: HttpRequest) -> None:
         admin_ = self.model_admin
         assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
-        cursor = request.GET.get(CURSOR)
         try:
-            wanted = PageRequest(limit=self.list_per_page, cursor=Cursor.parse(cursor) if cursor else None)
+            read_page_of = self._reading(request.GET.get(ORDER), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
             with time_limit(admin_.list_time_limit_ms):
-                page = read_rows(self.queryset, wanted)
+                page = read_page_of(self.queryset)
         except OperationalError as error:
             if not was_stopped(error):
                 raise
@@ -146,6 +199,14 @@ class KeysetChangeList(ChangeList):
             self.newer_query_string = self.get_query_string({CURSOR: page.previous})
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
+
+    def _reading(self, order: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
+        """How the page is read that is asked for. Raises InvalidInput for a cursor of another order."""
+        if order == BY_ACTIVITY and OrderFilter in self.list_filter:
+            place = ActivityCursor.parse(cursor) if cursor else None
+            return lambda rows: read_rows_by_activity(rows, self.list_per_page, place)
+        wanted = PageRequest(limit=self.list_per_page, cursor=Cursor.parse(cursor) if cursor else None)
+        return lambda rows: read_rows(rows, wanted)
 
 
 class KeysetAdmin(ModelAdmin):

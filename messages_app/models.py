@@ -12,7 +12,8 @@ from uuid import UUID
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Now
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -49,7 +50,23 @@ class Session(models.Model):
     title = models.TextField(_("title"), blank=True, default="")
     description = models.TextField(_("description"), blank=True, default="")
     end_user = models.TextField(_("end user"), blank=True, default="")
-    status = models.CharField(_("status"), max_length=16, choices=Status.choices, default=Status.RUNNING)
+    said_status = models.CharField(max_length=16, choices=Status.choices, blank=True, default="", db_default="")
+    """The status that its producer stated, which wins over what the messages show; "": it follows the messages."""
+    status = models.GeneratedField(
+        verbose_name=_("status"),
+        expression=Case(
+            When(~Q(said_status=""), then="said_status"),
+            When(open_count__gt=0, then=Value("running")),
+            # Nothing has happened in it yet.
+            When(message_count=0, last_run_id=None, then=Value("running")),
+            When(last_run_failed=True, then=Value("error")),
+            default=Value("completed"),
+        ),
+        output_field=models.CharField(max_length=16),
+        choices=Status.choices,
+        db_persist=True,
+    )
+    """Computed by PostgreSQL whenever the row is written, so that lists, filters and pages agree and no list has to count."""
     current_phase = models.TextField(_("current phase"), blank=True, default="")
     workflow = models.JSONField(_("workflow"), null=True, blank=True)
     tags = ArrayField(models.TextField(), verbose_name=_("tags"), default=list, blank=True)
@@ -62,6 +79,13 @@ class Session(models.Model):
     message_count = models.BigIntegerField(_("messages"), default=0)
     call_count = models.BigIntegerField(_("tool calls"), default=0)
     failure_count = models.BigIntegerField(_("failed calls"), default=0)
+    problem_count = models.BigIntegerField(_("problems"), default=0, db_default=0)
+    """Failed calls, model errors and runs with an error."""
+    open_count = models.BigIntegerField(_("open messages"), default=0, db_default=0)
+    last_run_id = models.UUIDField(null=True, blank=True)
+    """Its newest assistant message; 0 where there were some and none is left."""
+    last_run_failed = models.BooleanField(default=False, db_default=False)
+    """Whether that message has an error text."""
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), default=0)
@@ -70,6 +94,9 @@ class Session(models.Model):
 
     created_at = models.DateTimeField(_("created at"))
     updated_at = models.DateTimeField(_("updated at"))
+    active_at = models.DateTimeField(_("last activity"), db_default=Now())
+    """When something last happened in it, by the times of its messages and events; raised by steps of at least a second, so
+    that the index on it need not change with every write."""
     pinned_at = models.DateTimeField(_("pinned at"), null=True, blank=True)
     """Pinned ones stand first for clients of WeKnora."""
     deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
@@ -98,6 +125,14 @@ class Session(models.Model):
             GinIndex(fields=["tags"], name="session_tags"),
             # The trash.
             models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="session_trash"),
+            # By last activity.
+            models.Index(fields=["active_at", "id"], name="session_active"),
+            # ?status= of what needs attention; most sessions are completed.
+            models.Index(
+                fields=["project", "status", "id"], condition=~Q(status="completed"), name="session_not_completed"
+            ),
+            # ?has_errors=true
+            models.Index(fields=["project", "id"], condition=Q(problem_count__gt=0), name="session_problems"),
         ]
 
     def __str__(self) -> str:
@@ -153,6 +188,8 @@ class Message(models.Model):
     step_count = models.IntegerField(_("steps"), default=0)
     call_count = models.IntegerField(_("tool calls"), default=0)
     failure_count = models.IntegerField(_("failed calls"), default=0)
+    model_error_count = models.IntegerField(_("model errors"), default=0, db_default=0)
+    """Steps whose model request failed (`metadata.error`), whether the agent caught that or not."""
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
@@ -181,7 +218,9 @@ class Message(models.Model):
             models.Index(fields=["project", "id"], name="message_project_page"),
             # ?has_errors=true and failed chains.
             models.Index(
-                fields=["project", "id"], condition=Q(failure_count__gt=0) | ~Q(error=""), name="message_errors"
+                fields=["project", "id"],
+                condition=Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0),
+                name="message_errors",
             ),
             # ?is_completed=false: what is running now.
             models.Index(fields=["project", "id"], condition=Q(is_completed=False), name="message_running"),
@@ -201,7 +240,12 @@ class Message(models.Model):
 
     @property
     def has_errors(self) -> bool:
-        return self.failure_count > 0 or self.error != ""
+        return self.problem_count > 0
+
+    @property
+    def problem_count(self) -> int:
+        """Failed calls, model errors, and its own error."""
+        return self.failure_count + self.model_error_count + (self.error != "")
 
 
 class Reference(models.Model):

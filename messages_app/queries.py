@@ -131,13 +131,15 @@ SESSIONS = Source(
     columns={
         **as_text("id"),
         **as_they_are("external_id", "title", "description", "end_user", "status", "current_phase", "tags"),
-        **as_they_are("message_count", "call_count", "failure_count", "last_event"),
+        **as_they_are("message_count", "call_count", "failure_count", "problem_count", "last_event"),
         "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
+        "status_is_explicit": Column(sql="said_status <> ''"),
         "workflow": json("workflow"),
         "metadata": json("metadata"),
         "redactions": json("redactions"),
         "created_at": instant("created_at"),
         "updated_at": instant("updated_at"),
+        "active_at": instant("active_at"),
         "deleted_at": instant("deleted_at"),
     },
 )

@@ -63,6 +63,8 @@ class Session(Resource, frozen=True):
     end_user: str
     """Who talks to the agent, as the producer names them."""
     status: Annotated[str, Meta(extra_json_schema={"enum": SessionRow.Status.values})]
+    status_is_explicit: bool
+    """true: its producer stated the status; false: it follows from the messages."""
     current_phase: str
     """What the agent is at, in its own words."""
     workflow: Json | None
@@ -74,10 +76,14 @@ class Session(Resource, frozen=True):
     call_count: Count
     failure_count: Count
     """Of its calls, those that failed."""
+    problem_count: Count
+    """Failed calls, model errors, and runs with an error."""
     resources: Resources
     last_event: Annotated[int, Meta(description="The number of its last event, from 1 without gaps; 0: none.", ge=0)]
     created_at: Time
     updated_at: Time
+    active_at: Time
+    """When something last happened in it, by the times of its messages and events; to a second."""
     deleted_at: Time | None
     """Not null: it is in the trash."""
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -32,9 +32,15 @@ class Counts:
     message_count: int = 0
     call_count: int = 0
     failure_count: int = 0
+    problem_count: int = 0
+    open_count: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     duration_ms: int = 0
+    last_run: Run | None = None
+    """The newest assistant message that the change writes."""
+    active_at: datetime | None = None
+    """The time of the newest activity that the change brings."""
 
     @classmethod
     def of(cls, message: Message) -> Counts:
@@ -42,25 +48,51 @@ class Counts:
             message_count=1,
             call_count=message.call_count,
             failure_count=message.failure_count,
+            problem_count=message.problem_count,
+            open_count=int(not message.is_completed),
             input_tokens=message.input_tokens,
             output_tokens=message.output_tokens,
             duration_ms=message.duration_ms or 0,
+            last_run=Run(message.pk, message.error != "") if message.role == Message.Role.ASSISTANT else None,
         )
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in COUNTERS})
+        runs = [run for run in (other.last_run, self.last_run) if run is not None]
+        times = [time for time in (self.active_at, other.active_at) if time is not None]
+        return Counts(
+            **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
+            # Of two states of one message the right one counts: max() returns the first of equals.
+            last_run=max(runs, key=lambda run: run.message_id, default=None),
+            active_at=max(times, default=None),
+        )
 
     def __neg__(self) -> Counts:
+        """The numbers, subtracted. Which run was the last is not known without the rows that remain."""
         return Counts(**{name: -getattr(self, name) for name in COUNTERS})
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in COUNTERS)
+        return any(getattr(self, name) for name in COUNTERS) or bool(self.last_run or self.active_at)
 
 
-COUNTERS = tuple(Counts.__dataclass_fields__)
+class Run(NamedTuple):
+    """An assistant message, and whether it has an error text."""
+
+    message_id: UUID
+    failed: bool
+
+
+COUNTERS = tuple(name for name in Counts.__dataclass_fields__ if name not in ("last_run", "active_at"))
+COUNTED_AS = {
+    "message_count": "1",
+    "problem_count": "failure_count + model_error_count + (error <> '')::int",
+    "open_count": "(NOT is_completed)::int",
+    **{name: name for name in ("call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms")},
+}
+"""What one message adds to each counter, in SQL over its row."""
+NO_RUN_LEFT = UUID(int=0)
 AT_A_TIME = 1_000
 """So many rows one statement changes, of what may be any number."""
-_COUNTED = tuple(name for name in COUNTERS if name != "message_count")
+_COUNTED = ("call_count", "failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms")
 
 
 @transaction.atomic
@@ -119,17 +151,17 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     """
     now = timezone.now()
     alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
-    found = list(alive.order_by("pk").select_for_update().values_list("pk", *_COUNTED))
-    sums = (sum(value or 0 for value in column) for column in list(zip(*found, strict=True))[1:])
-    counts = Counts(message_count=len(found), **dict(zip(_COUNTED, sums, strict=False)))
+    found = list(alive.order_by("pk").select_for_update().only("pk", "role", "is_completed", "error", *_COUNTED))
+    counts = sum((Counts.of(message) for message in found), Counts())
     for first in range(0, len(found), AT_A_TIME):
-        keys = [row[0] for row in found[first : first + AT_A_TIME]]
+        keys = [message.pk for message in found[first : first + AT_A_TIME]]
         of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
         of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
     # The session last: whoever deleted it meanwhile was quicker, and took the messages along.
     if Session.objects.select_for_update().filter(pk=session_id).first() is None:
         raise _no_session()
     add_to_session(session_id, -counts)
+    settle_last_run(session_id)
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
     return len(found)
 
@@ -181,10 +213,20 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
     )
     counts = Counts.of(message)
     add_to_session(message.session_id, -counts if deleted_at else counts)
+    if counts.last_run:
+        settle_last_run(message.session_id)
     logger.info(
         "deleted a message" if deleted_at else "restored a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},
     )
+
+
+def settle_last_run(session_id: UUID) -> None:
+    """Finds the newest run of a session anew, after one was deleted or restored. Where none is left none has failed."""
+    runs = Message.with_deleted.filter(session_id=session_id, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
+    newest = runs.order_by("-pk").values_list("pk", "error").first()
+    run = Run(NO_RUN_LEFT, False) if newest is None else Run(newest[0], newest[1] != "")
+    Session.with_deleted.filter(pk=session_id).update(last_run_id=run.message_id, last_run_failed=run.failed)
 
 
 def add_to_session(session_id: UUID, counts: Counts) -> None:

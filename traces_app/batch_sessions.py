@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from django.db import connection
 from access_app.database import prepared_cursor
 from messages_app import ids
 from messages_app.models import session_key
-from messages_app.writes import COUNTERS
+from messages_app.writes import COUNTERS, Counts
 
 from . import records, rows
 from .batch import BatchSession, Context, SessionGone, SessionMet
@@ -27,7 +28,7 @@ _COLUMNS = {
     "id": "uuid",
     "project_id": "bigint",
     "external_id": "text",
-    "status": "text",
+    "said_status": "text",
     "created_at": "timestamptz",
     "updated_at": "timestamptz",
     "title": "text",
@@ -38,9 +39,14 @@ _COLUMNS = {
     "tags": "text[]",
     "metadata": "jsonb",
     "redactions": "jsonb",
-    **dict.fromkeys(COUNTERS, "bigint"),
     "deleted_by": "text",
+    **dict.fromkeys(COUNTERS, "bigint"),
+    "last_run_id": "uuid",
+    "last_run_failed": "boolean",
+    "active_at": "timestamptz",
 }
+_COUNTED = len(COUNTERS) + 3
+"""So many columns at the end say what a session holds."""
 COLUMNS = ", ".join(_COLUMNS)
 """Of the row of a new session, in their order."""
 _INSERT = (
@@ -100,7 +106,7 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
-    columns = columns_said(sessions)
+    columns = columns_said(context, sessions)
     for session_id, row in _count(states, list(columns.values())).items():
         apply_to_session(context, session_id, states[session_id], columns, row)
 
@@ -183,7 +189,7 @@ def _new_session(context: Context, state: BatchSession, session_id: UUID, item: 
         session_id.hex,
         str(context.project_id),
         state.external_id,
-        said.status or ("completed" if context.source == "import" else "running"),
+        _said_status(context, said) or "",
         rows.instant(said.created_at or context.now),
         rows.instant(context.now),
         rows.text(said.title),
@@ -194,18 +200,68 @@ def _new_session(context: Context, state: BatchSession, session_id: UUID, item: 
         rows.array(map(rows.text, said.tags or ())),
         rows.json_or_empty(said.metadata),
         rows.json(rows.receipt_list(item.receipts)),
-        *("0" for _name in COUNTERS),
         "",
+        *("0" for _name in COUNTERS),
+        None,
+        "f",
+        # By all that comes with it: raised to the same time later, its index entry stays as it is.
+        rows.instant(max((active_at(one, context.now) for one in said.messages or ()), default=_began(context, said))),
     )
 
 
-def said_of(state: BatchSession) -> list[str | None]:
+def counted_row(row: rows.Row, counts: Counts | None) -> rows.Row:
+    """The row of a new session with what it holds, where that is known."""
+    if counts is None:
+        return row
+    run = counts.last_run
+    return (
+        *row[:-_COUNTED],
+        *(str(getattr(counts, name)) for name in COUNTERS),
+        run and run.message_id.hex,
+        "t" if run and run.failed else "f",
+        rows.instant(counts.active_at) or row[-1],
+    )
+
+
+def active_at(message: records.Message, now: datetime) -> datetime:
+    """When a message was last active, as far as it says: not in the future, whatever its clock said."""
+    began = message.created_at or now
+    return min(max(began, rows.completion(message, began) or began), now)
+
+
+def _began(context: Context, said: records.Session) -> datetime:
+    return min(said.created_at or context.now, context.now)
+
+
+def _said_status(context: Context, said: records.Session) -> str | None:
+    """Return the status that a record states: None leaves it unchanged, "" lets it follow the messages.
+
+    Events and transcripts say "running" of a run that is open, whose end need not state a status. Only a client that
+    sends the word itself means it to stay.
+    """
+    return "" if said.status == "running" and context.source != "live" else said.status
+
+
+def _value_of(context: Context, item: Redacted, name: str) -> Any:
+    """What a record says for a column of its session; None or empty: nothing."""
+    if name == "redactions":
+        return rows.receipt_list(item.receipts)
+    return _said_status(context, item.session) if name == "said_status" else getattr(item.session, name)
+
+
+def _is_said(name: str, value: Any) -> bool:
+    """Whether there is something to write: an empty status is, other values that are empty overwrite nothing."""
+    return bool(value) or (name == "said_status" and value is not None)
+
+
+def said_of(context: Context, state: BatchSession) -> list[str | None]:
     """What the records say of a session that is there, in their order, as one change for `statements.insert_at_once`."""
     said: dict[str, Any] = {}
     receipts: list[dict[str, str]] = []
     for item in state.said:
         for name in SAID:
-            if name not in ("metadata", "redactions") and (value := getattr(item.session, name)):
+            value = _value_of(context, item, name)
+            if name not in ("metadata", "redactions") and _is_said(name, value):
                 said[name] = value
         if item.session.metadata:
             said["metadata"] = {**said.get("metadata", {}), **item.session.metadata}
@@ -219,17 +275,11 @@ def said_of(state: BatchSession) -> list[str | None]:
     return [texts.get(name) for name in SAID]
 
 
-def columns_said(sessions: Sequence[BatchSession]) -> dict[str, str]:
+def columns_said(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
     """The columns of sessions of which the batch says something, and how they are read."""
     said = [item for session in sessions for item in session.said]
     return {
-        name: sql
-        for name, sql in _SAID.items()
-        if (
-            any(item.receipts for item in said)
-            if name == "redactions"
-            else any(getattr(item.session, name) for item in said)
-        )
+        name: sql for name, sql in _SAID.items() if any(_is_said(name, _value_of(context, item, name)) for item in said)
     }
 
 
@@ -245,16 +295,13 @@ def apply_to_session(
         row[name] = None if row[name] is None else msgspec.json.decode(row[name])
     changed: dict[str, Any] = {}
     for item in state.said:
-        said = item.session
         for name in row:
-            value = rows.holdable(
-                item.receipts and rows.receipt_list(item.receipts) if name == "redactions" else getattr(said, name)
-            )
+            value = rows.holdable(_value_of(context, item, name))
             if name == "metadata":
                 value = {**row[name], **(value or {})}
             elif name == "redactions":
                 value = row[name] + [receipt for receipt in value if receipt not in row[name]]
-            if value and value != row[name]:
+            if _is_said(name, value) and value != row[name]:
                 changed[name] = row[name] = value
     if changed:
         new = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)

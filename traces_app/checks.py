@@ -109,6 +109,7 @@ class _Message:
     step_count: int
     call_count: int
     failure_count: int
+    model_error_count: int
     input_tokens: int
     output_tokens: int
     duration_ms: int | None
@@ -121,6 +122,7 @@ class _Step:
     agent_name: str
     duration_ms: int | None
     usage: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +160,8 @@ def _messages(condition: str, values: list[object], last: UUID) -> list[_Message
         "SELECT message.id, message.session_id, message.project_id, session.project_id AS session_project_id, "
         "message.role, message.is_completed, message.health, message.usage::text AS usage, message.created_at, "
         "message.completed_at, left(message.metadata ->> 'answer_iteration', 12) AS answer_iteration, message.step_count, "
-        "message.call_count, message.failure_count, message.input_tokens, message.output_tokens, message.duration_ms "
+        "message.call_count, message.failure_count, message.model_error_count, message.input_tokens, "
+        "message.output_tokens, message.duration_ms "
         "FROM messages_app_message AS message LEFT JOIN messages_app_session AS session "
         f"ON session.id = message.session_id WHERE {condition} AND message.id > %s ORDER BY message.id LIMIT {_AT_ONCE}",
         [*values, last],
@@ -169,7 +172,8 @@ def _messages(condition: str, values: list[object], last: UUID) -> list[_Message
 def _steps(messages: Sequence[_Message]) -> Mapping[UUID, list[_Step]]:
     found: defaultdict[UUID, list[_Step]] = defaultdict(list)
     for row in _rows(
-        "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage FROM traces_app_agentstep AS step "
+        "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
+        "(metadata -> 'error')::text AS error FROM traces_app_agentstep AS step "
         f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
         _below(messages),
     ):
@@ -307,7 +311,7 @@ def _time_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_C
 def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
     found = rollup(
         _json(message.usage),
-        ((step.id, step.duration_ms, _json(step.usage)) for step in steps),
+        ((step.id, step.duration_ms, _json(step.usage), _json(step.error)) for step in steps),
         ((call.step_id, call.parent_id, call.status, call.duration_ms) for call in calls),
     )
     found = found._replace(duration_ms=duration_between(message.created_at, message.completed_at, found.duration_ms))

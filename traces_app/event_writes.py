@@ -502,7 +502,7 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
         end_user=state.end_user or None,
         tags=state.tags or None,
         metadata=state.session_metadata or None,
-        status=state.status,
+        status=state.status_of_session,
         current_phase=phase or None,
         workflow=state.workflow,
         created_at=min((one.timestamp for run in session.runs for one in run.events), default=now),
@@ -693,9 +693,11 @@ def _settle(project_id: int, session: _Session, outcome: SessionOutcome) -> list
 def _give_numbers(session_id: UUID, events: Sequence[_New]) -> tuple[int, int]:
     with prepared_cursor() as cursor:
         cursor.execute(
-            "UPDATE messages_app_session SET last_event = last_event + %s::bigint, updated_at = now() "
+            "UPDATE messages_app_session SET last_event = last_event + %s::bigint, updated_at = now(), active_at = "
+            "CASE WHEN said.at >= active_at + interval '1 second' THEN said.at ELSE active_at END "
+            "FROM (SELECT least(%s::timestamptz, now()) AS at) AS said "
             "WHERE id = %s AND deleted_at IS NULL RETURNING last_event",
-            [str(len(events)), session_id],
+            [str(len(events)), max(one.timestamp for one in events), session_id],
         )
         row = cursor.fetchone()
     if row is None:

@@ -31,6 +31,8 @@ from .tools import tool_ids
 
 _AT_LEAST = "Milliseconds, inclusive."
 _ODD = "This was odd about it as it came. `missing_result`: it is completed, and a call has no result."
+# As the index `message_errors` has it.
+_HAS_ERRORS = "(message.failure_count > 0 OR message.error <> '' OR message.model_error_count > 0)"
 _LEAD_TO_FEW_CALLS = {"session", "message", "parent", "call_id"}
 
 
@@ -65,7 +67,7 @@ class MessageFilterSet(TraceFilterSet):
         words=ToolCall.Status.values, help_text="Has a call of this status (with `tool`: of these tools)."
     )
     is_completed = YesNoFilter("message.is_completed = %s", help_text="false: the answer is being made.")
-    has_errors = YesNoFilter(help_text="Has a failed call, or an error of its own.")
+    has_errors = YesNoFilter(help_text="Has a failed call, a model error, or an error of its own.")
     health = WordFilter(words=FLAGS, help_text=_ODD)
     min_duration = WholeNumberFilter("message.duration_ms >= %s", help_text=_AT_LEAST)
     max_duration = WholeNumberFilter("message.duration_ms <= %s", help_text=_AT_LEAST)
@@ -94,8 +96,7 @@ class MessageFilterSet(TraceFilterSet):
         if "call_id" in self.said:
             rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
         if "has_errors" in self.said:
-            has_errors = "(message.failure_count > 0 OR message.error <> '')"
-            rows = rows.where(has_errors if self.said["has_errors"] else f"NOT {has_errors}")
+            rows = rows.where(_HAS_ERRORS if self.said["has_errors"] else f"NOT {_HAS_ERRORS}")
         return self.of_health(rows)
 
 
@@ -161,6 +162,9 @@ class ChainFilterSet(TraceFilterSet):
     external_id = TextFilter("message.external_id = %s", help_text="The producer's id of the chain.")
     request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
     success = YesNoFilter(help_text="false: failed chains.")
+    has_errors = YesNoFilter(
+        help_text="Has a failed call, a model error (which its agent may have caught), or an error."
+    )
     health = WordFilter(words=FLAGS, help_text=_ODD)
     slower_than = SecondsFilter(
         "message.duration_ms > %s * 1000", help_text="Seconds, exclusive: `duration > slower_than`."
@@ -185,6 +189,8 @@ class ChainFilterSet(TraceFilterSet):
             left_open, values = self.calls().where("call.status = 'pending'").exist()
             failed = f"(message.failure_count > 0 OR message.error <> '' OR (message.is_completed AND {left_open}))"
             rows = rows.where(f"NOT {failed}" if self.said["success"] else failed, *values)
+        if "has_errors" in self.said:
+            rows = rows.where(_HAS_ERRORS if self.said["has_errors"] else f"NOT {_HAS_ERRORS}")
         return self.of_health(rows)
 
 

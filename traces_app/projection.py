@@ -300,6 +300,8 @@ class RunState:
     """A run as a whole, and what its session takes from it."""
 
     status: records.SessionStatus | None = None
+    """As an event says it, or implies it by its type."""
+    is_status_said: bool = False
     phase: str = ""
     workflow: Any = None
     title: str = ""
@@ -324,6 +326,14 @@ class RunState:
     """What the recorder says that is missing: see losses.py."""
     prompt_cuts: list[Cut] = field(default_factory=list)
     answer_cuts: list[Cut] = field(default_factory=list)
+
+    @property
+    def status_of_session(self) -> records.SessionStatus | None:
+        """What is written to the session. "running" has its status follow its messages, which an end needs no word for:
+        only a failure without an error text would not show in them."""
+        if self.is_status_said or self.status in (None, "planning") or (self.status == "error" and not self.error):
+            return self.status
+        return "running"
 
     @property
     def is_asked(self) -> bool:
@@ -436,9 +446,10 @@ def _take_workflow(state: RunState, said: Said) -> None:
             failed = bool(data.get("error")) or data.get("success") is False
             state.phase, default = "complete", _ENDED[not failed]
     status = data.get("status")
-    status = status if status in _STATUSES else default
-    if status:
+    is_said = status in _STATUSES
+    if status := status if is_said else default:
         state.status = status  # type: ignore[assignment]  # one of the words, which mypy cannot see
+        state.is_status_said = is_said
     state.phase = _name(data, ("phase", "current_phase", "currentPhase")) or state.phase
 
 

@@ -46,7 +46,7 @@ from messages_app import ids
 from messages_app.counters import recount
 from messages_app.models import Message, Reference, Session
 from messages_app.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
-from messages_app.writes import COUNTERS, Counts
+from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
 
 from .isolation import one_snapshot
 from .models import AgentStep, Context, Event, ToolCall, ToolResult
@@ -419,10 +419,8 @@ def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
     """Deletes the rows and takes those that were alive off the counters of their sessions: (rows, size)."""
     here = _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids)
     live = " FILTER (WHERE deleted_at IS NULL)"
-    sums = ", ".join(
-        f"coalesce(sum({name}){live}, 0)::bigint" if name != "message_count" else f"count(*){live}" for name in COUNTERS
-    )
-    columns = ", ".join(name for name in COUNTERS if name != "message_count")
+    sums = ", ".join(f"coalesce(sum({name}){live}, 0)::bigint" for name in COUNTERS)
+    columns = ", ".join(f"{COUNTED_AS[name]} AS {name}" for name in COUNTERS)
     found = _rows(
         f"WITH gone AS (DELETE FROM {_MESSAGES} WHERE {here.sql} "
         f"RETURNING session_id, deleted_at, {columns}, {_size_of(Message)} AS size) "
@@ -434,6 +432,11 @@ def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
     }
     _rows(f"SELECT 1 FROM {_SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
     add_to_sessions({session_id: -counts for session_id, counts in gone.items()})
+    # Whether the last run failed stays known; its id does not.
+    _rows(
+        f"UPDATE {_SESSIONS} SET last_run_id = %s WHERE id = ANY(%s) AND last_run_id = ANY(%s) RETURNING 1",
+        [NO_RUN_LEFT, list(gone), message_ids],
+    )
     return sum(row[1] for row in found), sum(row[2] for row in found)
 
 

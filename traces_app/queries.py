@@ -243,7 +243,8 @@ MESSAGES = Source(
     columns={
         **as_text("id", "session_id"),
         **as_they_are("external_id", "request_id", "role", "content", "is_completed", "version"),
-        **as_they_are("error", "step_count", "call_count", "failure_count", "input_tokens", "output_tokens", "health"),
+        **as_they_are("error", "step_count", "call_count", "failure_count", "model_error_count"),
+        **as_they_are("input_tokens", "output_tokens", "health"),
         "content_parts": json_if_known("content_parts"),
         "created_at": instant("created_at"),
         "updated_at": instant("updated_at"),

@@ -222,7 +222,8 @@ class Session(Record, frozen=True, kw_only=True):
     end_user: Name | None = None
     """Who talks to the agent, as the producer names them."""
     status: SessionStatus | None = None
-    """Omitted: `running` for a new session; one that is there keeps its own."""
+    """Omitted: the status follows the messages: running while one is open, else error or completed like the last run. A
+    status that is given stays until another one is given."""
     current_phase: str | None = None
     """What the agent is at, in its own words."""
     workflow: Any = None
@@ -305,8 +306,8 @@ class SessionPatch(Record, frozen=True, kw_only=True):
     """For people."""
     end_user: Name | None | UnsetType = UNSET
     """Who talks to the agent, as the producer names them."""
-    status: SessionStatus | UnsetType = UNSET
-    """How the session goes."""
+    status: SessionStatus | None | UnsetType = UNSET
+    """How the session goes; null: the status follows the messages again."""
     current_phase: str | None | UnsetType = UNSET
     """What the agent is at, in its own words."""
     workflow: Any | UnsetType = UNSET

@@ -125,6 +125,8 @@ class Message(Resource, frozen=True):
     step_count: Count
     call_count: Count
     failure_count: Count
+    model_error_count: Count
+    """Steps whose model request failed, whether the agent caught that or not."""
     input_tokens: Count
     output_tokens: Count
     health: Annotated[list[str], Meta(description="What was odd about this message as it came.")]

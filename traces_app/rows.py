@@ -89,8 +89,8 @@ class Table(NamedTuple):
 
 MESSAGE_COLUMNS = (
     "id, project_id, session_id, role, external_id, request_id, content, content_parts, is_completed, usage, error, "
-    "health, redactions, metadata, step_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, "
-    "version, created_at, updated_at, completed_at, deleted_by"
+    "health, redactions, metadata, step_count, call_count, failure_count, model_error_count, input_tokens, output_tokens, "
+    "duration_ms, version, created_at, updated_at, completed_at, deleted_by"
 )
 REFERENCES = Table(
     "messages_app_reference",
@@ -207,6 +207,7 @@ class Rollup(NamedTuple):
     step_count: int
     call_count: int
     failure_count: int
+    model_error_count: int
     input_tokens: int
     output_tokens: int
     duration_ms: int | None
@@ -214,10 +215,10 @@ class Rollup(NamedTuple):
 
 def rollup(
     message_usage: dict[str, Any] | None,
-    steps: Iterable[tuple[T, float | None, dict[str, Any] | None]],
+    steps: Iterable[tuple[T, float | None, dict[str, Any] | None, Any]],
     calls: Iterable[tuple[T, T | None, str, float | None]],
 ) -> Rollup:
-    """Adds up (id, duration, usage) of steps and (step id, parent id, status, duration) of calls.
+    """Adds up (id, duration, usage, error) of steps and (step id, parent id, status, duration) of calls.
 
     Tokens: those of the message where they are said, else the sum of its steps. Duration: each step's own, else the sum
     of its calls that no other call started; None where no duration is known. The one place that says so.
@@ -229,17 +230,18 @@ def rollup(
             inside[step_id] = inside.get(step_id, 0) + duration
     durations = [
         duration if duration is not None else inside[step_id]
-        for step_id, duration, _usage in steps
+        for step_id, duration, _usage, _error in steps
         if duration is not None or step_id in inside
     ]
     input_tokens, output_tokens = tokens(message_usage)
     if not (input_tokens or output_tokens):
-        counted = [tokens(usage) for _id, _duration, usage in steps]
+        counted = [tokens(usage) for _id, _duration, usage, _error in steps]
         input_tokens, output_tokens = sum(count[0] for count in counted), sum(count[1] for count in counted)
     return Rollup(
         step_count=len(steps),
         call_count=len(calls),
         failure_count=sum(status == "error" for _step, _parent, status, _duration in calls),
+        model_error_count=sum(bool(error) for _id, _duration, _usage, error in steps),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         duration_ms=round(sum(durations)) if durations else None,
@@ -273,7 +275,10 @@ def message_row(
     steps = message.agent_steps or ()
     counts = rollup(
         message.usage,
-        ((row[0], step.duration, step.usage) for row, step in zip(below.steps, steps, strict=True)),
+        (
+            (row[0], step.duration, step.usage, (step.metadata or {}).get("error"))
+            for row, step in zip(below.steps, steps, strict=True)
+        ),
         (
             (row[3], row[5], call.status or "", call.duration)
             for row, call in zip(below.calls, (call for step in steps for call in step.tool_calls or ()), strict=True)
@@ -300,6 +305,7 @@ def message_row(
         str(counts.step_count),
         str(counts.call_count),
         str(counts.failure_count),
+        str(counts.model_error_count),
         str(counts.input_tokens),
         str(counts.output_tokens),
         number(counts.duration_ms),

@@ -39,7 +39,7 @@ _SESSIONS = f"""
 _SESSIONS_AT_ONCE = _SESSIONS % ("$1", "$2", "$3", "$4")
 # By their ids: with "=" PostgreSQL may take the index of messages, and read all rows of one.
 _TOUCHED_STEPS = """
-    SELECT id, iteration, duration_ms, usage::text FROM traces_app_agentstep
+    SELECT id, iteration, duration_ms, usage::text, (metadata -> 'error')::text FROM traces_app_agentstep
     WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
     """
 _TOUCHED_CALLS = """
@@ -53,7 +53,7 @@ _LOCK_MESSAGES = (
     "WHERE id = ANY(%s) AND id BETWEEN %s AND %s ORDER BY id FOR UPDATE"
 )
 _COUNTED = {
-    **dict.fromkeys(("step_count", "call_count", "failure_count", "version"), "int"),
+    **dict.fromkeys(("step_count", "call_count", "failure_count", "model_error_count", "version"), "int"),
     **dict.fromkeys(("input_tokens", "output_tokens", "duration_ms"), "bigint"),
     "updated_at": "timestamptz",
 }
@@ -72,7 +72,7 @@ ROWS_A_STATEMENT = (16, 4, 1)
 PostgreSQL's. Measured by one client, twenty messages with their 420 rows: one row a statement 20.4 ms, 4 and 1 17.1, these
 16.2; up to 8, 32, 40 or 160 no better; by COPY, with what belongs to it, 20.7."""
 _SAID = {
-    **dict.fromkeys(("title", "description", "end_user", "current_phase", "status"), "text"),
+    **dict.fromkeys(("title", "description", "end_user", "current_phase", "said_status"), "text"),
     "tags": "text[]",
     "workflow": "jsonb",
     "metadata": "jsonb",
@@ -82,13 +82,36 @@ SAID = tuple(_SAID)
 """The columns of a session that a batch can change."""
 
 
+_NEWS = ("last_run_id", "last_run_failed", "active_at")
+
+
+def _changes_by_news(session: str, *, last_run_id: str, last_run_failed: str, active_at: str) -> dict[str, str]:
+    """The new values of the columns _NEWS of `session`, given the names of the values of a write, which may be NULL."""
+    return {
+        "last_run_failed": f"CASE WHEN {last_run_id}::uuid IS NULL OR {session}.last_run_id > {last_run_id}::uuid "
+        f"THEN {session}.last_run_failed ELSE {last_run_failed}::boolean END",
+        "last_run_id": f"greatest({session}.last_run_id, {last_run_id}::uuid)",
+        # A column that keeps its value costs its index nothing.
+        "active_at": f"CASE WHEN {active_at}::timestamptz >= {session}.active_at + interval '1 second' "
+        f"THEN {active_at}::timestamptz ELSE {session}.active_at END",
+    }
+
+
+def _news(counts: Counts) -> tuple[str | None, str | None, str | None]:
+    """The values of _NEWS, as texts."""
+    run = counts.last_run
+    last = (None, None) if run is None else (str(run.message_id), "t" if run.failed else "f")
+    return *last, rows.instant(counts.active_at)
+
+
 def _add_to_session() -> str:
     """What is NULL was not said. A value that stays is the one that was there, and not written again.
 
     Where the session is gone or deleted it must be an error, which takes back all else in the exchange: 1 / 0.
     """
-    numbers = {name: f"${number}" for number, name in enumerate(("id", *COUNTERS, *SAID), start=1)}
+    numbers = {name: f"${number}" for number, name in enumerate(("id", *COUNTERS, *_NEWS, *SAID), start=1)}
     changes = {name: f"{name} + {numbers[name]}::bigint" for name in COUNTERS}
+    changes |= _changes_by_news("messages_app_session", **{name: numbers[name] for name in _NEWS})
     changes |= {name: f"COALESCE({numbers[name]}::{type_}, {name})" for name, type_ in _SAID.items()}
     changes["metadata"] = f"COALESCE(NULLIF(metadata || {numbers['metadata']}::jsonb, metadata), metadata)"
     changes["redactions"] = (
@@ -104,6 +127,24 @@ def _add_to_session() -> str:
 
 
 _ADD_TO_SESSION = _add_to_session()
+_ADDED = ", ".join(
+    f"{name} = {value}"
+    for name, value in {
+        **{name: f"session.{name} + added.{name}" for name in COUNTERS},
+        **_changes_by_news("session", **{name: f"added.{name}" for name in _NEWS}),
+    }.items()
+)
+_ADD_TO_SESSIONS = (
+    f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
+    f"FROM unnest(%s::uuid[], {', '.join('%s::bigint[]' for _name in COUNTERS)}, %s::uuid[], %s::boolean[], "
+    f"%s::timestamptz[]) AS added (id, {', '.join((*COUNTERS, *_NEWS))}) WHERE session.id = added.id"
+)
+_ADDING = (
+    f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
+    f"FROM (SELECT {', '.join(f'%s::bigint AS {name}' for name in COUNTERS)}, %s::uuid AS last_run_id, "
+    "%s::boolean AS last_run_failed, %s::timestamptz AS active_at) AS added "
+    "WHERE session.id = %s AND session.deleted_at IS NULL"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +301,7 @@ def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
 
 def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> Stored:
     stored = Stored()
-    for step_id, iteration, _duration, _usage in steps:
+    for step_id, iteration, *_values in steps:
         stored.step_ids.add(step_id.hex)
         stored.next_iteration = max(stored.next_iteration, iteration + 1)
     for row_id, call_id, _step_id, _parent_id, status, _duration in calls:
@@ -275,9 +316,11 @@ def count_below(message_id: UUID, usage: dict[str, Any] | None) -> rows.Rollup:
     """What everything below a message adds up to."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT id, duration_ms, usage::text FROM traces_app_agentstep WHERE message_id = %s", [message_id]
+            "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text FROM traces_app_agentstep "
+            "WHERE message_id = %s",
+            [message_id],
         )
-        steps = [(id_, duration, _decoded(said)) for id_, duration, said in cursor.fetchall()]
+        steps = [(id_, duration, _decoded(said), _decoded(error)) for id_, duration, said, error in cursor.fetchall()]
         cursor.execute(
             "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
             [message_id],
@@ -296,13 +339,16 @@ def _ask_touched(
 def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> rows.Rollup:
     return rows.rollup(
         None,
-        [(step_id, duration, _decoded(usage)) for step_id, _iteration, duration, usage in steps],
+        [
+            (step_id, duration, _decoded(usage), _decoded(error))
+            for step_id, _iteration, duration, usage, error in steps
+        ],
         [(step_id, parent_id, status, duration) for _id, _call_id, step_id, parent_id, status, duration in calls],
     )
 
 
-def _decoded(usage: str | None) -> dict[str, Any] | None:
-    return json.decode(usage) if usage else None
+def _decoded(value: str | None) -> Any:
+    return json.decode(value) if value else None
 
 
 Tables = Sequence[tuple[str, str, list[rows.Row]]]
@@ -333,7 +379,7 @@ def insert_at_once(tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequenc
     statements = [one for table, columns, lines in tables for one in _inserts(table, columns, lines)]
     for session_id, counts, said in counted:
         added = (str(getattr(counts, name)) for name in COUNTERS)
-        statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *said]))
+        statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *_news(counts), *said]))
     try:
         execute_at_once(statements)
     except DataError as error:
@@ -392,12 +438,13 @@ def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
         return
     with prepared_cursor() as cursor:
         cursor.execute(
-            f"UPDATE messages_app_session AS session SET updated_at = now(), "  # noqa: S608 - built of COUNTERS
-            f"{', '.join(f'{name} = session.{name} + added.{name}' for name in COUNTERS)} "
-            f"FROM unnest(%s::uuid[], {', '.join('%s::bigint[]' for _name in COUNTERS)}) "
-            f"AS added (id, {', '.join(COUNTERS)}) WHERE session.id = added.id",
+            _ADD_TO_SESSIONS,
             # As texts: numbers have another type when they grow, and with it the statement.
-            [list(added), *([str(getattr(count, name)) for count in added.values()] for name in COUNTERS)],
+            [
+                list(added),
+                *([str(getattr(count, name)) for count in added.values()] for name in COUNTERS),
+                *map(list, zip(*map(_news, added.values()), strict=True)),
+            ],
         )
 
 
@@ -410,12 +457,8 @@ def add_to_session(session_id: UUID, counts: Counts, columns: Sequence[str]) -> 
 
 
 def _adding(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[str, list[Any]]:
-    statement = (
-        f"UPDATE messages_app_session SET updated_at = now(), "  # noqa: S608 - constants
-        f"{', '.join(f'{name} = {name} + %s::bigint' for name in COUNTERS)} "
-        f"WHERE id = %s AND deleted_at IS NULL RETURNING {', '.join(['id', *columns])}"
-    )
-    return statement, [*(str(getattr(counts, name)) for name in COUNTERS), session_id]
+    statement = f"{_ADDING} RETURNING session.id{''.join(f', {name}' for name in columns)}"
+    return statement, [*(str(getattr(counts, name)) for name in COUNTERS), *_news(counts), session_id]
 
 
 def add_receipts(

@@ -20,6 +20,10 @@ _DERIVED = frozenset(
         "step_count",
         "call_count",
         "failure_count",
+        "problem_count",
+        "model_error_count",
+        "active_at",
+        "status_is_explicit",
         "version",
         "created_at",
         "updated_at",
@@ -55,6 +59,9 @@ def keep_unknown(document: Any, type_: type[records.Record]) -> None:
     """
     if not isinstance(document, dict):
         return
+    if type_ is records.Session and document.get("status_is_explicit") is False:
+        # An answer of ours that comes back: the status was computed, and will be again.
+        document.pop("status", None)
     fields = FIELDS[type_]
     unknown = document.keys() - fields
     if unknown and type_ is records.ToolResult and _is_bare(document):

@@ -39,11 +39,11 @@ from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
 from messages_app.models import Message, Session, message_key
 from messages_app.partitions import Month
-from messages_app.writes import Counts, update_session
+from messages_app.writes import Counts, Run, update_session
 
 from . import records, rows
 from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
-from .batch_sessions import COLUMNS, find_sessions, finish_sessions, make_sessions, said_of
+from .batch_sessions import COLUMNS, active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
 from .known import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims, remember_made
 from .normalise import as_uuid, text_of, tokens
 from .partitions import ensure_months, forget
@@ -149,7 +149,8 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
     for name in change.patch.__struct_fields__:
         value = getattr(change.patch, name)
         if value is not UNSET:
-            changes[name] = empty.get(name, "") if value is None else rows.holdable(value)
+            column = "said_status" if name == "status" else name
+            changes[column] = empty.get(name, "") if value is None else rows.holdable(value)
     if change.receipts:
         changes["redactions"] = rows.receipt_list(change.receipts)
     return update_session(session_id, changes)
@@ -348,13 +349,16 @@ def _insert_at_once(
         (key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
     ]
     sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
+    # The row of a new session holds its counts already: to change it afterwards would cost another version of it.
+    whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.said}
+    changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
     insert_at_once(
         [
-            ("messages_app_session", COLUMNS, [*new]),
+            ("messages_app_session", COLUMNS, [counted_row(row, whole.get(row[0] or "")) for row in new]),
             ("messages_app_messagekey", "key, message_id", claimed),
             *((table, columns, sorted(lines, key=row_id)) for table, columns, lines in below_sessions),
         ],
-        [(session_id, session.counts, said_of(session)) for session_id, session in sorted(sessions.items())],
+        [(session_id, session.counts, said_of(context, session)) for session_id, session in changed],
     )
 
 
@@ -382,7 +386,7 @@ def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:
             message.id, context.project_id, message.session.id, record, own, message.receipts, context.now
         )
         lines.append(line)
-        message.session.counts += _counts(counts, message_count=1)
+        message.session.counts += _counts(context, message.id, record, counts)
         below.references += own.references
         below.steps += own.steps
         below.calls += own.calls
@@ -450,6 +454,10 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
         return
     message.state = "updated"
     message.session.counts += _finish_message(context, row, changed, stored, counted)
+    if context.source != "events":
+        # An import says when what it brings happened; a live sender tells what happens now.
+        news = active_at(record, context.now) if context.source == "import" else context.now
+        message.session.counts += Counts(active_at=news)
 
 
 def _merged_fields(context: Context, record: records.Message, row: Message) -> dict[str, Any]:
@@ -540,7 +548,7 @@ def _patch(
     has_changed, _counted = _write_merge(context, row, changed, own, stored, only_open=False)
     if not has_changed:
         return
-    counts = _finish_message(context, row, changed, stored, None)
+    counts = _finish_message(context, row, changed, stored, None) + Counts(active_at=context.now)
     add_to_sessions({row.session_id: counts})
 
 
@@ -617,6 +625,7 @@ def _finish_message(
         counts = count_below(row.pk, row.usage)
     row.duration_ms = rows.duration_between(row.created_at, row.completed_at, counts.duration_ms)
     row.step_count, row.call_count, row.failure_count = counts.step_count, counts.call_count, counts.failure_count
+    row.model_error_count = counts.model_error_count
     row.input_tokens, row.output_tokens = counts.input_tokens, counts.output_tokens
     row.version += 1
     row.updated_at = context.now
@@ -639,6 +648,7 @@ def _counted_on(row: Message, before: rows.Rollup, after: rows.Rollup) -> rows.R
         step_count=row.step_count + after.step_count - before.step_count,
         call_count=row.call_count + after.call_count - before.call_count,
         failure_count=row.failure_count + after.failure_count - before.failure_count,
+        model_error_count=row.model_error_count + after.model_error_count - before.model_error_count,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         # Of a completed message it is not what its steps add up to, and is not asked for.
@@ -653,14 +663,20 @@ def _lock(message_id: UUID, project_ids: Collection[int]) -> Message:
     return message
 
 
-def _counts(rollup: rows.Rollup, *, message_count: int) -> Counts:
+def _counts(context: Context, message_id: UUID, record: records.Message, rollup: rows.Rollup) -> Counts:
+    """What a new message adds to its session."""
+    failed = rows.text(record.error) != ""
     return Counts(
-        message_count=message_count,
+        message_count=1,
         call_count=rollup.call_count,
         failure_count=rollup.failure_count,
+        problem_count=rollup.failure_count + rollup.model_error_count + failed,
+        open_count=int(not record.is_completed),
         input_tokens=rollup.input_tokens,
         output_tokens=rollup.output_tokens,
         duration_ms=rollup.duration_ms or 0,
+        last_run=Run(message_id, failed) if record.role == "assistant" else None,
+        active_at=None if context.source == "events" else active_at(record, context.now),
     )
 
 

@@ -83,8 +83,8 @@ def test_sessions_are_listed_newest_first_with_what_matters(staff: Client, proje
     store(project, "first", title="Flight to 上海")
     store(project, "second", created_at=NOON + timedelta(hours=1))
     assert rows_of(staff.get(SESSIONS)) == [
-        ["second", "owner", "running", "2", "0", "", "", "2026-03-01 13:00:00"],
-        ["Flight to 上海", "owner", "running", "2", "0", "", "", "2026-03-01 12:00:00"],
+        ["second", "owner", "completed", "2", "0", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
+        ["Flight to 上海", "owner", "completed", "2", "0", "", "", "2026-03-01 12:00:01", "2026-03-01 12:00:00"],
     ]
 
 
@@ -173,8 +173,9 @@ def test_filters_stay_when_the_page_turns_and_the_place_is_left_when_a_filter_ch
         ("project=owner", ["late", "early"]),
         ("project=other", ["foreign"]),
         ("project=unknown", []),
-        ("status=completed", ["foreign"]),
-        ("status=running", ["late", "early"]),
+        ("status=completed", ["late", "early"]),
+        ("status=paused", ["foreign"]),
+        ("status=running", []),
         ("has_errors=no", ["foreign", "late", "early"]),
         ("has_errors=yes", []),
         ("created_after=2026-03-02T00:00", ["foreign", "late"]),
@@ -183,13 +184,13 @@ def test_filters_stay_when_the_page_turns_and_the_place_is_left_when_a_filter_ch
         ("created_after=2026-03-02T00:00:00&created_before=2026-03-03T00:00:00", ["late"]),
         ("created=24h", []),
         ("created=24h&created_after=", []),
-        ("project=owner&status=running&created_after=2026-03-02T00:00", ["late"]),
+        ("project=owner&status=completed&created_after=2026-03-02T00:00", ["late"]),
     ],
 )
 def test_sessions_are_filtered(staff: Client, project: Project, query: str, expected: list[str]) -> None:
     store(project, "early")
     store(project, "late", created_at=NOON + timedelta(days=1))
-    foreign = records.Session(external_id="foreign", created_at=NOON + timedelta(days=2), status="completed")
+    foreign = records.Session(external_id="foreign", created_at=NOON + timedelta(days=2), status="paused")
     ingest(Project.objects.create(slug="other").pk, [foreign])
     assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?{query}"))] == expected
 
@@ -348,7 +349,7 @@ def test_a_session_opens_as_its_conversation(staff: Client, project: Project) ->
     response = staff.get(page_of(session))
     assert said(response) == ["talk says 0", "talk says 1"]
     text = text_of(response)
-    assert text.startswith("Talk running")
+    assert text.startswith("Talk completed")
     for fact in ("Project owner", "External id talk", "End user alice", "Messages 2", "Tags vip", '"channel": "电话"'):
         assert fact in text
     assert links_of(response)["2026-03-01 12:00:00"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"

@@ -53,9 +53,9 @@ def rows(db: None) -> list[Session]:
                 external_id=f"s{number // 2}",
                 title=TITLES[number % len(TITLES)],
                 end_user=pick.choice(["", "ada", "Ada", "bob%"]),
-                status=pick.choice(Session.Status.values),
+                said_status=pick.choice(Session.Status.values),
                 tags=pick.sample(["red", "blue", "r,ed", '"q"', "{}"], pick.randrange(4)),
-                failure_count=pick.choice([0, 0, 1, 7]),
+                problem_count=pick.choice([0, 0, 1, 7]),
                 deleted_at=timezone.now() if number % 5 == 0 else None,
                 created_at=at,
                 updated_at=at,
@@ -77,7 +77,7 @@ def upper(text: str) -> str:
 
 CASES: list[tuple[dict[str, Any], Callable[[Session], bool]]] = [
     ({}, lambda row: True),
-    *(({"status": word}, lambda row, word=word: row.status == word) for word in Session.Status.values),
+    *(({"status": word}, lambda row, word=word: row.said_status == word) for word in Session.Status.values),
     *(({"end_user": name}, lambda row, name=name: row.end_user == name) for name in ("ada", "ADA", "bob%", "b", " ada")),
     *(({"external_id": name}, lambda row, name=name: row.external_id == name) for name in ("s3", "s", "s%")),
     *(({"title": part}, lambda row, part=part: upper(part) in upper(row.title)) for part in PARTS),
@@ -86,13 +86,13 @@ CASES: list[tuple[dict[str, Any], Callable[[Session], bool]]] = [
         for tags in (["red"], ["red", "blue"], ["r,ed"], ['"q"', "{}"], ["red", "none"])
     ),
     ({"tag": ["", "blue"]}, lambda row: "blue" in row.tags),
-    ({"has_errors": "true"}, lambda row: row.failure_count > 0),
-    ({"has_errors": "false"}, lambda row: row.failure_count == 0),
+    ({"has_errors": "true"}, lambda row: row.problem_count > 0),
+    ({"has_errors": "false"}, lambda row: row.problem_count == 0),
     ({"created_after": instant_text(NOON + timedelta(minutes=30))}, lambda row: row.created_at >= NOON + timedelta(minutes=30)),
     ({"created_before": instant_text(NOON + timedelta(minutes=30))}, lambda row: row.created_at < NOON + timedelta(minutes=30)),
     (
         {"title": "1", "has_errors": "false", "created_after": instant_text(NOON + timedelta(minutes=9))},
-        lambda row: "1" in row.title and row.failure_count == 0 and row.created_at >= NOON + timedelta(minutes=9),
+        lambda row: "1" in row.title and row.problem_count == 0 and row.created_at >= NOON + timedelta(minutes=9),
     ),
     ({"title": "", "status": "", "has_errors": "", "deleted": "", "tag": ""}, lambda row: True),
 ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_each_filter_passes_what_it_says(rows: list[Session]) -> None:
 def test_the_ids_of_a_page_narrow_what_the_times_say(rows: list[Session]) -> None:
     page = IdRange(lower=rows[10].pk, upper=rows[20].pk)
     query = {"created_after": instant_text(rows[15].created_at), "has_errors": "false"}
-    expected = [row.pk for row in rows[15:20] if row.failure_count == 0 and row.deleted_at is None]
+    expected = [row.pk for row in rows[15:20] if row.problem_count == 0 and row.deleted_at is None]
     assert expected == found(query, page_ids=page)
 
 

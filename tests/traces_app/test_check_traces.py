@@ -147,6 +147,7 @@ def test_calls_without_results_are_told(outcome: SessionOutcome) -> None:
     ToolCall.objects.filter(pk=call(0).pk).update(status="pending")
     assert found() == [("call_open", f"calls {call(0).pk}")]
     Message.objects.filter(role="assistant").update(is_completed=False)
+    Session.objects.update(open_count=1)
     assert found() == []
 
 
@@ -168,7 +169,7 @@ def test_orphans_are_told_and_only_by_a_check_of_everything(project: Project, ou
     run_statement("DELETE FROM messages_app_message WHERE id = %s", lost.pk)
     assert found(project_id=project.pk) == [
         ("session_counts", "message_count 2, found 1; call_count 4, found 0; failure_count 1, found 0; "
-         "input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0")
+         "problem_count 1, found 0; input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0")
     ]  # fmt: skip
     kinds = [(problem.kind, problem.message_id) for problem in check(tally=Tally()) if problem.session_id is None]
     assert kinds == [("orphan_row", lost.pk)] * 7 + [("orphan_result", None)]
@@ -215,7 +216,7 @@ def test_counts_that_disagree_are_told(project: Project, outcome: SessionOutcome
             kind="session_counts",
             session_id=outcome.id,
             message_id=None,
-            detail="message_count 3, found 2; failure_count 1, found 0; output_tokens 0, found 30; duration_ms 142, found 0",
+            detail="message_count 3, found 2; failure_count 1, found 0; problem_count 1, found 0; output_tokens 0, found 30; duration_ms 142, found 0",
         ),
     ]
 

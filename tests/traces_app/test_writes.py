@@ -69,7 +69,7 @@ def test_a_whole_run_is_stored_as_rows(project: Project) -> None:
     assert calls[3].parent == calls[2]
     assert ToolResult.objects.get(call=calls[0]).data == {"temp_c": 31}
     session = Session.objects.get()
-    assert (session.status, session.message_count, session.call_count, session.failure_count) == ("running", 2, 4, 1)
+    assert (session.status, session.message_count, session.call_count, session.failure_count) == ("completed", 2, 4, 1)
     assert (session.input_tokens, session.output_tokens, session.duration_ms) == (120, 30, 142)
 
 

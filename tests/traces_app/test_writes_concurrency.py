@@ -77,7 +77,7 @@ def test_a_failure_at_any_table_leaves_nothing(monkeypatch: pytest.MonkeyPatch, 
     project = Project.objects.create(slug="broken")
     store(project, question(), external_id="before")
     before = [model._base_manager.count() for model in TABLES]
-    event = "UPDATE" if table == "messages_app_session" else "INSERT"
+    event = "INSERT OR UPDATE" if table == "messages_app_session" else "INSERT"
     with connection.cursor() as cursor:
         cursor.execute("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'disk on fire'; END$$")
         cursor.execute(f"CREATE TRIGGER fail BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION fail()")

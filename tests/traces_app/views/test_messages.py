@@ -122,6 +122,7 @@ def test_a_message_is_answered_whole(viewer: Caller, weather: SessionOutcome) ->
         "step_count": 2,
         "call_count": 4,
         "failure_count": 1,
+        "model_error_count": 0,
         "input_tokens": 120,
         "output_tokens": 30,
         "health": [],

@@ -14,7 +14,7 @@ from traces_app.imports import FileReport, import_paths
 from .conftest import Caller
 from .test_sessions import _said
 
-_OF_THE_PLACE = ("id", "project", "external_id", "updated_at")
+_OF_THE_PLACE = ("id", "project", "external_id", "updated_at", "active_at")
 """What a session says of where it is stored."""
 
 

@@ -29,7 +29,7 @@ def ids(results: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.requirement("000-40")
 def test_a_session_is_answered_whole(viewer: Caller, weather: SessionOutcome) -> None:
     found = viewer.get(f"sessions/{weather.id}/").json
-    times = [found.pop(name) for name in ("created_at", "updated_at")]
+    times = [found.pop(name) for name in ("created_at", "updated_at", "active_at")]
     assert all(len(time) == 27 and time.endswith("Z") for time in times)
     assert found == {
         "id": str(weather.id),
@@ -38,7 +38,8 @@ def test_a_session_is_answered_whole(viewer: Caller, weather: SessionOutcome) ->
         "title": "The weather",
         "description": "",
         "end_user": "ada",
-        "status": "running",
+        "status": "completed",
+        "status_is_explicit": False,
         "current_phase": "",
         "workflow": None,
         "tags": ["demo", "weather"],
@@ -47,6 +48,7 @@ def test_a_session_is_answered_whole(viewer: Caller, weather: SessionOutcome) ->
         "message_count": 2,
         "call_count": 4,
         "failure_count": 1,
+        "problem_count": 1,
         "resources": {"input_tokens": 120, "output_tokens": 30, "total_tokens": 150, "duration": 142},
         "last_event": 0,
         "deleted_at": None,
@@ -57,7 +59,7 @@ def test_a_session_is_answered_whole(viewer: Caller, weather: SessionOutcome) ->
 
 
 def _times(caller: Caller) -> dict[str, str]:
-    return {name: caller.get("sessions/").results[0][name] for name in ("created_at", "updated_at")}
+    return {name: caller.get("sessions/").results[0][name] for name in ("created_at", "updated_at", "active_at")}
 
 
 def test_a_session_is_found_by_its_external_id(viewer: Caller, weather: SessionOutcome) -> None:
