@@ -38,6 +38,7 @@ from .admin_filters import (
 )
 from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, read_conversation, read_message, read_session
 from .downloads import Source
+from .interruptions import shown_error
 from .models import Message, Reference, Session
 from .pagination import Cursor
 from .queries import as_uuid
@@ -388,7 +389,7 @@ class MessageAdmin(TrashAdmin):
         if row.failure_count:
             return badge("error", _("%(count)d failed") % {"count": row.failure_count})
         if row.shown_error:
-            return badge("error", one_line(row.shown_error, NAME_CHARACTERS // 2))
+            return badge("error", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
         if row.model_error_count:
             words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
             return badge("error", words % {"count": row.model_error_count})

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 
 from . import ids
 from .answer_text import without_tool_json
+from .interruptions import shown_error
 from .keyset_admin import read_rows
 from .models import Message, Reference, Session
 from .pagination import Cursor, PageRequest
@@ -183,12 +184,14 @@ def bubble(message: Any) -> Bubble:
     if message.role == Message.Role.ASSISTANT:
         content = without_tool_json(content)
     is_cleaned = content is not message.shown_content
+    error = shown_error(message.shown_error)
     return Bubble(
         message=message,
         content=excerpt(content) if is_cleaned else stored,
         as_received=stored if is_cleaned else excerpt(""),
         content_parts=excerpt(message.shown_parts, message.parts_bytes),
-        error=excerpt(message.shown_error, message.error_bytes),
+        # A text of ours is whole, in whatever language.
+        error=excerpt(error, message.error_bytes) if error is message.shown_error else excerpt(error),
     )
 
 

@@ -240,7 +240,7 @@ class Message(models.Model):
 
     @property
     def has_errors(self) -> bool:
-        return self.problem_count > 0
+        return self.failure_count > 0 or self.model_error_count > 0 or self.error != ""
 
     @property
     def problem_count(self) -> int:

@@ -81,6 +81,8 @@ class Context:
     now: datetime
     touched: Mapping[UUID, Touched] = field(default_factory=dict)
     """By the id of the message."""
+    heard_at: Mapping[UUID, datetime] = field(default_factory=dict)
+    """Of messages of which events are told, when the latest of these happened."""
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,7 @@ from django.utils.translation import gettext as _
 from access_app.database import prepared_cursor
 from access_app.errors import Conflict
 from messages_app import ids
+from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from messages_app.models import message_key
 from messages_app.partitions import Month
 
@@ -40,7 +41,7 @@ from .batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
 from .contexts import apart, without_refs
 from .event_ids import made_id
 from .events import CHANNEL
-from .health import TRUNCATED
+from .health import INTERRUPTED, TRUNCATED
 from .ingest import ingest
 from .known import find_named_sessions, find_or_make_tools, forget_named_sessions
 from .layout import Layout
@@ -125,6 +126,14 @@ _SAID_OF_OTHERS = """
     WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[]) ORDER BY subject
     """
 
+# Of few runs: those that are said to be left.
+_STATE_OF_RUN = """
+    SELECT session.said_status = 'paused', (
+        SELECT max(timestamp) FROM traces_app_event
+        WHERE session_id = session.id AND message_id = %s AND id >= %s AND id < %s AND NOT data ? 'interrupted'
+    ) FROM messages_app_session AS session WHERE session.id = %s
+    """
+
 
 @dataclass(frozen=True, kw_only=True)
 class EventOutcome:
@@ -190,6 +199,8 @@ class _Run:
     """The tools of the calls that the batch speaks of."""
     place: int = 0
     """Of its message in what is said of the session."""
+    is_interrupted: bool = False
+    """Whether the batch tells that nobody is left to end it, and that is so."""
     has_question: bool = False
     """Whether what the user asked is said before it."""
     question: UUID | None = None
@@ -379,7 +390,10 @@ def _record(
         return []
     said = [_session_record(session, now) for session in sessions]
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
-    outcomes = ingest(project_id, said, source="events", touched=touched)
+    heard_at = {
+        run.id: max(one.timestamp for one in run.events) for session in sessions for run in session.runs if run.id
+    }
+    outcomes = ingest(project_id, said, source="events", touched=touched, heard_at=heard_at)
     lines: list[rows.Row] = []
     contexts: list[rows.Row] = []
     told: list[tuple[UUID, int, int]] = []
@@ -502,7 +516,8 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
         end_user=state.end_user or None,
         tags=state.tags or None,
         metadata=state.session_metadata or None,
-        status=state.status_of_session,
+        # What its producer stated while it was at work ("planning") is not so any more.
+        status="running" if any(run.is_interrupted for run in session.runs) else state.status_of_session,
         current_phase=phase or None,
         workflow=state.workflow,
         created_at=min((one.timestamp for run in session.runs for one in run.events), default=now),
@@ -582,6 +597,8 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
     if any("references" in said.data for said in new if said.subject == RUN):
         _make_room_for_references(run, said_of_run)
     completed_at = state.completed_at
+    if (interruption := state.interruption) is not None and completed_at is None:
+        run.is_interrupted = _is_left(session, run, state, interruption, new)
     if completed_at is not None and state.duration is not None:
         # A duration is measured by a clock that nobody sets.
         completed_at = created_at + timedelta(milliseconds=state.duration)
@@ -592,12 +609,17 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         content_parts=state.content_parts,
         knowledge_references=state.references or None,
         usage=state.usage,
-        error=state.error or None,
-        is_completed=completed_at is not None,
+        error=state.error or (text_of(interruption.reason) if interruption and run.is_interrupted else None),
+        is_completed=completed_at is not None or run.is_interrupted,
         completed_at=completed_at,
         health=[*(message.health or ()), *state.flags],
         metadata=state.metadata,
     )
+    if interruption and run.is_interrupted:
+        told = metadata_of(interruption.reason, interruption.at)
+        message = msgspec.structs.replace(
+            message, health=[*(message.health or ()), INTERRUPTED], metadata={**(message.metadata or {}), **told}
+        )
     if not state.is_asked:
         return [message]
     prompt = records.Message(
@@ -611,6 +633,27 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         created_at=created_at,
     )
     return [prompt, message]
+
+
+def _is_left(
+    session: _Session, run: _Run, state: projection.RunState, interruption: projection.Interruption, new: Sequence[Said]
+) -> bool:
+    """Whether nobody works on a run any more, as the batch says: it was not told before, no other process has begun the
+    run and not ended it, nothing happened in it since, and it does not wait for a person."""
+    others = [said for said in new if projection.interruption_of(said) is None]
+    if interruption.event not in {said.external_id for said in new} or state.open_attempts:
+        return False
+    if interruption.reason != PROCESS_ENDED and others:
+        return False
+    times = [said.timestamp for said in others]
+    if session.id is not None and run.id is not None:
+        with prepared_cursor() as cursor:
+            cursor.execute(_STATE_OF_RUN, [run.id, *ids.range_below(run.id), session.id])
+            for is_paused, last in cursor.fetchall():
+                if is_paused:
+                    return False
+                times += [last] if last is not None else []
+    return interruption.reason != PROCESS_ENDED or all(time <= interruption.at for time in times)
 
 
 def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:

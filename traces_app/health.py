@@ -31,6 +31,8 @@ SAMPLED = "sampled"
 """Calls of this message were left out by sampling."""
 TRUNCATED = "truncated"
 """Values were cut by the recorder. Which ones is `truncated` in the metadata of the call, step or message."""
+INTERRUPTED = "interrupted"
+"""The run was closed because its process ended, or because nothing more was heard of it: see messages_app.interruptions."""
 
 FLAGS = (
     ORPHAN_RESULT,
@@ -46,5 +48,6 @@ FLAGS = (
     EVENTS_DROPPED,
     SAMPLED,
     TRUNCATED,
+    INTERRUPTED,
 )
 """All of them. A producer may set others of its own."""

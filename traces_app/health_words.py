@@ -15,6 +15,7 @@ from messages_app.models import Message
 from .health import (
     EMPTY_TOOL_NAME,
     EVENTS_DROPPED,
+    INTERRUPTED,
     INVALID_ARGUMENTS,
     MISSING_RESULT,
     NAIVE_TIME,
@@ -31,6 +32,7 @@ from .losses import counts_of
 from .models import ToolCall
 
 FLAG_WORDS: Mapping[str, Any] = {
+    INTERRUPTED: gettext_lazy("interrupted"),
     EVENTS_DROPPED: gettext_lazy("events lost"),
     SAMPLED: gettext_lazy("calls left out by sampling"),
     TRUNCATED: gettext_lazy("values cut"),

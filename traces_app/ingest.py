@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.utils import timezone
@@ -22,6 +22,7 @@ def ingest(
     *,
     source: Source = "live",
     touched: Mapping[UUID, Touched] | None = None,
+    heard_at: Mapping[UUID, datetime] | None = None,
 ) -> list[SessionOutcome]:
     """Stores sessions with their messages in one transaction; see `writes.store` for the rest."""
     started = time.perf_counter()
@@ -31,6 +32,6 @@ def ingest(
         batch.append(redact(normalise(session, now=now)))
         # No two messages without times share one: pages by time do not stop between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(project_id, batch, source=source, touched=touched)
+    outcomes = store(project_id, batch, source=source, touched=touched, heard_at=heard_at)
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -295,6 +295,23 @@ def _merged(results: Sequence[records.ToolResult]) -> records.ToolResult | None:
     return msgspec.structs.replace(last, **said, status=status) if said or last.status is None else last
 
 
+class Interruption(NamedTuple):
+    """That nobody is left to end a run: see messages_app.interruptions."""
+
+    reason: str
+    at: datetime
+    event: str
+    """The external id of the event that says so."""
+
+
+def interruption_of(said: Said) -> Interruption | None:
+    """What an event says of an interruption, if it is about one."""
+    if said.type != "workflow_execute_complete":
+        return None
+    reason = _name(said.data, ("interrupted",))
+    return Interruption(reason, said.timestamp, said.external_id) if reason else None
+
+
 @dataclass(kw_only=True)
 class RunState:
     """A run as a whole, and what its session takes from it."""
@@ -319,6 +336,10 @@ class RunState:
     usage: dict[str, Any] | None = None
     error: str = ""
     completed_at: datetime | None = None
+    interruption: Interruption | None = None
+    """The last that was told; not whether the run has gone on since."""
+    open_attempts: set[str] = field(default_factory=set)
+    """Of a run that several processes work on, those that have begun and not ended."""
     duration: float | None = None
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
     said_metadata: dict[str, Any] = field(default_factory=dict)
@@ -365,6 +386,10 @@ def run_state(events: Sequence[Said]) -> RunState:
     answer = ""
     for said in events:
         data = said.data
+        if found := interruption_of(said):
+            state.interruption = found
+            state.open_attempts.discard(_name(data, ("attempt",)))
+            continue
         prompt, parts = _content(data, _PROMPT)
         state.prompt = state.prompt or prompt
         state.prompt_parts = state.prompt_parts or parts
@@ -376,6 +401,7 @@ def run_state(events: Sequence[Said]) -> RunState:
             _take_workflow(state, said)
             if said.type.startswith("workflow_execute"):
                 _take_run(state, said)
+                _take_attempt(state, said)
             if said.type == "workflow_execute_complete":
                 content, parts = _content(data, (*_RESULT, "content"))
                 state.content = content or state.content
@@ -405,6 +431,14 @@ def _take_run(state: RunState, said: Said) -> None:
     tags = session.get("tags")
     if isinstance(tags, list):
         state.tags = [tag[:_LONGEST_TAG] for tag in tags if isinstance(tag, str) and tag] or state.tags
+
+
+def _take_attempt(state: RunState, said: Said) -> None:
+    attempt = _name(said.data, ("attempt",))
+    if attempt and said.type == "workflow_execute_start":
+        state.open_attempts.add(attempt)
+    else:
+        state.open_attempts.discard(attempt)
 
 
 def references_in(data: Mapping[str, Any]) -> list[Any]:

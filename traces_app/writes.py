@@ -37,6 +37,7 @@ from msgspec.structs import replace
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
+from messages_app.interruptions import goes_on, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.partitions import Month
 from messages_app.writes import Counts, Run, update_session
@@ -44,6 +45,7 @@ from messages_app.writes import Counts, Run, update_session
 from . import records, rows
 from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
 from .batch_sessions import COLUMNS, active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
+from .health import INTERRUPTED
 from .known import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims, remember_made
 from .normalise import as_uuid, text_of, tokens
 from .partitions import ensure_months, forget
@@ -77,6 +79,7 @@ def store(
     *,
     source: Source = "live",
     touched: Mapping[UUID, Touched] | None = None,
+    heard_at: Mapping[UUID, datetime] | None = None,
 ) -> list[SessionOutcome]:
     """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
 
@@ -108,6 +111,7 @@ def store(
             is_hopeful=is_hopeful,
             now=timezone.now(),
             touched=touched or {},
+            heard_at=heard_at or {},
         )
         if source == "events":
             outcomes = _store(context, batch)
@@ -438,6 +442,16 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     )
     if touched := context.touched.get(row.pk):
         own.put_in_place(touched.ordinals, touched.positions)
+    before = Counts.of(row)
+    resumed: dict[str, Any] = {}
+    if INTERRUPTED in (record.health or ()):
+        if row.is_completed:
+            # Its end was told meanwhile, or it was closed before.
+            message.state = "unchanged"
+            return
+        record = replace(record, error=row.error or record.error)
+    elif is_interrupted(row) and (record.is_completed or goes_on(row, context.heard_at.get(row.pk))):
+        resumed = reopen(row)
     if row.is_completed and context.source == "live" and _has_new(own, stored):
         message.refuse("message_completed")
         return
@@ -445,6 +459,7 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     # Of events each batch says what is so by all that came until then, whatever came last.
     is_late = row.is_completed and not record.is_completed and context.source != "events"
     changed = {} if is_late or _is_earlier(context, record, row) else _merged_fields(context, record, row)
+    changed = {**resumed, **changed}
     receipts = [receipt for receipt in rows.receipt_list(message.receipts) if receipt not in row.redactions]
     if receipts:
         changed["redactions"] = row.redactions + receipts
@@ -453,7 +468,7 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
         message.state = "unchanged"
         return
     message.state = "updated"
-    message.session.counts += _finish_message(context, row, changed, stored, counted)
+    message.session.counts += _finish_message(context, row, changed, stored, counted, before)
     if context.source != "events":
         # An import says when what it brings happened; a live sender tells what happens now.
         news = active_at(record, context.now) if context.source == "import" else context.now
@@ -526,6 +541,10 @@ def _patch(
     if patch.agent_steps and row.role != "assistant":
         raise Conflict(_("Only an assistant message has steps."), field="agent_steps", code="not_an_assistant_message")
     stored = stored_below([row.pk])[row.pk]
+    before = Counts.of(row)
+    resumed: dict[str, Any] = {}
+    if is_interrupted(row) and (patch.agent_steps or patch.is_completed is not UNSET):
+        resumed = reopen(row)
     own = rows.rows_below(
         row.pk,
         context.project_id,
@@ -542,13 +561,13 @@ def _patch(
             field="agent_steps",
             code="message_completed",
         )
-    changed = _patched_fields(context, patch, row)
+    changed = {**resumed, **_patched_fields(context, patch, row)}
     if change.receipts:
         changed["redactions"] = row.redactions + rows.receipt_list(change.receipts)
     has_changed, _counted = _write_merge(context, row, changed, own, stored, only_open=False)
     if not has_changed:
         return
-    counts = _finish_message(context, row, changed, stored, None) + Counts(active_at=context.now)
+    counts = _finish_message(context, row, changed, stored, None, before) + Counts(active_at=context.now)
     add_to_sessions({row.session_id: counts})
 
 
@@ -608,12 +627,17 @@ def _write_merge(
 
 
 def _finish_message(
-    context: Context, row: Message, changed: dict[str, Any], stored: Stored, counted: rows.Rollup | None
+    context: Context,
+    row: Message,
+    changed: dict[str, Any],
+    stored: Stored,
+    counted: rows.Rollup | None,
+    before: Counts,
 ) -> Counts:
-    """Writes the message row with counts of what is below it now; returns what that adds to the session's counters.
+    """Writes the message row with counts of what is below it now; returns what that adds to the session's counters, to
+    which it added `before`.
 
     `stored` is what was below it before, and `counted` what the write is known to touch adds up to now."""
-    before = Counts.of(row)
     for name, value in changed.items():
         setattr(row, name, value)
     touched = context.touched.get(row.pk)

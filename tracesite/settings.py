@@ -31,6 +31,8 @@ HTTPS = env.boolean("TRACESITE_HTTPS", default=False)
 ADMIN_PASSWORD = env.text("TRACESITE_ADMIN_PASSWORD")
 # Of whoever scrapes /metrics; without it there is nothing at that address.
 METRICS_TOKEN = env.token("TRACESITE_METRICS_TOKEN", at_least=16)
+# A run of which nothing was heard for so long is closed by manage.py close_stale_runs.
+STALE_RUN_HOURS = env.whole_number("TRACESITE_STALE_RUN_HOURS", 24, at_least=1)
 # Signs of life on connections of /live/ where nothing happens; who leaves two of them unanswered is gone.
 LIVE_HEARTBEAT_SECONDS = env.whole_number("TRACESITE_LIVE_HEARTBEAT_SECONDS", 15, at_least=1)
 

@@ -274,7 +274,7 @@ def test_a_stopped_answer_keeps_its_text(weknora: WeKnora, project: Project) -> 
     assert (stopped.content, stopped.is_completed, len(stopped.agent_steps or [])) == ("It is", True, 2)
     row = MessageRow.objects.get(pk=message)
     assert row.metadata == {"a": 1, "stopped": {"by": "key chat", "reason": "user_requested"}}
-    assert (row.completed_at is not None, SessionRow.objects.get().status) == (True, "running")
+    assert (row.completed_at is not None, SessionRow.objects.get().status) == (True, "completed")
     assert weknora.stop(session.id, message).message == "Message already completed"
 
 

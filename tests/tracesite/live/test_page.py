@@ -129,7 +129,7 @@ def test_the_page_shows_what_was_and_follows_through_cuts_without_a_gap_or_a_dou
                 network.cut()
                 agent.does(database, *({"turn": turn, "while": "cut"} for _ in range(10)))
         expect(page.locator("#live-events li")).to_have_count(390, timeout=20_000)
-        database.execute("UPDATE messages_app_session SET status = 'completed' WHERE id = %s", [agent.session])
+        database.execute("UPDATE messages_app_session SET said_status = 'completed' WHERE id = %s", [agent.session])
         expect(page.locator("#live-status")).to_have_class("badge badge-completed", timeout=10_000)
         assert numbers_on(page) == list(range(1, 391))
         assert (page.title().startswith("broken"), page.locator("main img").count(), complaints) == (False, 0, [])

@@ -55,7 +55,7 @@ def test_who_subscribes_is_told_how_the_session_is_and_what_happens(
         "agent": "planner",
         "data": {"n": 1},
     }
-    database.execute("UPDATE messages_app_session SET status = 'paused' WHERE id = %s", [agent.session])
+    database.execute("UPDATE messages_app_session SET said_status = 'paused' WHERE id = %s", [agent.session])
     assert hear(viewer, "session_update")["data"] == {"status": "paused"}
 
 

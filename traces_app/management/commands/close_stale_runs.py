@@ -1,0 +1,53 @@
+"""manage.py close_stale_runs: closes runs of which nothing was heard for a long time."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from traces_app.management.naming import project_named
+from traces_app.stale_runs import close, stale_runs
+
+
+class Command(BaseCommand):
+    help = (
+        "Closes runs that are open and of which nothing was heard for some hours: they are completed, with the flag "
+        "`interrupted` and a reason, and their sessions are no longer running. A run goes on when its sender is back. "
+        "Runs of paused sessions wait for a person and stay open. Safe to interrupt and to run again."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--older-than",
+            metavar="HOURS",
+            help=f"hours without news; without it TRACESITE_STALE_RUN_HOURS ({settings.STALE_RUN_HOURS})",
+        )
+        parser.add_argument(
+            "--project", action="append", default=[], metavar="SLUG", help="only of this project; may be repeated"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="count what would be closed, change nothing")
+
+    def handle(self, *, older_than: str | int | None, project: str | list[str], dry_run: bool, **options: Any) -> None:
+        hours = _hours(settings.STALE_RUN_HOURS if older_than is None else older_than)
+        slugs = [project] if isinstance(project, str) else list(dict.fromkeys(project))
+        projects = [project_named(slug).pk for slug in slugs] or None
+        found = stale_runs(timezone.now() - timedelta(hours=hours), projects)
+        count = sum(1 for run in found if dry_run or close(run))
+        verb = "Would close" if dry_run else "Closed"
+        runs = "run" if count == 1 else "runs"
+        self.stdout.write(f"{verb} {count:,} {runs} without news for {hours:g} hours.")
+
+
+def _hours(value: str | int) -> float:
+    try:
+        hours = float(value)
+    except ValueError:
+        hours = -1.0
+    if not 0 < hours <= 1_000_000:
+        raise CommandError(f"--older-than {value}: give a number of hours above 0.", returncode=2)
+    return hours
