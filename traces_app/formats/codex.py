@@ -207,6 +207,11 @@ def _is_scaffold(said: str) -> bool:
     return said.startswith(_SCAFFOLD)
 
 
+def _is_put_in(event: dict[str, Any]) -> bool:
+    """Return whether an event of the user is one of those that older versions wrote for what Codex puts in."""
+    return event.get("kind") not in (None, "plain") or _is_scaffold((text(event.get("message")) or "").strip())
+
+
 # --- First reading ----------------------------------------------------------------------------------------------------
 
 
@@ -322,8 +327,10 @@ class _Survey:
     def _note_event(self, line: _Line, payload: dict[str, Any]) -> None:
         kind = text(payload.get("type")) or ""
         if kind == "user_message":
-            self.prompts += 1
             said = (text(payload.get("message")) or "").strip()
+            if _is_put_in(payload):
+                return
+            self.prompts += 1
             if (item := _taken(self._typed, said)) is not None:
                 self.typed.add(item)
                 self.repeated.add(line.id)
@@ -618,6 +625,9 @@ class _Reader:
         survey = self._survey
         if line.id in survey.repeated:
             self.close()
+        elif kind == "user_message" and _is_put_in(event):
+            if not survey.has_items:
+                self._say(line.id, "system", text(event.get("message")), at, {"role": "user"})
         elif kind == "user_message":
             images = [{"type": "input_image", "image_url": url} for url in items(event.get("images"))]
             said = text(event.get("message"))

@@ -28,6 +28,7 @@ message counts, a session is held whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,7 +44,7 @@ NAME = "gemini_cli"
 _REPLIES = ("gemini", "qwen", "model", "assistant")
 _NOTICES = ("info", "warning")
 _TYPES = ("user", *_REPLIES, *_NOTICES, "error")
-_SUMMARIES = ("<state_snapshot>", "<session_context>")
+_SUMMARIES = ("<state_snapshot>", "<session_context>", "<hook_context>")
 """The start of messages of the user that the client puts in."""
 _SESSION_FIELDS = ("sessionId", "startTime", "messages", "summary")
 _MESSAGE_FIELDS = ("id", "timestamp", "type", "content", "thoughts", "tokens", "model", "toolCalls")
@@ -245,10 +246,8 @@ def _result(id_: str, message: dict[str, Any], response: Response) -> Result:
 def _replied(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
     found = read_parts(message.get("content"))
     recorded = [call for call in items(message.get("toolCalls")) if isinstance(call, dict)]
-    ids = {text(call.get("id")) for call in recorded}
     calls = [_call(call) for call in recorded]
-    # The history that the client sends repeats the calls among the parts of the content.
-    calls += [call for call in found.calls if not recorded or (call.id and call.id not in ids)]
+    calls += _unrecorded(found.calls, calls, answered)
     thoughts = [_thought(fields(thought)) for thought in items(message.get("thoughts"))]
     yield Reply(
         id=own,
@@ -266,6 +265,27 @@ def _replied(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[
         if (result := _recorded_result(f"{own}#{number}", call)) is not None:
             answered |= set(result.call_ids)
             yield result
+
+
+def _unrecorded(asked: list[Call], recorded: list[Call], answered: set[str]) -> list[Call]:
+    """Return the calls among the parts of a content that are not recorded beside it.
+
+    The history that the client sends repeats the recorded calls among the parts, sometimes under other ids: those answer
+    for nothing then.
+    """
+    ids = {call.id for call in recorded}
+    named = Counter(call.name for call in recorded)
+    named.subtract(call.name for call in asked if call.id in ids)
+    others: list[Call] = []
+    for call in asked:
+        if call.id is not None and call.id in ids:
+            continue
+        if named[call.name] > 0:
+            named[call.name] -= 1
+            answered |= {call.id} if call.id else set()
+        else:
+            others.append(call)
+    return others
 
 
 def _thought(thought: dict[str, Any]) -> str:

@@ -18,8 +18,8 @@ from traces_app.transcripts import digests_of
 from .reading import assert_grows, assert_takes_no_other, calls, figures, has_failed, lines, mangled, only, read, steps
 
 
-def line(second: int, kind: str, **payload: Any) -> dict[str, Any]:
-    return {"timestamp": f"2026-05-04T10:00:{second:02}.000Z", "type": kind, "payload": payload}
+def line(second: int, envelope: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": f"2026-05-04T10:00:{second:02}.000Z", "type": envelope, "payload": payload}
 
 
 def item(second: int, kind: str, **fields: Any) -> dict[str, Any]:
@@ -237,6 +237,19 @@ def test_prompts_without_events_are_told_by_their_tags() -> None:
 def test_untagged_notice_is_no_prompt_where_events_say_what_was_typed() -> None:
     found = [*START, message(12, "user", "Files changed on disk."), message(13, "assistant", "I see.")]
     assert figures(read(codex, lines(found))[0])["user"] == 1
+
+
+def test_events_for_what_codex_put_in_are_no_prompts() -> None:
+    put_in = "<environment_context>x</environment_context>"
+    events = [
+        line(1, "event_msg", type="user_message", message=put_in, kind="environment_context"),
+        line(2, "event_msg", type="user_message", message="Hello", kind="plain"),
+    ]
+    session = only(codex, lines([META, *events, event(3, "agent_message", message="Hi")]))
+    assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
+    items = [message(1, "user", put_in), events[0], message(2, "user", "Hello"), events[1]]
+    session = only(codex, lines([META, *items, message(3, "assistant", "Hi")]))
+    assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
 
 
 def test_prompt_within_the_context_of_an_editor_is_one() -> None:

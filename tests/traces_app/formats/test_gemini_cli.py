@@ -159,6 +159,29 @@ def test_history_that_the_client_goes_on_with_removes_nothing() -> None:
     ]
 
 
+def test_calls_that_the_history_repeats_under_other_ids_count_once() -> None:
+    found = message(
+        "m2",
+        "gemini",
+        [{"functionCall": {"id": "x1", "name": "ls", "args": {}}}, {"functionCall": {"id": "x2", "name": "cat", "args": {}}}],
+        toolCalls=[call("c1", "ls", "success", {"output": "a"})],
+    )  # fmt: skip
+    answers = [{"functionResponse": {"id": own, "name": name, "response": {"output": "a"}}} for own, name in (("x1", "ls"), ("x2", "cat"))]  # fmt: skip
+    session = only(gemini_cli, {**RECORD, "messages": [USER, found, message("m3", "user", answers), DONE]})
+    assert [(one.id, one.name, one.result is not None) for one in calls(session)] == [
+        ("c1", "ls", True),
+        ("x2", "cat", True),
+    ]
+    assert figures([session])["results_without_call"] == 0
+
+
+def test_context_that_the_client_puts_first_is_no_prompt() -> None:
+    context = message("h0", "user", [{"text": "<session_context>\nThis is the Gemini CLI.\n</session_context>"}])
+    session = only(gemini_cli, lines([HEADER, {"$set": {"messages": [context]}}, *LINES[1:]]))
+    assert [said.role for said in session.messages or ()][:2] == ["system", "user"]
+    assert (session.title, figures([session])["user"]) == ("A look", 2)
+
+
 def test_history_alone_is_the_session() -> None:
     history = [
         message("h1", "user", [{"text": "Hello"}]),
