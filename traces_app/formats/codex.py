@@ -6,9 +6,10 @@ items are read, and of the events only what no item of the file says:
 
 * `session_meta` names the session (`id`). A forked session, and that of a sub-agent, begins with its own `session_meta`
   and repeats those of its ancestors after it; any other `session_meta` with another id begins another session.
-* A `user_message` event repeats what somebody typed. In a file that has such events an item of the role `user` without one
-  was put in by Codex (AGENTS.md, the environment, notices); in a file without them the tags at its start decide. What was
-  put in, and the role `developer`, are messages of the system.
+* A `user_message` event (in newer versions an `item_completed` of a `UserMessage`) repeats what somebody typed. In a file
+  that has such events an item of the role `user` without one was put in by Codex (AGENTS.md, the environment, notices), unless
+  it says of its parts what they are (`content_item_kinds`); in a file without them the tags at its start decide. What
+  was put in, and the role `developer`, are messages of the system.
 * A reply is what the model sends in one response: reasoning, text and calls up to a result, a `token_count`, or a message.
   After a call that the provider carried out itself (web search) a new reply begins. Its model is that of the last
   `turn_context`, its usage the next `token_count` (`last_token_usage`) that is not a repetition, else the
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -84,7 +85,8 @@ _REPEATED = frozenset(
 )
 """Events whose content other lines of the file repeat in full."""
 _NOTICES = ("thread_rolled_back", "entered_review_mode", "exited_review_mode")
-_READ_EVENTS = _REPEATED | {*_ENDS, *_BEGINS, *_NOTICES, "error"} | {"agent_message", "agent_reasoning", "agent_reasoning_raw_content"}  # fmt: skip
+_ANSWERS = ("agent_message", "agent_reasoning", "agent_reasoning_raw_content")
+_READ_EVENTS = _REPEATED | {*_ENDS, *_BEGINS, *_NOTICES, "error"}
 _SESSION_FIELDS = ("id", "timestamp", "base_instructions", "instructions", "type", "record_type")
 _MOST_HELD = 2_000
 """Lines of a session; one that has more is read again."""
@@ -199,8 +201,45 @@ def _own_id(payload: dict[str, Any]) -> str | None:
     return text(payload.get("id")) or text(payload.get("session_id"))
 
 
-def _spoken_text(payload: dict[str, Any]) -> str:
-    return text_of(content_of(payload.get("content")))[0].strip()
+def _text_in(content: Any) -> str:
+    return text_of(content_of(content))[0].strip()
+
+
+def _split(item: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the content of an item of the user that somebody typed, and the one that Codex put in.
+
+    Newer versions say of each part what it is (`content_item_kinds`); of others the start tells.
+    """
+    content = item.get("content")
+    kinds = items(fields(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds"))
+    if kinds and isinstance(content, list) and len(kinds) == len(content):
+        is_typed = [isinstance(kind, str) and kind.startswith("user.") for kind in kinds]
+        typed = [part for part, own in zip(content, is_typed, strict=True) if own]
+        return typed, [part for part, own in zip(content, is_typed, strict=True) if not own]
+    return ([], content) if _is_scaffold(_text_in(content)) else (content, [])
+
+
+def _says_what_is_typed(item: dict[str, Any]) -> bool:
+    """Return whether an item says of its parts who they are from."""
+    return bool(fields(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds"))
+
+
+def _event(payload: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    """Return the kind of an event, what it says, and in which form: newer versions write items in place of some events."""
+    kind, item = text(payload.get("type")) or "", fields(payload.get("item"))
+    if kind != "item_completed":
+        return kind, payload, "event"
+    said = [part for part in items(item.get("content")) if isinstance(part, dict)]
+    words = "\n".join(found for part in said if (found := text(part.get("text"))))
+    if item.get("type") == "UserMessage":
+        images = [url for part in said if (url := text(part.get("image_url")))]
+        return "user_message", {"message": words, "images": images}, "item"
+    if item.get("type") == "AgentMessage":
+        return "agent_message", {"message": words}, "item"
+    if item.get("type") == "Reasoning":
+        summary = [found for part in items(item.get("summary_text")) if (found := text(part))]
+        return "agent_reasoning", {"text": "\n\n".join(summary)}, "item"
+    return f"item_completed {text(item.get('type')) or ''}".strip(), payload, "item"
 
 
 def _is_scaffold(said: str) -> bool:
@@ -254,8 +293,9 @@ class _Survey:
     total: dict[str, Any] | None = None
     """The tokens of the whole session, as Codex counts them."""
     left_out: Counter[str] = field(default_factory=Counter)
-    _prompts: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_NEARBY))
-    _typed: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_NEARBY))
+    forms: set[tuple[str, str]] = field(default_factory=set)
+    """Of the events that say what the model answers, by their kind."""
+    _prompts: _Prompts = field(default_factory=lambda: _Prompts())
     _searched: deque[tuple[str, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=_NEARBY))
     _searches: deque[tuple[str, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=_NEARBY))
 
@@ -306,13 +346,14 @@ class _Survey:
         self.has_items = True
         kind, call_id = text(payload.get("type")) or "message", call_id_of(payload)
         self.last_prompt = None
+        is_answer = payload.get("role") == "assistant" or kind == "reasoning" or is_call(kind)
+        self._prompts.answers += is_answer
         if kind == "message" and payload.get("role") == "user":
-            said = _spoken_text(payload)
-            if _taken(self._prompts, said) is not None:
+            typed, _put_in = _split(payload)
+            if typed and self._prompts.is_repeated_by_item(line.id, _text_in(typed)):
                 self.repeated.add(line.id)
-            else:
-                self._typed.append((line.id, said))
-                self.last_prompt = None if _is_scaffold(said) else line.id
+            elif typed:
+                self.last_prompt = line.id
         elif is_result(kind):
             self.outputs |= {call_id} if call_id else set()
         elif is_call(kind):
@@ -325,17 +366,17 @@ class _Survey:
             self.left_out[f"response_item {kind}"] += 1
 
     def _note_event(self, line: _Line, payload: dict[str, Any]) -> None:
-        kind = text(payload.get("type")) or ""
+        kind, said, form = _event(payload)
         if kind == "user_message":
-            said = (text(payload.get("message")) or "").strip()
-            if _is_put_in(payload):
+            if _is_put_in(said):
                 return
             self.prompts += 1
-            if (item := _taken(self._typed, said)) is not None:
-                self.typed.add(item)
-                self.repeated.add(line.id)
-            else:
-                self._prompts.append((line.id, said))
+            item, is_repeated = self._prompts.match_event(line.id, (text(said.get("message")) or "").strip(), form)
+            self.typed |= {item} if item is not None else set()
+            self.repeated |= {line.id} if is_repeated else set()
+        elif kind in _ANSWERS:
+            self._prompts.answers += 1
+            self.forms.add((kind, form))
         elif kind == "web_search_end":
             self._note_search(line, payload, self._searches, self._searched)
         elif kind in _ENDS and (call_id := text(payload.get("call_id"))):
@@ -381,15 +422,63 @@ class _Survey:
         )
 
 
-def _taken(waiting: deque[tuple[str, str]], said: str) -> str | None:
-    """Take the line that says the same from those that wait; where none does, the last that has it in it, or is in it."""
-    same = [one for one in waiting if one[1] == said]
-    within = [one for one in waiting if not _is_scaffold(one[1]) and (said in one[1] or one[1] in said)]
-    if _is_scaffold(said) or not (same or within):
-        return None
-    found = (same or within)[-1]
-    waiting.remove(found)
-    return found[0]
+@dataclass(frozen=True)
+class _Waiting:
+    """A line of a prompt that no other line has repeated yet."""
+
+    id: str
+    said: str
+    form: str
+    answers: int
+    """How much the model had answered before it."""
+
+
+class _Prompts:
+    """Finds the lines that repeat a prompt: an item, and an event of either form, in any order but close to each other."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        """Counts what the model says, so that a prompt is not found in the words of another."""
+        self._items: deque[_Waiting] = deque(maxlen=_NEARBY)
+        self._events: deque[_Waiting] = deque(maxlen=_NEARBY)
+        self._matched: deque[tuple[str, str]] = deque(maxlen=_NEARBY)
+
+    def is_repeated_by_item(self, own: str, said: str) -> bool:
+        """Return whether an event before an item says the same; else the item waits for one."""
+        item = _Waiting(own, said, "item", self.answers)
+        event = _nearest(self._events, item)
+        if event is None:
+            self._items.append(item)
+            return False
+        self._events.remove(event)
+        self._matched.append((event.said, event.form))
+        return True
+
+    def match_event(self, own: str, said: str, form: str) -> tuple[str | None, bool]:
+        """Return the item before an event that it repeats, and whether it repeats anything; else it waits for an item."""
+        event = _Waiting(own, said, form, self.answers)
+        item = _nearest(self._items, event)
+        if item is not None:
+            self._items.remove(item)
+            self._matched.append((said, form))
+            return item.id, True
+        for matched in self._matched:
+            if matched[0] == said and matched[1] != form:
+                self._matched.remove(matched)
+                return None, True
+        if any(waiting.said == said and waiting.form != form for waiting in self._events):
+            return None, True
+        self._events.append(event)
+        return None, False
+
+
+def _nearest(waiting: Iterable[_Waiting], one: _Waiting) -> _Waiting | None:
+    """Return what says the same; where nothing does, the last that has it in it or is in it, with no answer in between."""
+    found = list(waiting)
+    same = [other for other in found if other.said == one.said]
+    close = [other for other in found if other.answers == one.answers]
+    within = [other for other in close if one.said in other.said or other.said in one.said]
+    return next(reversed(same or within), None)
 
 
 def _is_same_search(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -568,18 +657,26 @@ class _Reader:
 
     def _read_said(self, line: _Line, item: dict[str, Any], at: datetime | None) -> None:
         role, metadata = text(item.get("role")), rest(item, ("type", "role", "content"))
+        if role != "user":
+            self._say(line.id, "system", content_of(item.get("content")), at, {"role": role, **metadata})
+            return
+        typed, put_in = _split(item)
+        if typed and not self._is_typed(line, item):
+            typed, put_in = [], item.get("content")
+        if put_in:
+            own = f"{line.id}.added" if typed else line.id
+            self._say(own, "system", content_of(put_in), at, {"role": "user", **({} if typed else metadata)})
         if line.id in self._survey.repeated:
             self.close()
-            return
-        if role == "user" and self._is_typed(line, item):
-            self._say(line.id, "user", content_of(item.get("content")), at, metadata)
-        else:
-            self._say(line.id, "system", content_of(item.get("content")), at, {"role": role, **metadata})
+        elif typed or not put_in:
+            self._say(line.id, "user", content_of(typed), at, metadata)
 
     def _is_typed(self, line: _Line, item: dict[str, Any]) -> bool:
-        if self._survey.prompts:
-            return line.id in self._survey.typed or line.id == self._survey.last_prompt
-        return not _is_scaffold(_spoken_text(item))
+        """Return whether somebody typed what may be a prompt: in a file with events for prompts one of them says so."""
+        survey = self._survey
+        if not survey.prompts or _says_what_is_typed(item):
+            return True
+        return line.id in survey.typed or line.id in survey.repeated or line.id == survey.last_prompt
 
     def _call(self, line: _Line, kind: str, item: dict[str, Any], at: datetime | None) -> None:
         reply = self._reply(line, at, is_call=True)
@@ -621,7 +718,7 @@ class _Reader:
     # --- Events ---
 
     def _read_event(self, line: _Line, event: dict[str, Any], at: datetime | None) -> None:
-        kind = text(event.get("type")) or ""
+        kind, event, form = _event(event)
         survey = self._survey
         if line.id in survey.repeated:
             self.close()
@@ -633,9 +730,12 @@ class _Reader:
             said = text(event.get("message"))
             content = [{"type": "text", "text": said}, *images] if images and said else images or said
             self._say(line.id, "user", content, at, rest(event, ("type", "message", "images", "kind")))
-        elif kind == "agent_message" and not survey.has_items:
+        elif kind in _ANSWERS and (survey.has_items or (form == "item" and (kind, "event") in survey.forms)):
+            # What the model answers is in the items, or in events of the other form.
+            return
+        elif kind == "agent_message":
             self._reply(line, at).texts.append({"type": "text", "text": text(event.get("message")) or ""})
-        elif kind in ("agent_reasoning", "agent_reasoning_raw_content") and not survey.has_items:
+        elif kind in _ANSWERS:
             self._reply(line, at).reasoning += [said] if (said := text(event.get("text"))) else []
         elif kind == "token_count":
             info = fields(event.get("info"))

@@ -252,6 +252,72 @@ def test_events_for_what_codex_put_in_are_no_prompts() -> None:
     assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
 
 
+def kinds(*names: str) -> dict[str, Any]:
+    return {"internal_chat_message_metadata_passthrough": {"content_item_kinds": list(names)}}
+
+
+def completed(second: int, kind: str, said: str) -> dict[str, Any]:
+    content = {"summary_text": [said]} if kind == "Reasoning" else {"content": [{"type": "text", "text": said}]}
+    return event(second, "item_completed", item={"type": kind, "id": "i", **content})
+
+
+def test_parts_that_say_what_they_are_are_told_apart() -> None:
+    both = item(
+        1,
+        "message",
+        role="user",
+        content=[{"type": "input_text", "text": "Be kind."}, {"type": "input_text", "text": "Hello"}],
+        **kinds("agents_md.instructions", "user.text"),
+    )
+    notice = message(2, "user", "Try plugins.", **kinds("plugins.recommendations"))
+    for repeating in ([], [completed(1, "UserMessage", "Hello")], [event(1, "user_message", message="Hello")]):
+        session = only(codex, lines([META, both, *repeating, notice, message(3, "assistant", "Hi")]))
+        assert [(said.role, said.content) for said in session.messages or ()][1:] == [
+            ("system", "Be kind."),
+            ("user", "Hello"),
+            ("system", "Try plugins."),
+            ("assistant", "Hi"),
+        ]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 1, 0)])
+def test_prompt_that_stands_three_times_counts_once(order: tuple[int, ...]) -> None:
+    said = [
+        message(1, "user", "Go on", **kinds("user.text")),
+        event(1, "user_message", message="Go on"),
+        completed(1, "UserMessage", "Go on"),
+    ]
+    twice = [said[at] for at in order]
+    found = [META, *twice, message(2, "assistant", "Yes"), *twice, message(3, "assistant", "Done")]
+    session = only(codex, lines(found))
+    assert [one.role for one in session.messages or ()][1:] == ["user", "assistant", "user", "assistant"]
+
+
+def test_short_prompt_is_not_found_in_the_words_of_an_earlier_one() -> None:
+    found = [
+        META,
+        event(1, "user_message", message="ok"),
+        message(2, "assistant", "Fine."),
+        message(3, "user", "Look at the book"),
+        event(3, "user_message", message="Look at the book"),
+        message(4, "assistant", "I look."),
+    ]
+    assert figures(read(codex, lines(found))[0])["user"] == 2
+
+
+def test_completed_items_alone_make_a_session() -> None:
+    found = [
+        META,
+        completed(1, "UserMessage", "Hello"),
+        completed(2, "Reasoning", "Hm."),
+        completed(3, "AgentMessage", "Hi"),
+    ]
+    for events in (found, [*found, event(3, "agent_message", message="Hi")]):
+        session = only(codex, lines(events))
+        assert [said.content for said in session.messages or ()][1:] == ["Hello", "Hi"]
+        assert ((session.messages or [])[2].metadata or {})["reasoning_content"] == "Hm."
+
+
 def test_prompt_within_the_context_of_an_editor_is_one() -> None:
     found = [
         META,
