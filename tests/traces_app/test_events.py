@@ -49,6 +49,14 @@ def run(project: Project) -> tuple[Session, Any]:
     return session, message.id
 
 
+@pytest.mark.requirement("004-33")
+def test_event_of_session_without_external_id_names_our_id(run: tuple[Session, Any]) -> None:
+    session, _message_id = run
+    Session.objects.filter(pk=session.pk).update(external_id="")
+    (event,) = events_after(session.pk, 0, 10)
+    assert event.session_name == str(session.pk)
+
+
 def test_an_event_is_read_with_everything_that_it_says(run: tuple[Session, Any]) -> None:
     session, message_id = run
     (event,) = events_after(session.pk, 0, 10)
