@@ -36,7 +36,7 @@ from .admin_filters import (
     ProjectFilter,
     YesNoFilter,
 )
-from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, read_conversation, read_message, read_session
+from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, MessagePage, read_conversation, read_message, read_session
 from .downloads import Source
 from .interruptions import shown_error
 from .models import Message, Reference, Session
@@ -46,6 +46,7 @@ from .trash_admin import TrashAdmin
 from .visible_text import duration, first_characters, moment, one_line, visible
 
 NAME_CHARACTERS = 80
+TAB_CHARACTERS = 50
 TITLES_SEARCHED = 10_000
 FOUND = 500
 
@@ -347,6 +348,7 @@ class MessageAdmin(TrashAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": capfirst(_("%(role)s message") % {"role": message.get_role_display()}),
+            "tab_title": _tab_title(page),
             "opts": self.opts,
             "page": page,
             "message": message,
@@ -412,6 +414,14 @@ def session_name(session: Any) -> str:
     """What people call a session: its title, else its external id, else its id."""
     title = session.shown_title if hasattr(session, "shown_title") else session.title
     return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
+
+
+def _tab_title(page: MessagePage) -> str:
+    """The beginning of the question, or of the message itself, and the session: what tells ten tabs apart."""
+    message = page.bubble.message
+    asked = page.question.message.shown_content if page.question else ""
+    words = one_line(asked, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)
+    return f"{words} · {session_name(message.session)}"
 
 
 def badge(kind: str, text: str) -> SafeString:

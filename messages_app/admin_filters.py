@@ -73,6 +73,12 @@ class CreatedFilter(ListFilter):
     def expected_parameters(self) -> list[str | None]:
         return list(self.parameter_names)
 
+    @property
+    def is_reversed(self) -> bool:
+        """Whether "until" is not later than "from", so that nothing can match."""
+        _period, after, before = (self.given.get(name) for name in self.parameter_names)
+        return bool(after and before) and _instant(str(after)) >= _instant(str(before))
+
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(**created_ids(self.given).of("pk"))
 
@@ -103,6 +109,7 @@ class CreatedFilter(ListFilter):
             "name_of_upper": name_of_upper,
             "after": self.given.get(name_of_lower, ""),
             "before": self.given.get(name_of_upper, ""),
+            "is_reversed": self.is_reversed,
         }
 
 

@@ -156,6 +156,11 @@ class KeysetChangeList(ChangeList):
     newer_query_string: str | None = None
     older_query_string: str | None = None
 
+    @property
+    def is_range_reversed(self) -> bool:
+        """Whether a time range ends before it begins."""
+        return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
+
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         # The place in the list is neither a filter nor to be kept when a filter changes.
         self.params.pop(CURSOR, None)

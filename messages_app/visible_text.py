@@ -29,6 +29,8 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
+_DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f]")
+
 _CONTROLS = (
     *("NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI"),
     *("DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US"),
@@ -78,8 +80,11 @@ def json_excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:
 
 
 def one_line(text: str | None, limit: int) -> str:
-    """`text` as a name: on one line, at most `limit` characters, and \ufffd for every hidden character."""
-    line = _HIDDEN.sub("\ufffd", " ".join((text or "").split()))
+    """Return `text` as a name: on one line, at most `limit` characters, and \ufffd for every hidden character.
+
+    Direction marks, which Arabic and Hebrew need, are left out: a name is isolated (`bdi`), and \ufffd looks like damage.
+    """
+    line = _HIDDEN.sub("\ufffd", " ".join(_DIRECTION_MARKS.sub("", text or "").split()))
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
@@ -104,11 +109,15 @@ def duration(milliseconds: float | None) -> str:
 
 
 def moment(instant: datetime | None) -> SafeString:
-    """An aware time to the second, in UTC and the same in every language; "" where it is not known."""
+    """Return an aware time to the second, in UTC and the same in every language; "" where it is not known.
+
+    Its title names the zone; times.js adds the time on the reader's clock.
+    """
     if instant is None:
         return mark_safe("")
     utc = instant.astimezone(UTC)
-    return format_html('<time datetime="{}">{}</time>', utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S}")
+    shown = f"{utc:%Y-%m-%d %H:%M:%S}"
+    return format_html('<time datetime="{}" title="{} UTC">{}</time>', utc.isoformat(), shown, shown)
 
 
 def first_characters(field: str, limit: int) -> Left:

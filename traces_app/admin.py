@@ -473,6 +473,7 @@ class ToolCallAdmin(KeysetAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": capfirst(self.opts.verbose_name),
+            "tab_title": f"{one_line(str(row.tool), NAME_CHARACTERS)} · {session_name(row.message.session)}",
             "opts": self.opts,
             "call": call,
             "row": row,

@@ -225,6 +225,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("zh-hans", _("Simplified Chinese"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
+FORMAT_MODULE_PATH = "tracesite.formats"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True

@@ -252,6 +252,17 @@ def test_a_filter_that_is_not_understood_is_said(staff: Client, project: Project
     assert "Unknown filter. Here is the whole list." in text_of(response)
 
 
+@pytest.mark.parametrize("before", ["2026-03-01T11:00", "2026-03-01T12:00"])
+def test_reversed_time_range_is_explained(staff: Client, project: Project, before: str) -> None:
+    store(project, "s")
+    reversed_range = text_of(staff.get(f"{SESSIONS}?created_after=2026-03-01T12:00&created_before={before}"))
+    assert "“From” must be earlier than “Until”." in reversed_range
+    assert "Nothing matches." not in reversed_range
+    empty_range = text_of(staff.get(f"{SESSIONS}?created_after=2026-03-02T12:00&created_before=2026-03-02T13:00"))
+    assert "Nothing matches." in empty_range
+    assert "must be earlier" not in empty_range
+
+
 @pytest.mark.parametrize(
     "query", ["content__contains=x", "metadata__x=1", "project__slug=x", "end_user=x", "project=%00", "nonsense=1"]
 )
@@ -438,6 +449,18 @@ def test_a_message_opens_with_the_question_before_it_and_its_neighbours(staff: C
     assert links["← Previous: user"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
     assert links["Next: user →"] == f"{MESSAGES}{message_at(session, 2).pk}/change/"
     assert links["The conversation"] == page_of(session)
+
+
+def test_tab_title_has_question_and_session(staff: Client, project: Project) -> None:
+    session = store(project, "s", 4, title="Talk <b>")
+    titles = [
+        re.search("<title>(.*?)</title>", html_of(staff.get(f"{MESSAGES}{message_at(session, place).pk}/change/")))
+        for place in range(4)
+    ]
+    assert [unescape(title[1]) for title in titles if title] == [
+        *["s says 0 · Talk <b> | Tracesite"] * 2,
+        *["s says 2 · Talk <b> | Tracesite"] * 2,
+    ]
 
 
 def test_references_are_shown_and_bounded(staff: Client, project: Project) -> None:

@@ -7,6 +7,7 @@ from html import unescape
 
 import pytest
 from django.utils import translation
+from django.utils.formats import date_format, get_format
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,6 +108,14 @@ def test_a_name_is_one_bounded_line_without_hidden_characters() -> None:
     assert one_line(None, 80) == ""
 
 
+def test_one_line_with_direction_marks_leaves_them_out() -> None:
+    # As Arabic and Hebrew text has them; they neither show nor turn anything but the mark's own place.
+    assert one_line("\u200fשלום (1)\u200f!", 80) == "שלום (1)!"
+    assert one_line("abc\u200e \u061c", 80) == "abc"
+    # Overrides and isolates may disguise a name.
+    assert one_line("\u202dabc\u2066", 80) == "\ufffdabc\ufffd"
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "english", "chinese"),
     [
@@ -128,11 +137,23 @@ def test_durations_read_as_people_say_them(milliseconds: int | None, english: st
         assert duration(milliseconds) == chinese
 
 
-def test_a_time_is_said_in_utc() -> None:
+def test_moment_is_in_utc_and_title_names_zone() -> None:
     instant = datetime(2026, 3, 1, 20, 0, 1, 999_999, tzinfo=timezone(timedelta(hours=8)))
-    assert moment(instant) == '<time datetime="2026-03-01T12:00:01.999999+00:00">2026-03-01 12:00:01</time>'
+    assert moment(instant) == (
+        '<time datetime="2026-03-01T12:00:01.999999+00:00" title="2026-03-01 12:00:01 UTC">2026-03-01 12:00:01</time>'
+    )
     assert moment(instant.astimezone(UTC)) == moment(instant)
     assert moment(None) == ""
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_django_formats_times_as_iso_with_zone(language: str) -> None:
+    instant = datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC)
+    with translation.override(language):
+        assert date_format(instant, "DATETIME_FORMAT") == "2026-03-01 12:00:01 UTC"
+        assert date_format(instant, "DATE_FORMAT") == "2026-03-01"
+        assert get_format("DATE_INPUT_FORMATS")[0] == "%Y-%m-%d"
+        assert get_format("TIME_INPUT_FORMATS")[0] == "%H:%M:%S"
 
 
 def test_marks_can_be_read_back() -> None:

@@ -79,10 +79,14 @@ def session_key(transactional_db: None) -> str:
 
 # Playwright's event loop runs in this thread, where Django refuses the ORM: all rows are made before it starts, and it
 # has stopped before the database is emptied.
-def browse(session_key: str, url: str, *, theme: Any = "light") -> Iterator[BrowserContext]:
+def browse(
+    session_key: str, url: str, *, theme: Any = "light", timezone: str = "Europe/London", scripts: bool = True
+) -> Iterator[BrowserContext]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(base_url=url, locale="en", color_scheme=theme)
+        context = browser.new_context(
+            base_url=url, locale="en", color_scheme=theme, timezone_id=timezone, java_script_enabled=scripts
+        )
         if session_key:
             context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": url}])
         yield context
@@ -222,6 +226,46 @@ def test_a_session_is_deleted_and_restored_with_clicks(pages: list[str], session
         page.wait_for_url("**/change/")
         assert page.locator(".note-trash").count() == 0
         assert complaints == []
+
+
+@pytest.fixture
+def weather(transactional_db: None) -> str:
+    """The path of the run of the short session that everyone knows."""
+    outcome = store(Project.objects.create(slug="owner"), question(), answer())
+    return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
+
+
+def test_time_shows_local_time_when_pointed_at(weather: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, timezone="Asia/Shanghai"):
+        page, complaints = watched(context)
+        page.goto(weather)
+        time = page.locator(".facts time").first
+        assert (time.inner_text(), time.get_attribute("title")) == ("2026-03-01 12:00:00", "2026-03-01 12:00:00 UTC")
+        for _again in range(2):
+            page.mouse.move(0, 0)
+            time.hover()
+        relative, local, utc = (time.get_attribute("title") or "").split("\n")
+        assert relative.endswith(" ago") or relative.startswith(("in ", "last ", "next "))
+        assert "Mar 1, 2026, 8:00:00" in local
+        assert "GMT+8" in local
+        assert utc == "2026-03-01 12:00:00 UTC"
+        assert complaints == []
+
+
+def test_undo_works_without_scripts(weather: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, scripts=False):
+        page = context.new_page()
+        page.goto("/admin/messages_app/session/")
+        page.locator("#result_list tbody th a").first.click()
+        page.get_by_role("link", name="Delete", exact=True).click()
+        page.get_by_role("link", name="Cancel").click()
+        page.wait_for_url("**/change/")
+        page.get_by_role("link", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Move to the trash").click()
+        page.get_by_role("button", name="Undo").click()
+        page.wait_for_url("**/change/")
+        assert page.locator(".messagelist").inner_text().endswith("was restored.")
+        assert page.locator(".note-trash").count() == 0
 
 
 def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any) -> None:
