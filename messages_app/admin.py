@@ -43,7 +43,7 @@ from .models import Message, Reference, Session
 from .pagination import Cursor
 from .queries import as_uuid
 from .trash_admin import TrashAdmin
-from .visible_text import duration, first_characters, moment, one_line, visible
+from .visible_text import duration, first_characters, message_duration, moment, one_line, visible
 
 NAME_CHARACTERS = 80
 TAB_CHARACTERS = 50
@@ -202,6 +202,7 @@ class SessionAdmin(TrashAdmin):
             "description": page.description,
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "plan": page.plan,
+            "duration_ms": page.duration_ms,
             "conversation": conversation,
             "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
             "has_delete_permission": self.has_delete_permission(request, session),
@@ -239,7 +240,7 @@ class SessionAdmin(TrashAdmin):
         url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "yes"})
         return format_html('<a href="{}">{}</a>', url, badge("error", str(row.problem_count)))
 
-    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    @admin.display(description=gettext_lazy("time in runs"), empty_value="")
     def took(self, row: Session) -> str:
         return duration(row.duration_ms) if row.duration_ms else ""
 
@@ -282,7 +283,7 @@ class MessageAdmin(TrashAdmin):
         fields = [
             *("project", "session__external_id", "session__deleted_at", "role", "external_id", "is_completed"),
             *("call_count", "failure_count", "model_error_count", "health", "duration_ms"),
-            *("created_at", "deleted_at", "deleted_by"),
+            *("created_at", "completed_at", "deleted_at", "deleted_by"),
         ]
         messages = self.rows(request).select_related("project", "session")
         shortened: QuerySet[Any] = messages.only(*fields).annotate(
@@ -398,8 +399,8 @@ class MessageAdmin(TrashAdmin):
         return None if row.is_completed else badge("running", _("running"))
 
     @admin.display(description=gettext_lazy("duration"), empty_value="")
-    def took(self, row: Message) -> str:
-        return duration(row.duration_ms)
+    def took(self, row: Message) -> SafeString:
+        return message_duration(row)
 
     @admin.display(description=gettext_lazy("created at (UTC)"))
     def created(self, row: Message) -> SafeString:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -64,10 +65,12 @@ class SessionPage:
     """The JSON columns that hold something: name of the column, text."""
     plan: Sequence[Sequence[PlannedAgent]]
     """The agents of its workflow, in layers."""
+    duration_ms: int | None
+    """From the beginning of its first message to the end of its last one; None where that is no time at all."""
 
 
 def read_session(session_id: UUID) -> SessionPage | None:
-    """A session, deleted or not; None where there is none. One query; three where it has a workflow."""
+    """A session, deleted or not; None where there is none. Three queries; five where it has a workflow."""
     sessions: QuerySet[Any] = (
         Session.with_deleted.select_related("project")
         .defer("description", *SESSION_DETAILS)
@@ -85,7 +88,19 @@ def read_session(session_id: UUID) -> SessionPage | None:
         description=excerpt(session.shown_description, session.description_bytes),
         details=_filled(session, SESSION_DETAILS),
         plan=_plan(session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
+        duration_ms=_duration(session_id),
     )
+
+
+def _duration(session_id: UUID) -> int | None:
+    alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
+    columns = alive.values_list("created_at", "completed_at", "duration_ms")
+    first, last = columns.order_by("pk").first(), columns.order_by("-pk").first()
+    if first is None or last is None:
+        return None
+    begun, completed_at, duration_ms = last
+    end = completed_at or begun + timedelta(milliseconds=duration_ms or 0)
+    return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
 
 
 def _plan(session: Session) -> list[list[PlannedAgent]]:

@@ -10,10 +10,11 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db.models import F, Func, IntegerField, TextField
 from django.db.models.functions import Left
-from django.utils.html import escape, format_html
+from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
@@ -106,6 +107,15 @@ def duration(milliseconds: float | None) -> str:
     if whole < 3600:
         return _("%(minutes)d min %(seconds)d s") % {"minutes": whole // 60, "seconds": whole % 60}
     return _("%(hours)d h %(minutes)d min") % {"hours": whole // 3600, "minutes": whole // 60 % 60}
+
+
+def message_duration(message: Any) -> SafeString:
+    """Return the duration of a message; one whose end is unknown has the sum of its steps, marked as a sum."""
+    text = duration(message.duration_ms)
+    if not text or message.completed_at is not None:
+        return conditional_escape(text)
+    title = _("The durations of its steps and tool calls, added up: when it ended is unknown")
+    return format_html('<span title="{}">Σ {}</span>', title, text)
 
 
 def moment(instant: datetime | None) -> SafeString:

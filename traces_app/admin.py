@@ -46,7 +46,7 @@ from .health import MISSING_RESULT
 from .health_words import FLAG_WORDS, missing_of, problems_of
 from .ingest import ingest
 from .models import AgentStep, Tool, ToolCall, ToolResult
-from .run_page import read_call, read_run
+from .run_page import first_failure, read_call, read_run, read_times, step_number
 
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]
@@ -59,6 +59,8 @@ CALLS_LISTED = 40
 CONTEXTS_LISTED = 50
 LIVE_EVENTS = 5_000
 """That the page of a running session keeps."""
+RUNS_SEARCHED = 1_000
+"""Of a session of more runs the list of its calls has those of the newest."""
 FLAGS_LISTED = 5
 """Of one message in a list; its page shows the others."""
 NAME_LENGTH = 512
@@ -156,6 +158,22 @@ class CallStatusFilter(SimpleListFilter):
         return queryset.filter(status=status)
 
 
+class CallSessionFilter(NameFilter):
+    """By session: calls know their message, so that its runs are looked up first."""
+
+    title = gettext_lazy("session id")
+    parameter_name = "session"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        session = as_uuid(name)
+        if session is None:
+            raise IncorrectLookupParameters
+        runs = Message.with_deleted.filter(session_id=session, call_count__gt=0)
+        if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
+            runs = runs.filter(failure_count__gt=0)
+        return queryset.filter(message_id__in=list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED]))
+
+
 class CallMessageFilter(NameFilter):
     title = gettext_lazy("message id")
     parameter_name = "message"
@@ -248,6 +266,7 @@ class TracedSessionAdmin(SessionAdmin):
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             session = response.context_data["session"]
             response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
+            response.context_data["failures_url"] = url_of_failures(session)
             # Nothing but events brings contexts, and what is deleted is not read by the API that they lead to.
             if session.last_event and not session.deleted_at:
                 found = newest_contexts(session.pk, CONTEXTS_LISTED)
@@ -344,6 +363,8 @@ class TracedMessageAdmin(MessageAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        if "failure" in request.GET and (url := self._url_of_first_failure(request, object_id)):
+            return HttpResponseRedirect(url)
         response = super().change_view(request, object_id, form_url, extra_context)
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             message = response.context_data["message"]
@@ -356,7 +377,23 @@ class TracedMessageAdmin(MessageAdmin):
                 call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
+            if message.step_count:
+                response.context_data["times"] = read_times(message)
         return response
+
+    def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
+        """Where `?failure` leads to: lists know how many calls of a run failed, but not which."""
+        message = as_uuid(unquote(object_id))
+        call = first_failure(message) if message is not None and self.has_view_permission(request) else None
+        return f"{request.path}?call={call}#call-{call}" if call is not None else None
+
+    @admin.display(description=gettext_lazy("errors"), empty_value="")
+    def errors(self, row: Any) -> SafeString | None:
+        shown = super().errors(row)
+        if not row.failure_count or shown is None:
+            return shown
+        url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
+        return format_html('<a href="{}?failure">{}</a>', url, shown)
 
     def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
         said = form.cleaned_data
@@ -427,7 +464,10 @@ class ToolAdmin(KeysetAdmin):
 class ToolCallAdmin(KeysetAdmin):
     """The list to find the failed call in; each row leads to its place in the run."""
 
-    list_filter = (ProjectFilter, CallToolFilter, CallStatusFilter, CallMessageFilter, CreatedFilter)
+    list_filter = (
+        *(ProjectFilter, CallToolFilter, CallStatusFilter, CallSessionFilter),
+        *(CallMessageFilter, CreatedFilter),
+    )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
     search_help_text = gettext_lazy("By the id of the call, as the model or as Tracesite gave it.")
@@ -477,6 +517,7 @@ class ToolCallAdmin(KeysetAdmin):
             "opts": self.opts,
             "call": call,
             "row": row,
+            "step_number": step_number(row.step),
             "session": row.message.session,
             "session_name": session_name(row.message.session),
             "alone": True,
@@ -494,7 +535,9 @@ class ToolCallAdmin(KeysetAdmin):
 
     @admin.display(description=gettext_lazy("error"))
     def error(self, row: Any) -> SafeString:
-        return visible(one_line(row.shown_error, NAME_CHARACTERS))
+        if not row.shown_error:
+            return visible("")
+        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(row.shown_error, NAME_CHARACTERS)))
 
     @admin.display(description=gettext_lazy("session"))
     def in_session(self, row: Any) -> SafeString:
@@ -524,6 +567,12 @@ def url_in_run(call: ToolCall) -> str:
     """Where a call stands in the page of its message."""
     url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
     return f"{url}?call={call.pk}#call-{call.pk}"
+
+
+def url_of_failures(session: Session) -> str:
+    """The list of the failed calls of a session."""
+    url = reverse("admin:traces_app_toolcall_changelist")
+    return f"{url}?{urlencode({'session': str(session.pk), 'status': 'error'})}"
 
 
 def _asked_again(model_admin: ModelAdmin[Any], request: HttpRequest, error: ApiError) -> HttpResponse:

@@ -21,13 +21,28 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import (
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Max,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+)
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Coalesce
 
 from messages_app.conversation import ids_below
+from messages_app.models import Message
 from messages_app.visible_text import (
     Excerpt,
     excerpt,
@@ -76,6 +91,8 @@ class StepNode:
 
     id: UUID
     iteration: int
+    number: int
+    """As pages count, from 1: see `step_number`."""
     agent: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     texts: StepTexts | None = None
@@ -111,13 +128,27 @@ class CallTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed call, named at the top of its run."""
+    """A failed call, as links name it."""
 
     call_id: UUID
+    step: int
+    """The number of its step."""
     tool: str
     error: str
     page: int | None
     """The page of the run that shows it; None when no page does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailurePlace:
+    """Where a page of a run lies among the failed calls of the run, in reading order."""
+
+    total: int
+    number: int | None
+    """Of the failed call that was asked for, from 1; None where none was."""
+    current: Failure | None
+    previous: Failure | None
+    next: Failure | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +162,19 @@ class RunPage:
     failures: Sequence[Failure]
     """The first FAILURES_NAMED failed calls, in reading order."""
     more_failures: int
+    place: FailurePlace
     is_cut: bool
     """The run has more calls than its pages show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTimes:
+    """How long a run took."""
+
+    duration_ms: int | None
+    """From its first start to its last end; None where the trace has no end."""
+    in_tools_ms: int | None
+    """The durations of calls that no other call started, added up: calls that ran side by side count each."""
 
 
 def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
@@ -146,15 +188,66 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     nodes = pages[number - 1]
     _load_texts(message_id, list(_walk(nodes)))
     _unfold(nodes, call, open_all=open_all)
-    failed = [node for node in calls if node.failed]
+    reading = {node_id: place for place, node_id in enumerate(shown_on)}
+    failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
+    # Of a page without a chosen call: what lies before its first step, and what does not.
+    here = reading.get(call) if call is not None else None
+    here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
+    before = sum(reading.get(node.id, len(reading)) < here for node in failed)
+    around = failed[max(before - 1, 0) : before + 2]
+    named = _failures([*failed[:FAILURES_NAMED], *around], {step.id: step.number for step in steps}, shown_on)
     return RunPage(
         steps=nodes,
         number=number,
         pages=len(pages),
-        failures=_failures(failed[:FAILURES_NAMED], shown_on),
+        failures=[named[node.id] for node in failed[:FAILURES_NAMED]],
         more_failures=max(len(failed) - FAILURES_NAMED, 0),
+        place=_place([node.id for node in failed], before, call, named),
         is_cut=is_cut or len(shown_on) < len(steps) + len(calls),
     )
+
+
+def first_failure(message_id: UUID) -> UUID | None:
+    """Return the first failed call of a run in reading order. Two queries."""
+    steps, calls, _is_cut = _skeleton(message_id)
+    failed = {call.id for call in calls if call.failed}
+    return next((node.id for node in _walk(build_tree(steps, calls)) if node.id in failed), None)
+
+
+def step_number(step: AgentStep) -> int:
+    """Return the number of a step as pages show it. One query.
+
+    Pages count from 1, the API's `iteration` from 0. A run without an iteration 0 comes from a producer that counts from 1
+    itself.
+    """
+    steps = AgentStep.with_deleted.filter(message_id=step.message_id, iteration=0, **ids_below([step.message_id]))
+    return step.iteration + steps.exists()
+
+
+def read_times(message: Message) -> RunTimes:
+    """Return how long a run took. Two queries."""
+    below = ids_below([message.pk])
+    steps = AgentStep.with_deleted.filter(message_id=message.pk, **below).aggregate(
+        first=Min("timestamp"), last=Max(_later("timestamp", by="duration_ms"))
+    )
+    calls = ToolCall.with_deleted.filter(message_id=message.pk, **below).aggregate(
+        first=Min("started_at"),
+        last=Max(Coalesce("completed_at", _later("started_at", by="duration_ms"))),
+        in_tools=Sum("duration_ms", filter=Q(parent=None)),
+    )
+    ends = [end for end in (message.completed_at, steps["last"], calls["last"]) if end is not None]
+    starts = [start for start in (message.created_at, steps["first"], calls["first"]) if start is not None]
+    took = max(ends) - min(starts) if ends else None
+    return RunTimes(
+        duration_ms=round(max(took.total_seconds(), 0) * 1000) if took is not None else None,
+        in_tools_ms=calls["in_tools"],
+    )
+
+
+def _later(start: str, *, by: str) -> ExpressionWrapper[CombinedExpression]:
+    """The expression for a time `by` milliseconds after `start`; NULL where either is unknown."""
+    length = ExpressionWrapper(F(by) * Value(timedelta(milliseconds=1)), output_field=DurationField())
+    return ExpressionWrapper(F(start) + length, output_field=DateTimeField())
 
 
 def read_call(call_id: UUID) -> CallNode | None:
@@ -302,7 +395,12 @@ def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
         .order_by("iteration", "ordinal", "pk")
         .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
-    steps = [StepNode(id=pk, iteration=iteration, agent=agent) for pk, iteration, agent in step_rows]
+    # See `step_number`.
+    rows = list(step_rows)
+    first = 1 if any(iteration == 0 for _pk, iteration, _agent in rows) else 0
+    steps = [
+        StepNode(id=pk, iteration=iteration, number=iteration + first, agent=agent) for pk, iteration, agent in rows
+    ]
     order = {step.id: index for index, step in enumerate(steps)}
     call_rows = list(
         ToolCall.with_deleted.filter(message_id=message_id, **below)
@@ -436,13 +534,36 @@ def _field(value: Any) -> str:
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, indent=4, default=float)
 
 
-def _failures(failed: Sequence[CallNode], shown_on: dict[UUID, int]) -> list[Failure]:
+def _failures(
+    failed: Sequence[CallNode], step_numbers: Mapping[UUID, int], shown_on: Mapping[UUID, int]
+) -> dict[UUID, Failure]:
+    """The failed calls with their tools and errors. Two queries, if there are any."""
     if not failed:
-        return []
-    keys = [node.id for node in failed]
+        return {}
+    keys = {node.id for node in failed}
     rows = ToolResult.objects.filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
     errors = dict(rows.values_list("pk", "shown_error"))
     tools = dict(ToolCall.with_deleted.filter(pk__in=keys).values_list("pk", "tool__name"))
-    return [
-        Failure(call_id=key, tool=tools.get(key, ""), error=errors.get(key, ""), page=shown_on.get(key)) for key in keys
-    ]
+    return {
+        node.id: Failure(
+            call_id=node.id,
+            step=step_numbers[node.step_id],
+            tool=tools.get(node.id, ""),
+            error=errors.get(node.id, ""),
+            page=shown_on.get(node.id),
+        )
+        for node in failed
+    }
+
+
+def _place(failed: Sequence[UUID], before: int, call: UUID | None, named: Mapping[UUID, Failure]) -> FailurePlace:
+    """`before` of the failed calls come before the page or the call that was asked for."""
+    is_current = call is not None and before < len(failed) and failed[before] == call
+    after = before + is_current
+    return FailurePlace(
+        total=len(failed),
+        number=after if is_current else None,
+        current=named[failed[before]] if is_current else None,
+        previous=named[failed[before - 1]] if before else None,
+        next=named[failed[after]] if after < len(failed) else None,
+    )

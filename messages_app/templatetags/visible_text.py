@@ -10,5 +10,6 @@ register = template.Library()
 
 register.filter("visible", visible_text.visible)
 register.filter("duration", visible_text.duration)
+register.filter("message_duration", visible_text.message_duration)
 register.filter("one_line", visible_text.one_line)
 register.filter("moment", visible_text.moment)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
+from html import unescape
 from typing import Any
 from uuid import UUID
 
@@ -74,9 +76,9 @@ def steps(count: int, calls: int, **fields: Any) -> list[dict[str, Any]]:
 def test_a_message_shows_its_steps_and_nested_calls(staff: Client, run: UUID) -> None:
     text = text_of(staff.get(page_of(run)))
     parts = [
-        *("Step 0", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
+        *("Step 1", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
         *("error get_weather 12 ms", "Atlantis", "The city does not exist."),
-        *("Step 1", "Ask the researcher.", "success ask_researcher 90 ms 1 inside", "a myth", "success search 60 ms"),
+        *("Step 2", "Ask the researcher.", "success ask_researcher 90 ms 1 inside", "a myth", "success search 60 ms"),
         *("3 hits", "Answer", "Shanghai 31 °C; there is no Atlantis."),
     ]
     place = 0
@@ -88,9 +90,9 @@ def test_a_message_shows_its_steps_and_nested_calls(staff: Client, run: UUID) ->
 def test_the_first_failure_is_said_at_the_top_and_leads_to_its_call(staff: Client, run: UUID) -> None:
     response = staff.get(page_of(run))
     text = text_of(response)
-    assert text.index("1 tool call failed. The first one: get_weather unknown city") < text.index("Step 0")
+    assert text.index("1 tool call failed. Step 1 get_weather unknown city") < text.index("Steps")
     failed = ToolCall.objects.get(status="error")
-    assert links_of(response)["get_weather"] == f"?#call-{failed.pk}"
+    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
     html = html_of(response)
     assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
     assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
@@ -106,12 +108,112 @@ def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Clie
     response = staff.get(page_of(message))
     assert "Page 1 of 3" in text_of(response)
     failed = ToolCall.objects.get(status="error")
-    link = links_of(response)["tool 1"]
-    assert link == f"?page=3#call-{failed.pk}"
+    link = links_of(response)["Step 51 tool 1"]
+    assert link == f"?call={failed.pk}#call-{failed.pk}"
+    assert links_of(response)["Next failure →"] == link
     assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
     links = links_of(response)
-    assert "Step 59" in text_of(staff.get(page_of(message) + "?page=3"))
-    assert "Step 40" in text_of(staff.get(page_of(message) + links["Later steps →"]))
+    assert "Page 3 of 3" in text_of(staff.get(page_of(message) + link))
+    assert "Step 60" in text_of(staff.get(page_of(message) + "?page=3"))
+    assert "Step 41" in text_of(staff.get(page_of(message) + links["Later steps →"]))
+
+
+def test_failures_are_told_apart_by_step_and_error(staff: Client, project: Project) -> None:
+    many = steps(60, 1)
+    for step in range(0, 24, 2):
+        many[step]["tool_calls"][0]["result"] = {"success": False, "error": f"relation t{step} <b> is missing"}
+    message = store(project, answer(agent_steps=many)).messages[0].id
+    assert message is not None
+    response = staff.get(page_of(message))
+    links = links_of(response)
+    assert "12 tool calls failed." in text_of(response)
+    labels = [label for label in links if label.startswith("Step ")]
+    assert labels == [f"Step {step + 1} tool 0: relation t{step} <b> is missing" for step in range(0, 20, 2)]
+    assert links["and 2 more"] == f"{CALLS}?message={message}&status=error"
+    assert len(rows_of(staff.get(links["and 2 more"]))) == 12
+
+
+def test_failure_bar_says_where_the_reader_is(staff: Client, project: Project) -> None:
+    many = steps(60, 3)
+    for step in (3, 50):
+        many[step]["tool_calls"][1]["result"] = {"success": False, "error": f"boom {step}"}
+    message = store(project, question(), answer(agent_steps=many)).messages[1].id
+    assert message is not None
+    first = staff.get(page_of(message))
+    assert "2 failures Next failure →" in text_of(first)
+    assert "← Previous failure" not in links_of(first)
+    second = staff.get(page_of(message) + links_of(first)["Next failure →"])
+    assert "What is the weather in Shanghai and in Atlantis? · " in text_of(second)
+    assert "Failure 1 of 2 · Step 4 tool 1 Next failure →" in text_of(second)
+    third = staff.get(page_of(message) + links_of(second)["Next failure →"])
+    assert "Failure 2 of 2 · Step 51 tool 1 ← Previous failure" in text_of(third)
+    assert "Page 3 of 3" in text_of(third)
+    assert "Next failure →" not in links_of(third)
+    assert links_of(third)["← Previous failure"] == links_of(first)["Next failure →"]
+
+
+def test_run_without_failure_has_no_failure_bar(staff: Client, project: Project) -> None:
+    message = store(project, answer(agent_steps=steps(2, 1))).messages[0].id
+    assert message is not None
+    assert "failure" not in html_of(staff.get(page_of(message)))
+
+
+def test_failed_counts_lead_to_what_failed(staff: Client, run: UUID) -> None:
+    failed = ToolCall.objects.get(status="error")
+    session = Session.objects.get()
+    place = f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    # From the list of messages, and from the conversation.
+    for page in (MESSAGES, f"{SESSIONS}{session.pk}/change/"):
+        links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
+        assert links == [f"{page_of(run)}?failure"], page
+        assert staff.get(links[0]).headers["Location"] == place
+    # From the list of sessions, and from the facts of a session.
+    for page in (SESSIONS, f"{SESSIONS}{session.pk}/change/"):
+        links = re.findall(r'<a [^>]*href="([^"]*toolcall/[?]session=[^"]+)"', html_of(staff.get(page)))
+        assert [unescape(link) for link in links] == [f"{CALLS}?session={session.pk}&status=error"], page
+    (row,) = rows_of(staff.get(f"{CALLS}?session={session.pk}&status=error"))
+    assert row[0] == "get_weather"
+
+
+def test_failure_parameter_of_good_run_shows_run(staff: Client, project: Project) -> None:
+    message = store(project, answer(agent_steps=steps(1, 1))).messages[0].id
+    assert message is not None
+    assert staff.get(f"{page_of(message)}?failure").status_code == 200
+    assert staff.get(f"{MESSAGES}junk/change/?failure").headers["Location"] == MESSAGES
+
+
+def test_error_in_list_of_calls_is_a_link(staff: Client, run: UUID) -> None:
+    failed = ToolCall.objects.get(status="error")
+    assert (
+        links_of(staff.get(f"{CALLS}?status=error"))["unknown city"]
+        == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    )
+
+
+def test_calls_are_filtered_by_session(staff: Client, project: Project, run: UUID) -> None:
+    other = store(project, question(), answer(agent_steps=steps(2, 1)), external_id="other")
+    assert len(rows_of(staff.get(f"{CALLS}?session={other.id}"))) == 2
+    assert rows_of(staff.get(f"{CALLS}?session={other.id}&status=error")) == []
+    assert staff.get(f"{CALLS}?session=junk").headers["Location"] == f"{CALLS}?e=1"
+
+
+def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
+    def call(second: float, duration: int) -> dict[str, Any]:
+        start = NOON + timedelta(seconds=second)
+        return {"id": f"{second}", "name": "look", "started_at": start, "duration": duration, "result": {"output": ""}}
+
+    steps = [{"tool_calls": [call(0, 4_000), call(0.5, 3_000)]}, {"tool_calls": [call(60, 5_000)]}]
+    outcome = store(project, question(), answer(agent_steps=steps))
+    run = text_of(staff.get(page_of(UUID(str(outcome.messages[1].id)))))
+    assert "Duration 1 min 5 s Time in tools 12.0 s" in run
+    # Lists do not read steps: they have the sum, and say that it is one.
+    row = rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    assert "Σ 12.0 s" in row
+    completed = answer(external_id="a2", completed_at=NOON + timedelta(seconds=99))
+    store(project, question(), answer(agent_steps=steps), completed)
+    assert "1 min 39 s" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    session = text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
+    assert "Duration 1 min 39 s Time in runs 1 min 51 s" in session
 
 
 @pytest.mark.requirement("000-51")
@@ -227,7 +329,7 @@ def test_a_run_of_2000_steps_and_values_of_5_megabytes_is_read_page_by_page(staf
     last = staff.get(page_of(message) + "?page=40")
     for response, number, shown in ((first, 1, range(50)), (last, 40, range(1_950, 2_000))):
         html, text = html_of(response), text_of(response)
-        assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == list(shown)
+        assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == [step + 1 for step in shown]
         assert f"Page {number} of 40" in text
         assert len(html) < 500_000
         # Of each long value there is the beginning, and a link to the rest.
@@ -341,7 +443,7 @@ def test_the_conversation_lists_the_calls_of_each_run(staff: Client, project: Pr
     outcome = store(project, question(), answer())
     response = staff.get(f"{SESSIONS}{outcome.id}/change/")
     text = text_of(response)
-    assert "2 steps · 4 tool calls · 1 failed" in text
+    assert "2 steps · 4 tool calls" in text
     assert "get_weather 40 ms get_weather error 12 ms ask_researcher 90 ms search 60 ms" in text
     call = ToolCall.objects.get(tool__name="search")
     assert links_of(response)["search"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"

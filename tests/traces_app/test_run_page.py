@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,11 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.models import Project
+from messages_app.models import Message
 from traces_app import run_page
-from traces_app.models import ToolCall
-from traces_app.run_page import CallNode, StepNode, build_tree, read_call, read_run
+from traces_app.models import AgentStep, ToolCall
+from traces_app.run_page import (
+    CallNode,
+    RunTimes,
+    StepNode,
+    build_tree,
+    first_failure,
+    read_call,
+    read_run,
+    read_times,
+    step_number,
+)
 
-from .conftest import answer, question, store
+from .conftest import NOON, answer, question, store
 
 Drawn = Any
 
@@ -26,7 +38,7 @@ def tree_of(steps: list[tuple[int, list[tuple[int, int | None]]]], agents: str =
     """The tree of steps, given as (number, [(call, parent)]) and one letter each for their agents, as nested lists:
     ["step 1", ["call 2", ...], ...]."""
     step_nodes = [
-        StepNode(id=UUID(int=1000 + number), iteration=number, agent=agents[place : place + 1])
+        StepNode(id=UUID(int=1000 + number), iteration=number, number=number + 1, agent=agents[place : place + 1])
         for place, (number, _calls) in enumerate(steps)
     ]
     calls = [
@@ -226,6 +238,110 @@ def test_a_long_run_has_pages_and_a_link_leads_to_the_right_one(project: Project
     ] == [failure.call_id]
     assert read_run(message_id, page=99).number == 3
     assert read_run(message_id, call=UUID(int=1)).number == 1
+
+
+def test_failures_are_numbered_across_pages(project: Project) -> None:
+    steps = many_steps(60)
+    for step, call in ((3, 0), (30, 2), (50, 1)):
+        steps[step]["tool_calls"][call]["result"] = {"success": False, "error": f"boom {step}"}
+    message_id = run_of(project, agent_steps=steps)
+    run = read_run(message_id)
+    assert (run.place.total, run.place.number, run.place.current, run.place.previous) == (3, None, None, None)
+    # Forwards from failure to failure, then back.
+    seen = []
+    following = run.place.next
+    while following is not None:
+        run = read_run(message_id, call=following.call_id)
+        assert run.place.current == following
+        seen.append((run.place.number, run.number, following.step, following.error))
+        following = run.place.next
+    assert seen == [(1, 1, 4, "boom 3"), (2, 2, 31, "boom 30"), (3, 3, 51, "boom 50")]
+    assert run.place.previous is not None
+    assert read_run(message_id, call=run.place.previous.call_id).place.number == 2
+
+
+def test_page_without_chosen_call_is_between_failures(project: Project) -> None:
+    steps = many_steps(60)
+    for step in (3, 50):
+        steps[step]["tool_calls"][0]["result"] = {"success": False, "error": f"boom {step}"}
+    message_id = run_of(project, agent_steps=steps)
+    place = read_run(message_id, page=2).place
+    assert place.previous is not None and place.next is not None
+    assert (place.number, place.previous.error, place.next.error) == (None, "boom 3", "boom 50")
+    # A call that did not fail is a place between failures, too.
+    good = ToolCall.objects.filter(message_id=message_id, step__iteration=50).order_by("position")[1]
+    place = read_run(message_id, call=good.pk).place
+    assert place.previous is not None
+    assert (place.number, place.previous.error, place.next) == (None, "boom 50", None)
+
+
+def test_failures_of_sub_agents_are_in_reading_order(project: Project) -> None:
+    failed = {"success": False, "error": "x"}
+    outer = {"uuid": "outer", "id": "outer", "name": "ask", "result": failed}
+    inner = {"id": "inner", "name": "look", "parent": "outer", "result": failed}
+    later = {"id": "later", "name": "send", "result": failed}
+    steps = [
+        {"iteration": 0, "tool_calls": [outer]},
+        {"iteration": 1, "tool_calls": [later]},
+        {"iteration": 2, "tool_calls": [inner]},
+    ]
+    message_id = run_of(project, agent_steps=steps)
+    assert [failure.tool for failure in read_run(message_id).failures] == ["ask", "look", "send"]
+    assert first_failure(message_id) == ToolCall.objects.get(tool__name="ask").pk
+    assert first_failure(run_of(project, agent_steps=many_steps(1), external_id="good")) is None
+
+
+@pytest.mark.parametrize(
+    ("iterations", "numbers"), [([0, 1, 2], [1, 2, 3]), ([1, 2], [1, 2]), ([3, 4], [3, 4]), ([0, 0, 5], [1, 1, 6])]
+)
+def test_steps_count_from_one(project: Project, iterations: list[int], numbers: list[int]) -> None:
+    steps = [
+        {**step, "iteration": number} for step, number in zip(many_steps(len(iterations), 1), iterations, strict=True)
+    ]
+    run = read_run(run_of(project, agent_steps=steps))
+    assert [step.iteration for step in run.steps] == iterations
+    assert [step.number for step in run.steps] == numbers
+    assert [step_number(step) for step in AgentStep.objects.order_by("iteration", "ordinal")] == numbers
+
+
+def times_of(project: Project, *steps: dict[str, Any], **fields: Any) -> RunTimes:
+    return read_times(Message.objects.get(pk=run_of(project, agent_steps=list(steps), **fields)))
+
+
+def called(second: float | None = None, **fields: Any) -> dict[str, Any]:
+    start = {} if second is None else {"started_at": NOON + timedelta(seconds=second)}
+    return {"id": f"c{second}", "name": "look", "result": {"output": ""}, **start, **fields}
+
+
+def test_duration_is_from_first_start_to_last_end(project: Project) -> None:
+    # Two calls side by side, then a pause, then one that ends 65 s after the beginning.
+    steps = [
+        {"tool_calls": [called(0, duration=4_000), called(0.5, duration=3_000)]},
+        {"tool_calls": [called(60, duration=5_000)]},
+    ]
+    assert times_of(project, *steps) == RunTimes(duration_ms=65_000, in_tools_ms=12_000)
+
+
+def test_time_in_tools_counts_no_call_twice(project: Project) -> None:
+    outer = called(0, uuid="outer", duration=5_000)
+    inner = called(1, parent="outer", duration=3_000)
+    assert times_of(project, {"tool_calls": [outer, inner]}) == RunTimes(duration_ms=5_000, in_tools_ms=5_000)
+
+
+@pytest.mark.parametrize(
+    ("step", "fields", "duration_ms"),
+    [
+        ({"tool_calls": [called(duration=41)]}, {}, None),  # the first request of the README: no time but the message's
+        ({"timestamp": NOON + timedelta(seconds=2), "duration": 3_000}, {}, 5_000),
+        ({"timestamp": NOON - timedelta(seconds=2), "duration": 500}, {}, 500),
+        ({"timestamp": NOON}, {"completed_at": NOON + timedelta(seconds=9)}, 9_000),
+        ({"tool_calls": [called(1, duration=5_000)]}, {"completed_at": NOON + timedelta(seconds=2)}, 6_000),
+    ],
+)
+def test_duration_needs_an_end(
+    project: Project, step: dict[str, Any], fields: dict[str, Any], duration_ms: int | None
+) -> None:
+    assert times_of(project, step, **fields).duration_ms == duration_ms
 
 
 def test_the_number_of_queries_does_not_depend_on_the_run(project: Project) -> None:
