@@ -349,7 +349,8 @@ class MessageAdmin(TrashAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": capfirst(_("%(role)s message") % {"role": message.get_role_display()}),
-            "tab_title": _tab_title(page),
+            "tab_title": f"{_tab_words(page)} · {session_name(message.session)}",
+            "tab_words": _tab_words(page),
             "opts": self.opts,
             "page": page,
             "message": message,
@@ -392,7 +393,7 @@ class MessageAdmin(TrashAdmin):
         if row.failure_count:
             return badge("error", _("%(count)d failed") % {"count": row.failure_count})
         if row.shown_error:
-            return badge("error", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
+            return badge("error badge-text", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
         if row.model_error_count:
             words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
             return badge("error", words % {"count": row.model_error_count})
@@ -417,12 +418,11 @@ def session_name(session: Any) -> str:
     return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
 
 
-def _tab_title(page: MessagePage) -> str:
-    """The beginning of the question, or of the message itself, and the session: what tells ten tabs apart."""
+def _tab_words(page: MessagePage) -> str:
+    """Return the beginning of the question, else of the message itself: what tells ten tabs apart."""
     message = page.bubble.message
     asked = page.question.message.shown_content if page.question else ""
-    words = one_line(asked, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)
-    return f"{words} · {session_name(message.session)}"
+    return one_line(asked, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)
 
 
 def badge(kind: str, text: str) -> SafeString:

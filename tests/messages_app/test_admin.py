@@ -494,7 +494,7 @@ def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, pr
     session = store(project, "s", title="Talk")
     url = f"{SESSIONS}{session}/delete/"
     asked = text_of(staff.get(url))
-    assert "Move “Talk” to the trash? This includes 2 messages." in asked
+    assert "Move “ Talk ” to the trash? This includes 2 messages." in asked
     assert "You can restore it from the trash until a purge removes it for good." in asked
     assert Session.objects.filter(pk=session).exists()
     assert staff.post(url, {"post": "yes"}).status_code == 302

@@ -110,7 +110,7 @@ def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Clie
     failed = ToolCall.objects.get(status="error")
     link = links_of(response)["Step 51 tool 1"]
     assert link == f"?call={failed.pk}#call-{failed.pk}"
-    assert links_of(response)["Next failure →"] == link
+    assert links_of(response)["First failure →"] == link
     assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
     links = links_of(response)
     assert "Page 3 of 3" in text_of(staff.get(page_of(message) + link))
@@ -140,16 +140,16 @@ def test_failure_bar_says_where_the_reader_is(staff: Client, project: Project) -
     message = store(project, question(), answer(agent_steps=many)).messages[1].id
     assert message is not None
     first = staff.get(page_of(message))
-    assert "2 failures Next failure →" in text_of(first)
+    assert "2 failures First failure →" in text_of(first)
     assert "← Previous failure" not in links_of(first)
-    second = staff.get(page_of(message) + links_of(first)["Next failure →"])
+    second = staff.get(page_of(message) + links_of(first)["First failure →"])
     assert "What is the weather in Shanghai and in Atlantis? · " in text_of(second)
     assert "Failure 1 of 2 · Step 4 tool 1 Next failure →" in text_of(second)
     third = staff.get(page_of(message) + links_of(second)["Next failure →"])
     assert "Failure 2 of 2 · Step 51 tool 1 ← Previous failure" in text_of(third)
     assert "Page 3 of 3" in text_of(third)
     assert "Next failure →" not in links_of(third)
-    assert links_of(third)["← Previous failure"] == links_of(first)["Next failure →"]
+    assert links_of(third)["← Previous failure"] == links_of(first)["First failure →"]
 
 
 def test_run_without_failure_has_no_failure_bar(staff: Client, project: Project) -> None:
@@ -167,10 +167,12 @@ def test_failed_counts_lead_to_what_failed(staff: Client, run: UUID) -> None:
         links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
         assert links == [f"{page_of(run)}?failure"], page
         assert staff.get(links[0]).headers["Location"] == place
-    # From the list of sessions, and from the facts of a session.
-    for page in (SESSIONS, f"{SESSIONS}{session.pk}/change/"):
-        links = re.findall(r'<a [^>]*href="([^"]*toolcall/[?]session=[^"]+)"', html_of(staff.get(page)))
-        assert [unescape(link) for link in links] == [f"{CALLS}?session={session.pk}&status=error"], page
+    # From the facts of a session, and from the list of sessions by way of its runs.
+    page = html_of(staff.get(f"{SESSIONS}{session.pk}/change/"))
+    links = [unescape(link) for link in re.findall(r'<a [^>]*href="([^"]*toolcall/[?]session=[^"]+)"', page)]
+    assert links == [f"{CALLS}?session={session.pk}&status=error"]
+    problems = links_of(staff.get(SESSIONS))["1"]
+    assert f'href="{page_of(run)}?failure"' in html_of(staff.get(problems))
     (row,) = rows_of(staff.get(f"{CALLS}?session={session.pk}&status=error"))
     assert row[0] == "get_weather"
 

@@ -18,7 +18,9 @@ from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from access_app.models import Project
 from messages_app import writes
+from messages_app.models import Message
 from traces_app.models import ToolCall
+from traces_app.samples import load_samples
 
 from .conftest import answer, question, store
 
@@ -127,7 +129,7 @@ def test_no_page_is_complained_about_and_no_trace_runs_in_either_language(
         assert complaints == []
         # Every page has a title of its own language, but for those that are named for their content.
         named = [path for path in pages if titles["en", path] == titles["zh-hans", path]]
-        assert all("/session/" in path and "change" in path for path in named), named
+        assert all(path.split("?")[0].endswith("/change/") for path in named), named
 
 
 def test_the_failed_call_is_three_clicks_away(pages: list[str], session_key: str, live_server: Any) -> None:
@@ -266,6 +268,89 @@ def test_undo_works_without_scripts(weather: str, session_key: str, live_server:
         page.wait_for_url("**/change/")
         assert page.locator(".messagelist").inner_text().endswith("was restored.")
         assert page.locator(".note-trash").count() == 0
+
+
+@pytest.fixture
+def samples(transactional_db: None) -> None:
+    """The sessions that `make run` loads; one run has 5,000 calls, and one took long."""
+    project = Project.objects.create(slug="demo")
+    load_samples(project)
+    long = Message.objects.filter(call_count__gt=0).order_by("-pk").first()
+    assert long is not None
+    Message.objects.filter(pk=long.pk).update(call_count=5_000, failure_count=5_000, duration_ms=3_599_000)
+
+
+LINES = """cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].filter(rect => rect.width > 0).map(rect => rect.bottom)).size;
+}"""
+
+
+def test_message_list_fits_laptops_in_both_languages(samples: None, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/messages_app/message/")
+        for language, label, heading in (("en", "English", "Created at"), ("zh-hans", "简体中文", "创建时间")):
+            if page.locator("html").get_attribute("lang") != language:
+                page.get_by_role("button", name=label).click()
+            for width in (1280, 1440):
+                page.set_viewport_size({"width": width, "height": 900})
+                results = page.locator(".results")
+                assert results.evaluate("element => element.scrollWidth - element.clientWidth") == 0, (language, width)
+                cell = page.locator("#result_list thead th").last
+                assert cell.inner_text().lower().startswith(heading.lower())
+                box, room = cell.bounding_box(), results.bounding_box()
+                assert box is not None and room is not None
+                assert box["x"] + box["width"] <= room["x"] + room["width"] + 1
+                number = page.locator("td.field-calls", has_text="5000")
+                assert number.evaluate(LINES) == 1
+            # English breaks between words, Chinese not at all.
+            assert page.locator("th.column-calls .text span").evaluate(LINES) == (2 if language == "en" else 1)
+        assert complaints == []
+
+
+@pytest.fixture
+def failing_run(transactional_db: None) -> str:
+    """The path of a run of 60 steps on two pages; three of its calls failed."""
+    steps = [
+        {
+            "thought": "Look. " * 40,
+            "tool_calls": [{"id": str(n), "name": f"tool {n}", "result": {"output": "ok"}} for n in range(2)],
+        }
+        for _step in range(60)
+    ]
+    for step in (2, 20, 50):
+        steps[step]["tool_calls"][1] |= {"result": {"success": False, "error": f"boom {step}"}}  # type: ignore[operator]
+    outcome = store(Project.objects.create(slug="owner"), question(), answer(agent_steps=steps))
+    return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
+
+
+def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size({"width": 1280, "height": 700})
+        page.goto(failing_run)
+        bar = page.locator(".failure-bar")
+        assert "3 failures" in bar.inner_text()
+        for number, step, label in ((1, 3, "First failure"), (2, 21, "Next failure"), (3, 51, "Next failure")):
+            bar.get_by_role("link", name=label).click()
+            bar.get_by_text(f"Failure {number} of 3").wait_for()
+            assert f"Step {step} tool 1" in bar.inner_text()
+            target = page.locator("details.call:target")
+            assert f"boom {step - 1}" in target.inner_text()
+            # The bar is at the top edge; the call stands below it, not under it.
+            at, call = bar.bounding_box(), target.bounding_box()
+            assert at is not None and call is not None
+            assert at["y"] >= 0
+            assert at["y"] + at["height"] <= call["y"] < 700
+        assert "Page 2 of 2" in page.locator("main").inner_text()
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        at = bar.bounding_box()
+        assert at is not None and at["y"] == 0
+        bar.get_by_role("link", name="Previous failure").click()
+        bar.get_by_text("Failure 2 of 3").wait_for()
+        assert complaints == []
 
 
 def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any) -> None:
