@@ -17,10 +17,10 @@ items are read, and of the events only what no item of the file says:
 * A result is the `*_call_output` item. `exec_command_end`, `patch_apply_end` and `mcp_tool_call_end` of the same call add
   exit code and duration; where the file has no output for a call they are its result, and where it has no call either
   they are both. A command fails by its exit code: that of the event, of the JSON `{"output", "metadata"}` that older
-  versions wrote, or of the lines before the output.
+  versions wrote, or of the lines before the output. What the user stopped, or Codex could not carry out, says so in its text.
 * `turn_aborted` and `error` are a reply that failed. Compactions, rollbacks and reviews are messages of the system.
 
-Files before mid-2025 have the header without `type` and the items without an envelope. Events that are never part of the
+Files until September 2025 have the header without `type` and the items without an envelope. Events that are never part of the
 conversation (`world_state`, ghost snapshots, approvals ...) and encrypted reasoning are left out, and counted.
 
 A file is gone through twice. An entry is called by the number of its line, as items have no ids.
@@ -95,6 +95,15 @@ _NEARBY = 8
 """Lines of a prompt, at most, between the item and the event that repeats it."""
 _EXIT_CODE = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+)\s*$", re.MULTILINE)
 _WALL_TIME = re.compile(r"^Wall time: ([0-9.]+) seconds\s*$", re.MULTILINE)
+
+_ABORTED = re.compile(r"(?:Wall time: [0-9.]+ seconds\n)?aborted(?: by user(?: after [0-9.]+s)?)?")
+"""The output of a call that the user stopped."""
+_FAILURES = (
+    *("exec_command failed for ", "write_stdin failed", "apply_patch verification failed", "execution error: "),
+    *("failed to parse function arguments", "unsupported call: ", "unsupported custom tool call", "err: "),
+    *("exec command rejected by user", "patch rejected by user"),
+)
+"""The start of the output where Codex could not, or was not allowed to, carry out a call."""
 
 
 class _Line(NamedTuple):
@@ -818,6 +827,8 @@ def _with_outcome(result: Result, end: _End | None) -> Result:
         failed = code != 0
     if failed is None and isinstance(about.get("success"), bool):
         failed = not about["success"]
+    if failed is None and isinstance(output, str) and (_ABORTED.fullmatch(output) or output.startswith(_FAILURES)):
+        failed = True
     return replace(
         result,
         output=output,

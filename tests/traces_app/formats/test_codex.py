@@ -87,7 +87,7 @@ MORE = [
     event(13, "user_message", message="Fix it", images=[]),
     line(13, "turn_context", turn_id="t2", cwd="/srv/shop", model="gpt-5.1-codex", approval_policy="never"),
     item(14, "function_call", name="exec_command", arguments='{"cmd": "sleep 99"}', call_id="c3"),
-    item(15, "function_call_output", call_id="c3", output="aborted by user"),
+    item(15, "function_call_output", call_id="c3", output="aborted by user after 0.9s"),
     event(15, "turn_aborted", turn_id="t2", reason="interrupted"),
 ]
 
@@ -148,7 +148,7 @@ def test_aborted_turn_has_failed_and_ends_the_session() -> None:
     last = (session.messages or [])[-1]
     assert (session.status, last.error) == ("aborted", "turn aborted: interrupted")
     assert [step.model for step in steps(last)] == ["gpt-5.1-codex"]
-    assert [has_failed(call) for call in calls(session)] == [True, False, False, False]
+    assert [has_failed(call) for call in calls(session)] == [True, False, False, True]
     resumed = [*START, *MORE, event(20, "task_started", turn_id="t3"), message(20, "assistant", "On it.")]
     assert read(codex, lines(resumed))[0][0].status == "completed"
 
@@ -164,6 +164,12 @@ def test_aborted_turn_has_failed_and_ends_the_session() -> None:
         ("fine", {"exit_code": 3}, True),
         ("fine", {"exit_code": 0}, False),
         ("plain text", {}, None),
+        ("aborted", {}, True),
+        ("aborted by user after 3.1s", {}, True),
+        ("Wall time: 3.1 seconds\naborted by user", {}, True),
+        ("aborted by users is a table", {}, None),
+        ("exec_command failed for `x`: Rejected", {}, True),
+        ("apply_patch verification failed: no such file", {}, True),
         ([{"type": "input_text", "text": "a picture"}], {}, None),
     ],
 )
