@@ -11,11 +11,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from .http_sink import HttpSink
-from .spool import Spool, Waiting, spool_roots, survey
+from .spool import Spool, Waiting, spool_name, spool_roots, survey
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +52,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="send also what waits for other keys of this server, with this one: it goes to the project of this key",
     )
+    drain.add_argument(
+        "--other-urls",
+        action="store_true",
+        help="send also what waits for other addresses with this key, to this one: after the server has moved, or the "
+        "address was mistyped; together with --other-keys, all that waits",
+    )
     return parser
 
 
@@ -72,20 +79,16 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
         raise ValueError("Say which server and which key: --url and --key, or TRACESITE_URL and TRACESITE_KEY.")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     deadline = time.monotonic() + options.timeout
-    url = options.url.rstrip("/")
-    own = Spool(roots, url, options.key, limit=1)
+    url, key = options.url.strip().rstrip("/"), options.key.strip()
+    own = Spool(roots, url, key, limit=1)
     spools = [own]
-    others = [
-        one
-        for root in roots
-        for one in survey(root)
-        if one.events and one.destination is not None and one.destination.url == url and one.directory.name != own.name
-    ]
-    if options.other_keys:
-        spools += [Spool.at(one.directory) for one in others]
+    others = [_Other.of(one, url, key) for root in roots for one in survey(root) if one.events]
+    for other in others:
+        if (options.other_keys or other.has_key) and (options.other_urls or other.has_url):
+            spools += [Spool.at(other.waiting.directory)] if other.waiting.directory.name != own.name else []
     delivered = 0
     for spool in spools:
-        sink = HttpSink(url, options.key, spool=spool)
+        sink = HttpSink(url, key, spool=spool)
         sink.drain(deadline)
         sink.close(deadline)
         report = sink.report()
@@ -98,13 +101,36 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
     )
     if any(one.running for one in rest if one.events):
         _say("What a running process wrote is sent by that process.")
-    if others and not options.other_keys:
-        waiting = sum(one.events for one in others)
-        _say(
-            f"{_events(waiting)} wait{'s' if waiting == 1 else ''} for other keys of this server. With --other-keys "
-            f"{'it goes' if waiting == 1 else 'they go'} to the project of this key."
-        )
+    for what, flag, waiting in (
+        ("other keys of this server", "--other-keys", [one for one in others if one.has_url and not one.has_key]),
+        ("other addresses with this key", "--other-urls", [one for one in others if one.has_key and not one.has_url]),
+    ):
+        count = sum(one.waiting.events for one in waiting if one.waiting.directory.name not in names)
+        if count:
+            to = "to the project of this key" if flag == "--other-keys" else "to this server"
+            _say(
+                f"{_events(count)} wait{'s' if count == 1 else ''} for {what}. With {flag} "
+                f"{'it goes' if count == 1 else 'they go'} {to}."
+            )
     return 1 if left else 0
+
+
+@dataclass(frozen=True)
+class _Other:
+    """What waits in a spool, and whether it is for the same address or key."""
+
+    waiting: Waiting
+    has_url: bool
+    has_key: bool
+
+    @classmethod
+    def of(cls, waiting: Waiting, url: str, key: str) -> _Other:
+        destination = waiting.destination
+        if destination is None:
+            return cls(waiting, has_url=False, has_key=False)
+        # The name of the directory is a digest of both, so it tells whether the key is the same one.
+        has_key = spool_name(destination.url, key) == waiting.directory.name
+        return cls(waiting, destination.url == url, has_key)
 
 
 def _sentence(one: Waiting) -> str:

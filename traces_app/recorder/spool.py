@@ -8,7 +8,8 @@
 * Events are appended by write() and not forced to the disk: what was taken survives the end of the process, kill -9 too. A
   power cut may take the last seconds.
 * A destination is an address and a key. A key belongs to a project, so what waits for one key is never sent with another
-  unless somebody says so: `python -m traces_app.recorder drain --other-keys`, after a key was changed.
+  unless somebody says so: `python -m traces_app.recorder drain --other-keys`, after a key was changed; or `--other-urls`,
+  after an address was.
 * An owner is a process. It holds its lock (flock) while it lives; whoever gets the lock of another owns what that left. So
   the events of each process stay in order, however many processes look after the directory.
 * A segment is removed when all of it is delivered, and the one that is written is emptied then: a crash leaves little that
@@ -119,6 +120,11 @@ def spool_roots(directory: str | os.PathLike[str] | None = None) -> list[Path]:
     return [*([home / "tracesite" / "spool"] if home.is_absolute() else []), Path(tempfile.gettempdir()) / own]
 
 
+def spool_name(url: str, key: str) -> str:
+    """The name of the directory of a destination. A key is random, so its digest tells nothing about it."""
+    return sha256(f"{url}\0{key}".encode()).hexdigest()[:24]
+
+
 class Spool:
     """The events that one process has for one destination, and those that dead processes left there.
 
@@ -127,8 +133,8 @@ class Spool:
 
     def __init__(self, roots: Sequence[Path], url: str, key: str, *, limit: int, name: str | None = None) -> None:
         self._roots = list(roots)
-        self.name = name or sha256(f"{url}\0{key}".encode()).hexdigest()[:24]
-        """Of the directory of the destination. A key is random, so its digest tells nothing about it."""
+        self.name = name or spool_name(url, key)
+        """Of the directory of the destination."""
         self._destination = Destination(url=url, key=key[:8])
         self._limit = limit
         self._begin()
