@@ -11,6 +11,8 @@ again. What answers mean:
     400, 413, 422                   the events that it cannot take are found, put into refused.ndjson and counted; the rest is
                                     delivered. If it takes none at all, something else is wrong, and all of them are kept
     409, 429, 5xx, no answer        again after a pause: up to 0.2 s at first, up to 30 s later, or what Retry-After says
+    no answer in time               the same, in smaller batches, until the event is found that the server does not come to
+                                    an end with: it is put into refused.ndjson, where the server takes the one behind it
     401, 403, 404, anything else    said once, with what to do; again every 30 s
 
 Nothing is registered for exit or signals here: the pipeline calls `flush` and `close`, which return at their deadline,
@@ -34,7 +36,7 @@ import msgspec
 from .guard import Guard
 from .sinks import Clean, ServerSettings
 from .spool import Batch, Spool, spool_roots
-from .transport import Answer, NoAnswer, Server
+from .transport import Answer, NoAnswer, NoAnswerInTime, Server
 
 logger = logging.getLogger("tracesite.recorder")
 
@@ -55,6 +57,10 @@ ADOPT_SECONDS = 10.0
 """How often is looked for what dead processes left."""
 FAILURES_OF_ONE_BATCH = 8
 """After so many answers 500 to one batch it is taken apart: one of its events may be what the server fails at."""
+TIMEOUTS_OF_ONE_EVENT = 3
+"""After so many timeouts of one event alone another one is sent: if that is taken and the first times out again, the first is
+put aside."""
+MOST_ASKED_FOR = 10
 MOST_ATTEMPTS = 40
 """A batch of which so many parts were refused, and none taken, is put off."""
 LARGE_EVENT = 64 * 1024
@@ -134,6 +140,43 @@ class _NotTaken:
     at: int | None = None
 
 
+@dataclass
+class _Slow:
+    """Events that the server did not take in time."""
+
+    events: int = 0
+    """How many of those that wait were in a batch that timed out: one of them may be the cause."""
+    at_once: int = BATCH_EVENTS
+    """How many of them are sent at once."""
+    timeouts: int = 0
+    """Of one event alone."""
+    is_alone: bool = False
+    """Since then another event was taken: if this one times out again, it is the cause."""
+
+    @property
+    def asks_for_another(self) -> bool:
+        return self.timeouts >= TIMEOUTS_OF_ONE_EVENT and not self.is_alone
+
+    @property
+    def wanted(self) -> int:
+        """How many events the next batch is to have. Those next to the first may be of its kind."""
+        if self.asks_for_another:
+            return min(self.timeouts - TIMEOUTS_OF_ONE_EVENT + 2, MOST_ASKED_FOR)
+        return self.at_once
+
+    def timed_out(self, events: int) -> None:
+        self.events = events
+        self.at_once = max(1, events // 4)
+        self.timeouts += events == 1
+
+    def took(self, events: int) -> None:
+        self.events -= events
+        self.timeouts = 0
+        self.is_alone = False
+        if self.events <= 0:
+            self.events, self.at_once = 0, BATCH_EVENTS
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Later:
     """It cannot take any now."""
@@ -201,6 +244,8 @@ class HttpSink:
         self._failures = 0
         self._server_errors: Counter[bool] = Counter()
         """Answers 500 to the batch at hand, of this process (True) and of a dead one."""
+        self._slow = {True: _Slow(), False: _Slow()}
+        """The same of timeouts."""
         self._is_told_to_wait = False
         """Whether the pause is one that the server asked for."""
         self._trouble = ""
@@ -229,12 +274,18 @@ class HttpSink:
         with self._changed:
             self._flushing += 1
             self._hurry()
+
+        def is_enough() -> bool:
+            # A server that asked for a pause beyond the deadline, or does not know the key, is not waited for.
+            is_useless = self._is_told_to_wait and self._retry_at is not None and self._retry_at >= deadline
+            return is_useless or self._is_done()
+
         try:
             if self._is_inline:
-                self._work(deadline, self._is_done)
+                self._work(deadline, is_enough)
             else:
                 with self._changed:
-                    self._changed.wait_for(self._is_done, max(0.0, deadline - time.monotonic()))
+                    self._changed.wait_for(is_enough, max(0.0, deadline - time.monotonic()))
         finally:
             with self._changed:
                 self._flushing -= 1
@@ -395,14 +446,19 @@ class HttpSink:
         """Of this process and of the dead one in turns, so that neither waits for all of the other's."""
         self._is_own_turn = not self._is_own_turn or bool(self._flushing)
         for own in (self._is_own_turn, not self._is_own_turn):
-            batch = self._spool.next_batch(own=own, most_events=BATCH_EVENTS, most_bytes=BATCH_BYTES)
+            wanted = self._slow[own].wanted
+            batch = self._spool.next_batch(own=own, most_events=wanted, most_bytes=BATCH_BYTES)
             if batch is not None:
                 return batch
         return None
 
     def _deliver(self, batch: Batch, deadline: float | None) -> None:
         """Sends a batch; events that the server does not take are found by halving."""
+        slow = self._slow[batch.own]
         todo = [batch.lines] if batch.lines else []
+        if slow.asks_for_another and len(batch.lines) > 1:
+            self._send_another(batch, deadline)
+            return
         not_taken: list[tuple[bytes, str]] = []
         suspects: list[tuple[bytes, str]] = []
         refused: Counter[str] = Counter()
@@ -433,7 +489,9 @@ class HttpSink:
                     else:
                         half = len(lines) // 2
                         todo += [lines[half:], lines[:half]]
-        doubtful = [code for line, code in suspects if code != "too_large" or len(line) < LARGE_EVENT]
+        doubtful = [
+            code for line, code in suspects if code != "timed_out" and (code != "too_large" or len(line) < LARGE_EVENT)
+        ]
         if (doubtful or todo) and not takes_some:
             # Whatever it dislikes is not an event: a proxy that answers 400 would make an end of them all.
             self._put_off(_Later(reason="it takes no event at all", pause=LONGEST_PAUSE, advice=_ADVICE))
@@ -442,14 +500,35 @@ class HttpSink:
         self._set_aside(batch, not_taken + suspects)
         self._spool.settle(batch)
         self._server_errors[batch.own] = 0
+        slow.took(len(batch.lines))
         if batch.lines:
             self._went_well()
+
+    def _send_another(self, batch: Batch, deadline: float | None) -> None:
+        """Finds out whether it is the server that is slow, or the first event of the batch that it cannot process. What is
+        taken here comes again in its turn, which does no harm."""
+        verdict = self._post(batch.lines[-1:], batch.own, deadline)
+        if isinstance(verdict, _Later):
+            self._put_off(verdict)
+            return
+        self._slow[batch.own].is_alone = True
+        with self._changed:
+            self._retry_at = None
+            if isinstance(verdict, _Stored):
+                self._delivered += verdict.states["stored"]
+                self._duplicates += verdict.states["duplicate"]
 
     def _post(self, lines: list[bytes], own: bool, deadline: float | None) -> _Verdict:
         self._last_post = time.monotonic()
         body = b"\n".join([*lines, b""])
         try:
             answer = self._server.post(_EVENTS, body, "application/x-ndjson", within=_within(deadline))
+        except NoAnswerInTime as failure:
+            slow = self._slow[own]
+            slow.timed_out(len(lines))
+            if slow.is_alone and len(lines) == 1:
+                return _NotTaken(code="timed_out")
+            return _Later(reason=str(failure))
         except NoAnswer as failure:
             return _Later(reason=str(failure))
         if answer.status == 500:

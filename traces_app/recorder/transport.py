@@ -42,6 +42,10 @@ class NoAnswer(Exception):
     """The server cannot be reached, or broke off; the text says why and holds nothing of what was sent."""
 
 
+class NoAnswerInTime(NoAnswer):
+    """The server took the request, and said nothing for as long as an answer may take."""
+
+
 class Server:
     """A server at an address. One thread makes requests; any may break them off.
 
@@ -117,9 +121,14 @@ class Server:
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], within: float | None
     ) -> Answer:
         connection = self._connected(within)
-        connection.request(method, f"{self._target}{path}", body, {**self._headers, **headers})
-        response = connection.getresponse()
-        content = response.read(LONGEST_ANSWER)
+        try:
+            connection.request(method, f"{self._target}{path}", body, {**self._headers, **headers})
+            response = connection.getresponse()
+            content = response.read(LONGEST_ANSWER)
+        except TimeoutError as failure:
+            self.close()
+            is_whole = within is None or within >= self._read_timeout
+            raise (NoAnswerInTime if is_whole else NoAnswer)(_reason(failure)) from failure
         answer = Answer(status=response.status, body=content, retry_after=_pause(response))
         if response.will_close or not response.isclosed():
             self.close()

@@ -29,6 +29,7 @@ from traces_app.recorder.sinks import Clean, ServerSampling, ServerSettings, Sin
 from .servers import FakeTracesite, Request, Response, error, free_port, json_response, serve
 
 KEY = "ts_0123456789abcdef"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def event(name: object, size: int = 0) -> Clean:
@@ -779,6 +780,167 @@ def test_a_question_without_a_server_is_told_what_is_missing(
     )
 
 
+def test_what_waits_for_another_address_is_sent_when_asked(
+    fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After http became https, or a mistyped address was mended."""
+    for url, key, name in (
+        ("http://127.0.0.1:1", KEY, "old"),
+        ("https://127.0.0.1:1/traces", KEY, "older"),
+        ("http://127.0.0.1:1", "ts_01234another", "of another project"),
+        (fake.url, "ts_01234third", "of a third"),
+    ):
+        code = (
+            f"sink = HttpSink({url!r}, {key!r}, spool={str(sinks.root)!r}); sink.send([event({name!r})]); os._exit(0)"
+        )
+        subprocess.run(program("http://127.0.0.1:1", sinks, code), check=True)
+    drain = ["drain", "--spool", str(sinks.root), "--url", f" {fake.url}/ ", "--key", f"{KEY}\n"]
+    assert main(drain) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "0 events were delivered, 0 wait.",
+        "1 event waits for other keys of this server. With --other-keys it goes to the project of this key.",
+        "2 events wait for other addresses with this key. With --other-urls they go to this server.",
+    ]
+    assert fake.stored == []
+    assert main([*drain, "--other-urls"]) == 0
+    assert sorted(fake.stored) == ["old", "older"]
+    assert {request.headers["Authorization"] for request in fake.posts()} == {f"Bearer {KEY}"}
+    assert main([*drain, "--other-urls", "--other-keys"]) == 0
+    assert sorted(fake.stored) == ["of a third", "of another project", "old", "older"]
+    assert capsys.readouterr().out.splitlines()[-1] == "2 events were delivered, 0 wait."
+
+
+# --- A server that does not come to an end ----------------------------------------------------------------------------
+
+
+def silent_about(*names: str, seconds: float = 0.6) -> Callable[[Request], Response | None]:
+    """A server that takes longer than anybody waits where one of these events is in a batch."""
+
+    def answer(request: Request) -> Response | None:
+        if not set(names).isdisjoint(request.ids):
+            time.sleep(seconds)
+            return error(503)
+        return None
+
+    return answer
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("poison", [("300",), ("0",), ("499", "500"), ("7", "8")])
+def test_event_that_times_out_is_found_and_put_aside(
+    fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, poison: tuple[str, ...]
+) -> None:
+    fake.answer = silent_about(*poison)
+    sink = sinks.to(fake.url, read_timeout=0.2)
+    sink.send(events(*range(700)))
+    assert sink.flush(soon(30)) == 0
+    assert set(fake.stored) == {str(number) for number in range(700)} - set(poison)
+    assert sink.report().refused == {"timed_out": len(poison)}
+    [kept] = sinks.root.glob("*/refused.ndjson")
+    assert kept.read_bytes().splitlines() == events(*poison)
+    assert [message for message in messages(caplog) if "timed_out" in message] == [
+        f"{fake.url} cannot take some events (timed_out). They are counted and not sent again; they are kept in {kept}."
+    ]
+    # Each timeout costs the server a request that nobody waits for.
+    assert sum(not set(poison).isdisjoint(request.ids) for request in fake.posts()) <= 14 * len(poison)
+
+
+@pytest.mark.usefixtures("quick")
+def test_slow_server_loses_no_event(fake: FakeTracesite, sinks: Sinks) -> None:
+    """One that answers nobody in time is no reason to put events aside, also where it comes back later."""
+    names = [str(number) for number in range(20)]
+    fake.answer = silent_about(*names, seconds=0.3)
+    sink = sinks.to(fake.url, read_timeout=0.1)
+    sink.send(events(*names))
+    assert sink.flush(soon(3)) == 20
+    fake.answer = lambda _request: None
+    assert sink.flush(soon()) == 0
+    assert set(fake.stored) == set(names)
+    assert sink.report().refused == {}
+
+
+@pytest.mark.usefixtures("quick")
+def test_event_alone_that_times_out_waits(fake: FakeTracesite, sinks: Sinks) -> None:
+    """Nothing tells whether it or the server is at fault, and nothing waits behind it."""
+    fake.answer = silent_about("poison")
+    sink = sinks.to(fake.url, read_timeout=0.1)
+    sink.send(events("poison"))
+    assert sink.flush(soon(1.5)) == 1
+    sink.send(events("behind"))
+    assert sink.flush(soon()) == 0
+    assert (fake.stored[:1], sink.report().refused) == (["behind"], {"timed_out": 1})
+
+
+def test_flush_shorter_than_a_timeout_counts_none(fake: FakeTracesite, sinks: Sinks) -> None:
+    fake.answer = silent_about("a", seconds=0.3)
+    sink = sinks.to(fake.url, read_timeout=5)
+    sink._is_inline = True
+    sink.send(events("a"))
+    for _turn in range(4):
+        assert sink.flush(soon(0.05)) == 1
+    assert sink._slow[True].timeouts == 0
+
+
+# --- The end of a process ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("response", [error(401, "invalid_api_key"), error(404), error(429, Retry_After="60")])
+def test_flush_returns_at_once_where_waiting_is_useless(fake: FakeTracesite, sinks: Sinks, response: Response) -> None:
+    fake.answer = lambda _request: response
+    sink = sinks.to(fake.url)
+    sink.send(events("a"))
+    began = time.monotonic()
+    assert (sink.flush(began + 10), sink.close(began + 10)) == (1, 1)
+    assert time.monotonic() - began < 2
+
+
+BURST = """
+    import os, sys, time
+    sys.path.insert(0, os.getcwd())
+    from traces_app.recorder import Recorder
+    recorder = Recorder({url!r}, key={key!r}, spool={spool!r}, {options})
+    with recorder.session("burst"), recorder.message(external_id="m"):
+        for number in range({calls}):
+            with recorder.tool_call("look", {{"number": number}}) as call:
+                call.result = "found " * 20
+"""
+
+
+def burst(url: str, key: str, sinks: Sinks, calls: int, options: str = "") -> tuple[float, str]:
+    """How long the process took, and its log."""
+    script = BURST.format(url=url, key=key, spool=str(sinks.root), calls=calls, options=options)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, check=True, capture_output=True, timeout=100
+    )
+    return time.monotonic() - began, done.stderr.decode()
+
+
+@pytest.mark.parametrize("response", [error(401, "invalid_api_key"), error(404)])
+def test_exit_does_not_wait_for_a_server_that_refuses_the_key(
+    fake: FakeTracesite, sinks: Sinks, response: Response
+) -> None:
+    began, _log = burst(fake.url, KEY, sinks, 1)
+    fake.answer = lambda _request: response
+    took, log = burst(fake.url, KEY, sinks, 1)
+    # It takes 1.8 s where waiting might help.
+    assert took - began < 1.2
+    assert "Events are not delivered" in log
+
+
+def test_exit_goes_on_while_the_server_takes_events(fake: FakeTracesite, sinks: Sinks) -> None:
+    def slowly(_request: Request) -> None:
+        time.sleep(0.3)
+
+    fake.answer = slowly
+    _took, log = burst(fake.url, KEY, sinks, 3000)
+    assert len(set(fake.stored)) == 6002
+    assert log == ""
+    _took, log = burst(fake.url, KEY, sinks, 3000, "exit_seconds=1")
+    assert "They wait in" in log
+    assert len(set(fake.stored)) < 12_004
+
+
 # --- The real server --------------------------------------------------------------------------------------------------
 
 
@@ -819,3 +981,14 @@ def test_tracesite_itself_takes_them_and_knows_what_comes_again(live_server: Any
     assert sink.report().refused == {"invalid_input": 1, "session_deleted": 2}
     assert Event.objects.count() == 60
     sink.close(soon())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_burst_and_clean_exit_leave_nothing_behind(live_server: Any, sinks: Sinks) -> None:
+    project = Project.objects.create(slug="owner")
+    _key, token = create_key(project, "agent", [Scope.WRITE])
+    _took, log = burst(live_server.url, token, sinks, 4000, "exit_seconds=90")
+    assert ToolCall.objects.filter(status="success").count() == 4000
+    assert Event.objects.count() == 8002
+    assert log == ""
+    assert sinks.files() == []
