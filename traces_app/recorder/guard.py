@@ -1,6 +1,7 @@
 """The one place of the project that catches everything: nothing of the recorder may raise into the agent that it records.
 
-What fails is counted and logged, each kind of failure once, without content; `strict` makes it raise, for tests.
+What fails is counted and logged, each kind of failure once, without content; `strict` makes it raise, for tests. An object
+of the host whose `repr` exits is a failure like any other: only the agent itself, and who presses Ctrl-C, end the process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Guard:
         """How many there were. Two threads that fail in the same moment may count as one."""
         self._told: set[str] = set()
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """Counts and logs a failure; with `strict` it is raised instead."""
         if self.strict:
             raise error
@@ -71,7 +72,7 @@ def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
     def call(self: S, /, *args: Any, **kwargs: Any) -> R | None:
         try:
             return method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - this is the guard
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - this is the guard
             self.guard.failed(error)
             return None
 
@@ -84,11 +85,13 @@ def failure_of(function: Callable[..., R], *args: Any) -> R | Exception:
         return function(*args)
     except Exception as error:  # noqa: BLE001 - this is the guard
         return error
+    except SystemExit as error:
+        return RuntimeError(f"It exits with {error.code!r}.")
 
 
 def instead_of_failing(value: R, function: Callable[..., R], *args: Any) -> R:
     """What a function of the host returns, or `value` where it raises: a rule that fails must not let a secret pass."""
     try:
         return function(*args)
-    except Exception:  # noqa: BLE001 - this is the guard
+    except (Exception, SystemExit):  # noqa: BLE001 - this is the guard
         return value

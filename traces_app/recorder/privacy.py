@@ -21,7 +21,7 @@ from msgspec import Raw
 from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
 from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, split_words
 
-from .entries import Entry, Kind, result_says_error
+from .entries import MARGIN, Cut, Entry, Kind, result_says_error
 from .guard import instead_of_failing
 from .sinks import Clean
 
@@ -63,11 +63,13 @@ _SLIM = (
     "duration",
 )
 """What `lean` leaves of what an agent tells itself: of that nobody knows all the fields."""
-_BULKY = ("args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
+_BULKY = ("request", "args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
 """What `lean` leaves out."""
 RESULT_SAYS_ERROR = "The result says that the call failed."
 _OF_A_CHAIN = ("parameters", "result", "error_message", "metadata")
 """What has content in the document of a chain."""
+_WHOLE = ("data.session", "data.references", "data.usage")
+"""Objects and lists with fields of their own, of which the beginning of the text says nothing."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -195,8 +197,14 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
             scope.message.losses.redacted += len(receipts)
     for key, value in content.items():
         kind = type(value)
+        if kind is Cut:
+            cut = _beginning_of(f"data.{key}", value, privacy.max_bytes)
+            if cut is not None:
+                data[key] = cut
+            data.setdefault("truncated", []).append({"path": f"data.{key}", "bytes": value.size})
+            scope.message.losses.truncated += 1
         # A character of a text has up to four bytes.
-        if (kind is bytes or kind is str) and len(value) > privacy.max_bytes // 4:
+        elif (kind is bytes or kind is str) and len(value) > privacy.max_bytes // 4:
             cuts: list[dict[str, Any]] = []
             data[key] = _within(f"data.{key}", value, privacy.max_bytes, cuts)
             if cuts:
@@ -216,6 +224,9 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
 def _text(value: Any) -> str:
     """What of a frozen value may hold a secret."""
     kind = type(value)
+    if kind is Cut:
+        value = value.kept
+        kind = type(value)
     if kind is str:
         return value if len(value) > 4 else ""
     return value.decode() if kind is bytes else ""
@@ -255,11 +266,14 @@ def _may_hold_secrets(values: Sequence[Any], rules: Rules) -> bool:
 
 def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[Receipt]]:
     """Content without its secrets, and the receipts."""
-    plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in content.items()}
+    frozen = {name: value.kept if type(value) is Cut else value for name, value in content.items()}
+    plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in frozen.items()}
     found, receipts = _without_secrets(plain, privacy, "data")
-    return {
-        name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()
-    }, receipts
+    kept = {name: _encode(value) if isinstance(value, dict | list) else value for name, value in found.items()}
+    for name, value in content.items():
+        if type(value) is Cut:
+            kept[name] = replace(value, kept=kept[name])
+    return kept, receipts
 
 
 def _without_secrets(value: Any, privacy: Privacy, path: str) -> tuple[Any, list[Receipt]]:
@@ -327,6 +341,25 @@ def _within(path: str, value: str | bytes, most: int, cuts: list[dict[str, Any]]
         return {name: _field(f"{path}.{name}", field, most, cuts) for name, field in fields.items()}
     cuts.append({"path": path, "bytes": len(raw)})
     text = f"{raw[:most].decode('utf-8', 'ignore')}… [{len(raw) - most} of {len(raw)} bytes were cut]"
+    return _in_its_field(path, text)
+
+
+def _beginning_of(path: str, cut: Cut, most: int) -> Any:
+    """The beginning of a value that was too long to be frozen, without its end, in which half a secret may be left. None
+    where only a whole value is of use."""
+    if path == "data.session" and cut.kept:
+        # An object of fields, the last of which was cut.
+        fields = msgspec.json.decode(cut.kept)
+        name, last = fields.popitem()
+        return {**fields, name: f"{last[:-MARGIN]}… [cut]"} if isinstance(last, str) else fields
+    if path in _WHOLE:
+        return None
+    raw = cut.kept if isinstance(cut.kept, bytes) else cut.kept.encode()
+    beginning = raw[: min(most, max(0, len(raw) - MARGIN))].decode("utf-8", "ignore")
+    return _in_its_field(path, f"{beginning}… [cut, of about {cut.size} bytes]")
+
+
+def _in_its_field(path: str, text: str) -> Any:
     # Arguments are an object: what is none is kept like this everywhere.
     return {"_raw": text} if path.endswith(("args", "parameters", "metadata")) else text
 

@@ -11,7 +11,7 @@ import pytest
 
 from traces_app.recorder import MemorySink, Recorder
 from traces_app.recorder.guard import Guard, failure_of, instead_of_failing
-from traces_app.recorder.testing import RecorderForTests
+from traces_app.recorder.testing import RecorderForTests, recording
 
 ROOT = Path(__file__).resolve().parents[3]
 GUARD = "traces_app/recorder/guard.py"
@@ -154,3 +154,37 @@ def test_a_clock_and_ids_of_the_host_may_fail() -> None:
         pass
     with_clock.close()
     assert (sink.events, with_clock.report().failed > 0) == ([], True)
+
+
+class Exits:
+    """An object of the host that ends the process when it is looked at."""
+
+    def __repr__(self) -> str:
+        raise SystemExit(3)
+
+    __str__ = __repr__
+
+
+class ExitingError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+
+def test_repr_that_exits_does_not_end_the_agent() -> None:
+    bad: Any = Exits()
+    with recording() as recorder, recorder.session(bad, metadata={"x": bad}), recorder.message(bad, metadata=bad):
+        with recorder.tool_call("tool", {"x": bad}) as call:
+            call.result = [bad, {bad: bad}]
+        with pytest.raises(ExitingError), recorder.tool_call("fails"):
+            raise ExitingError
+    begun = [event["data"] for event in recorder.events if event["type"] == "tool_call_start"]
+    assert begun[0]["args"] == {"x": "<Exits>"}
+    ends = [event["data"] for event in recorder.events if event["id"].endswith(".e") and "uuid" in event["data"]]
+    assert ends[0]["result"] == ["<Exits>", {"<Exits>": "<Exits>"}]
+    assert ends[1]["error"] == "ExitingError: <ExitingError>"
+
+
+def test_agent_that_exits_inside_a_call_exits() -> None:
+    with recording() as recorder, pytest.raises(SystemExit), recorder.message(), recorder.tool_call("tool"):
+        raise SystemExit(5)
+    assert [event["data"]["error"] for event in recorder.events if event["id"].endswith(".e")] == ["SystemExit: 5"] * 2
