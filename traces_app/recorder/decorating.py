@@ -10,11 +10,13 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial, wraps
-from types import CoroutineType, GeneratorType, TracebackType
+from types import CoroutineType, FunctionType, GeneratorType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
+    from .recording import Recorder
     from .scopes import Scope
 
 P = ParamSpec("P")
@@ -44,8 +46,31 @@ class Watched(Protocol):
     def _give(self, value: Any) -> None: ...
     def _pause(self) -> Watched: ...
     def _resume(self) -> Watched: ...
+    def _follow(self, unfinished: Unfinished) -> None: ...
+    def _unfollow(self, unfinished: Unfinished) -> None: ...
+    def _leave_incomplete(self, why: str) -> None: ...
 
 
+class Unfinished(Protocol):
+    """Work of a scope that goes on after the function that made it has returned."""
+
+    def abandon(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Tool:
+    """What `tool_call` made of a function, kept with what it made."""
+
+    recorder: Recorder | None
+    """None where each call asks for the recorder of the moment."""
+    function: Callable[..., Any]
+    call: Callable[..., Any]
+    """What was made. A decorator above it copies its attributes, this one too, and is another function."""
+
+
+_TOOL = "_tracesite_tool"
+_PLAIN = (str, int, float, bool, list, tuple, dict)
+"""Defaults of parameters that are recorded. Others are None, clients and marks, which say nothing about a call."""
 _UNDONE = (CoroutineType, GeneratorType)
 _MOST_VALUES = 10_000
 """Values of a generator that are recorded."""
@@ -63,12 +88,51 @@ def carried(current: ContextVar[Scope | None], function: Callable[P, R]) -> Call
     return call
 
 
-def decorated(make: Callable[[], Watched], function: F) -> F:
+def tool(make: Callable[[], Watched], function: F, recorder: Recorder | None) -> F:
+    """The function, each call of which is a call of a tool: its arguments are those that it was given and the defaults of
+    the others. A function that this was done to before is done anew, and not twice."""
+    if isinstance(function, classmethod | staticmethod):
+        return cast("F", type(function)(tool(make, function.__func__, recorder)))
+    function = undecorated(function, recorder)
+    if recorder is None and _tool_of(function) is not None:
+        return function
+    made = decorated(make, function, defaults=True)
+    setattr(made, _TOOL, _Tool(recorder, function, made))
+    return made
+
+
+def undecorated(function: F, recorder: Recorder | None) -> F:
+    """The function without what `tool` did to it for this recorder, or for one to the same place."""
+    if isinstance(function, MethodType):
+        inner = undecorated(function.__func__, recorder)
+        return function if inner is function.__func__ else cast("F", MethodType(inner, function.__self__))
+    found = _tool_of(function)
+    if found is None:
+        return function
+    if recorder is not None and found.recorder is not None and not recorder.has_destination_of(found.recorder):
+        return function
+    return cast("F", found.function) if recorder is not None or found.recorder is None else function
+
+
+def _tool_of(function: Any) -> _Tool | None:
+    found = function.__dict__.get(_TOOL) if isinstance(function, FunctionType) else None
+    return found if isinstance(found, _Tool) and found.call is function else None
+
+
+def name_of(function: Any) -> str:
+    """The name of a function; of an object that can be called, that of its class."""
+    if isinstance(function, partial):
+        return name_of(function.func)
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def decorated(make: Callable[[], Watched], function: F, *, defaults: bool = False) -> F:
     """The function, each call of which is a scope that `make` makes: of the same kind (coroutine, generator ...) as before."""
     if isinstance(function, classmethod | staticmethod):
         # What stands above one of them is one again: a class binds a plain function in another way.
-        return cast("F", type(function)(decorated(make, function.__func__)))
-    read = _reader_of(function)
+        return cast("F", type(function)(decorated(make, function.__func__, defaults=defaults)))
+    read = _reader_of(function, defaults)
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watched:
         one = make()
@@ -80,7 +144,7 @@ def decorated(make: Callable[[], Watched], function: F) -> F:
 
         @wraps(function)
         async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-            steps = _Steps(begin(args, kwargs).start())
+            steps = Steps(begin(args, kwargs).start())
             inner = function(*args, **kwargs)
             step: Callable[[], Awaitable[Any]] = inner.__anext__
             while True:
@@ -97,7 +161,7 @@ def decorated(make: Callable[[], Watched], function: F) -> F:
                 if isinstance(thrown.error, GeneratorExit):
                     with steps:
                         await inner.aclose()
-                    steps.end(None)
+                    steps.abandon()
                     raise thrown.error
                 step = partial(inner.athrow, thrown.error) if thrown.error else partial(inner.asend, sent)
 
@@ -105,7 +169,7 @@ def decorated(make: Callable[[], Watched], function: F) -> F:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            return (yield from _Followed(begin(args, kwargs).start(), function(*args, **kwargs)))
+            return (yield from _Followed(Steps(begin(args, kwargs).start()), function(*args, **kwargs)))
 
     elif inspect.iscoroutinefunction(function):
 
@@ -132,15 +196,19 @@ def decorated(make: Callable[[], Watched], function: F) -> F:
 
 
 def _later(one: Watched, work: Any) -> Any:
-    return _awaited(one, work) if isinstance(work, CoroutineType) else _followed(one, work)
+    if isinstance(work, CoroutineType):
+        return _awaited(Awaiting(one), work)
+    return _followed(Steps(one), work)
 
 
-def _followed(one: Watched, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    one._resume()
-    return (yield from _Followed(one, inner))
+def _followed(steps: Steps, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    steps.scope._resume()
+    return (yield from _Followed(steps, inner))
 
 
-async def _awaited(one: Watched, work: Awaitable[R]) -> R:
+async def _awaited(awaiting: Awaiting, work: Awaitable[R]) -> R:
+    one = awaiting.scope
+    one._unfollow(awaiting)
     with one._resume():
         result = await work
         one._give(result)
@@ -160,12 +228,29 @@ class _Thrown:
         return error is not None
 
 
-class _Steps:
-    """The steps of a generator: `with` is one of them, in which what the generator has opened is open; the last one ends
-    the scope."""
+class Awaiting:
+    """A coroutine that nobody has awaited yet."""
 
     def __init__(self, scope: Watched) -> None:
-        self._scope = scope
+        self.scope = scope
+        scope._follow(self)
+
+    def abandon(self) -> None:
+        """Nobody will: what it was to do is over."""
+        self.scope._unfollow(self)
+        self.scope._resume()
+        self.scope._leave_incomplete("Nobody awaited it.")
+        self.scope.end(None)
+
+
+class Steps:
+    """The steps of a generator: `with` is one of them, in which what the generator has opened is open; the last one ends
+    the scope. One that is not read to its end is so marked: when it is closed, or at the end of its message."""
+
+    def __init__(self, scope: Watched) -> None:
+        self.scope = self._scope = scope
+        self._count = 0
+        scope._follow(self)
         self._current = scope._recorder._current
         self._inside: Any = scope
         self._outside: Any = None
@@ -181,14 +266,26 @@ class _Steps:
         self._current.set(self._outside)
         if isinstance(error, StopIteration | StopAsyncIteration):
             self.end(None)
+        elif isinstance(error, GeneratorExit):
+            self.abandon()
         elif error is not None:
             self.end(error)
 
     def keep(self, item: Any) -> None:
+        self._count += 1
         if self._scope.is_open and len(self._values) < _MOST_VALUES:
             self._values.append(item)
 
+    def abandon(self) -> None:
+        """Nobody reads on."""
+        self._scope._resume()
+        if self._scope.is_open:
+            values = "1 value" if self._count == 1 else f"{self._count} values"
+            self._scope._leave_incomplete(f"It was left after {values}, before its end.")
+            self.end(None)
+
     def end(self, error: BaseException | None) -> None:
+        self._scope._unfollow(self)
         if self._values and all(isinstance(value, str) for value in self._values):
             self._scope._give("".join(self._values))
         else:
@@ -199,8 +296,8 @@ class _Steps:
 class _Followed(Generator[Any, Any, Any]):
     """A generator whose steps are recorded; `yield from` passes on to it all that its user does."""
 
-    def __init__(self, scope: Watched, inner: Generator[Any, Any, Any]) -> None:
-        self._steps = _Steps(scope)
+    def __init__(self, steps: Steps, inner: Generator[Any, Any, Any]) -> None:
+        self._steps = steps
         self._inner = inner
 
     def send(self, value: Any) -> Any:
@@ -212,7 +309,7 @@ class _Followed(Generator[Any, Any, Any]):
     def close(self) -> None:
         with self._steps:
             self._inner.close()
-        self._steps.end(None)
+        self._steps.abandon()
 
     def _step(self, step: Callable[[], Any]) -> Any:
         with self._steps:
@@ -232,15 +329,18 @@ def _inside(current: ContextVar[Scope | None], scope: Scope | None) -> Iterator[
         current.set(before)
 
 
-def _reader_of(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
+def _reader_of(
+    function: Callable[..., Any], with_defaults: bool
+) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
     """Reads arguments by the names of the parameters: as `Signature.bind` does, at a tenth of its price."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        # Of some functions that are written in C nobody knows the parameters.
-        parameters = []
+    parameters = _parameters_of(function)
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     is_method = bool(names) and names[0] in ("self", "cls")
+    others: dict[str, Any] = {}
+    if with_defaults:
+        if isinstance(function, partial):
+            others.update(zip((one.name for one in _parameters_of(function.func)), function.args, strict=False))
+        others.update((one.name, one.default) for one in parameters if type(one.default) in _PLAIN)
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         found = dict(zip(names, args, strict=False))
@@ -249,6 +349,16 @@ def _reader_of(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[
         if len(args) > len(names):
             found["args"] = args[len(names) :]
         found.update(kwargs)
+        for name, value in others.items():
+            found.setdefault(name, value)
         return found
 
     return read
+
+
+def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        # Of some functions that are written in C nobody knows the parameters.
+        return []

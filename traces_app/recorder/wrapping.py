@@ -106,3 +106,12 @@ class _Watched:
     def _resume(self) -> Self:
         self._is_paused = False
         return self
+
+    def _follow(self, steps: object) -> None:
+        """Hooks hear of the end only."""
+
+    def _unfollow(self, steps: object) -> None:
+        pass
+
+    def _leave_incomplete(self, why: str) -> None:
+        pass

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from functools import partial
+from functools import partial, wraps
 from typing import Any, cast
 
 import pytest
 
 from traces_app.recorder import trace_tool
+from traces_app.recorder.enabling import Names
 from traces_app.recorder.testing import RecorderForTests, recording, tree
 
 
@@ -102,9 +103,9 @@ def test_arguments_are_recorded_by_name_and_what_is_returned() -> None:
         assert recorder.tool_call(Tools.of_class)(2) == 2
         assert recorder.tool_call(Tools.static)(3) == 3
     assert calls(recorder) == [
-        ("plain", {"a": 1}, 6, None),
+        ("plain", {"a": 1, "b": 2, "c": 3}, 6, None),
         ("adds", {"a": 1, "b": 2, "args": [4, 5], "c": 1, "d": 7}, 20, None),
-        ("", {"b": 5}, 9, None),
+        ("plain", {"b": 5, "a": 1, "c": 3}, 9, None),
         ("waits", {"a": 7}, 7, None),
         ("method", {"a": 1}, 1, None),
         ("of_class", {"a": 2}, 2, None),
@@ -248,7 +249,214 @@ def test_a_cancelled_coroutine_has_failed() -> None:
 
     with recording() as recorder:
         asyncio.run(cancelled(recorder))
-    assert calls(recorder) == [("sleep", {"delay": 10}, None, "CancelledError")]
+    assert calls(recorder) == [
+        ("sleep", {"delay": 10}, None, "CancelledError: cancelled from outside, as by a timeout")
+    ]
+
+
+def test_timeout_is_named_in_the_error_of_the_call() -> None:
+    async def late(recorder: RecorderForTests) -> None:
+        with recorder.message(), pytest.raises(TimeoutError), recorder.tool_call("around"):
+            async with asyncio.timeout(0.01):
+                await recorder.tool_call("inside")(asyncio.sleep)(10)
+
+    with recording() as recorder:
+        asyncio.run(late(recorder))
+    assert [error for *_call, error in calls(recorder)] == [
+        "TimeoutError",
+        "CancelledError: cancelled from outside, as by a timeout",
+    ]
+
+
+# --- Names, defaults, twice -------------------------------------------------------------------------------------------
+
+
+class Callable_:
+    """An object that can be called, with a name that is no function's."""
+
+    def __call__(self, query: str, limit: int = 5) -> str:
+        return query * limit
+
+
+MARK = object()
+
+
+def with_defaults(
+    query: str, mode: str = "fast", limit: int | None = None, client: object = MARK, *, tags: tuple[str, ...] = ("a",)
+) -> str:
+    return mode
+
+
+def test_defaults_are_recorded_and_clients_are_not() -> None:
+    with recording() as recorder, recorder.message():
+        tool = recorder.tool_call(with_defaults)
+        assert (tool("x"), tool("x", "slow", 3, tags=())) == ("fast", "slow")
+    assert [args for _name, args, *_rest in calls(recorder)] == [
+        {"query": "x", "mode": "fast", "tags": ["a"]},
+        {"query": "x", "mode": "slow", "limit": 3, "tags": []},
+    ]
+
+
+def test_default_is_no_prompt_of_a_message() -> None:
+    with recording() as recorder:
+        recorder.message()(with_defaults)(3)  # type: ignore[arg-type]
+    assert "prompt" not in recorder.events[0]["data"]
+
+
+def test_callable_objects_and_partials_have_names() -> None:
+    with recording() as recorder, recorder.message():
+        assert recorder.tool_call(Callable_())("ab", limit=2) == "abab"
+        assert recorder.tool_call(partial(partial(with_defaults, "x"), mode="slow"))() == "slow"
+        assert trace_tool(partial(plain, 1))(b=2) == 6  # type: ignore[call-arg]
+    assert [(name, args) for name, args, *_rest in calls(recorder)] == [
+        ("Callable_", {"query": "ab", "limit": 2}),
+        ("with_defaults", {"query": "x", "mode": "slow", "tags": ["a"]}),
+        ("plain", {"b": 2, "a": 1, "c": 3}),
+    ]
+
+
+@pytest.mark.parametrize("function", [plain, waits, yields, yields_and_waits, Tools.of_class, partial(plain, 2)])
+def test_tool_call_of_a_tool_call_is_one_wrap(function: Callable[..., Any]) -> None:
+    with recording() as recorder:
+        once = recorder.tool_call(function)
+        twice = recorder.tool_call("again")(recorder.tool_call(recorder.tool_call(once)))
+        assert twice.__wrapped__ is function  # type: ignore[attr-defined]
+        assert trace_tool(once) is once
+
+
+def test_tool_call_of_a_decorated_method_is_one_wrap() -> None:
+    with recording() as recorder, recorder.message():
+
+        class Agent:
+            @recorder.tool_call
+            @staticmethod
+            def look(query: str) -> str:
+                return query
+
+            @recorder.tool_call
+            def find(self, query: str) -> str:
+                return query
+
+        assert recorder.tool_call(Agent().find)("x") == recorder.tool_call(Agent.look)("x") == "x"
+        agent = recorder.enable(Agent(), names=Names(runs=(), models=(), tools="tools"))
+        agent.tools = [Agent.look]  # type: ignore[attr-defined]
+        recorder.disable(agent)
+        recorder.enable(agent)
+        assert agent.tools[0]("y") == "y"  # type: ignore[attr-defined]
+    assert [(name, args) for name, args, *_rest in calls(recorder)] == [
+        ("find", {"query": "x"}),
+        ("look", {"query": "x"}),
+        ("look", {"query": "y"}),
+    ]
+
+
+def test_decorator_between_two_tool_calls_is_kept() -> None:
+    turns = []
+
+    def twice(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any) -> Any:
+            turns.append(args)
+            return function(*args) + function(*args)
+
+        return call
+
+    with recording() as recorder, recorder.message():
+        assert recorder.tool_call("outer")(twice(recorder.tool_call("inner")(plain)))(1) == 12
+    assert turns == [(1,)]
+    assert tree(recorder.events) == ["message", "  outer", "    inner", "    inner"]
+
+
+def test_tool_of_another_recorder_is_recorded_by_both() -> None:
+    with recording() as first, recording() as second:
+        second.tool_call(first.tool_call(plain))(1)
+    assert [len(calls(recorder)) for recorder in (first, second)] == [1, 1]
+
+
+# --- What nobody reads to its end -------------------------------------------------------------------------------------
+
+
+def incomplete(recorder: RecorderForTests) -> list[Any]:
+    """What the ends of calls and messages say of it, and their results."""
+    ends = [event["data"] for event in recorder.events if event["id"].endswith(".e")]
+    return [(data.get("metadata", {}).get("incomplete"), data.get("result")) for data in ends]
+
+
+LEFT = "It was left after {}, before its end."
+
+
+def test_generator_that_is_left_half_way_is_marked() -> None:
+    with recording() as recorder, recorder.message(external_id="m"):
+        for _value in recorder.tool_call(yields)(1):
+            break
+        gc.collect()
+        thrown = recorder.tool_call("thrown")(yields)(3)
+        next(thrown)
+        with pytest.raises(GeneratorExit):
+            thrown.throw(GeneratorExit())
+        read = recorder.tool_call(yields)(5)
+        assert list(read) == [5, 6]
+        read.close()
+    assert incomplete(recorder) == [
+        (LEFT.format("1 value"), [1]),
+        (LEFT.format("1 value"), [3]),
+        (None, [5, 6]),
+        (None, None),
+    ]
+
+
+def test_asynchronous_generator_that_is_left_is_marked() -> None:
+    async def left(recorder: RecorderForTests) -> None:
+        with recorder.message():
+            generator = recorder.tool_call(yields_and_waits)(1)
+            async for _value in generator:
+                break
+            await generator.aclose()
+
+    with recording() as recorder:
+        asyncio.run(left(recorder))
+    assert incomplete(recorder) == [(LEFT.format("1 value"), [1]), (None, None)]
+
+
+def test_generator_still_open_ends_with_its_message() -> None:
+    with recording() as recorder:
+        with recorder.message(external_id="m"):
+            half = recorder.tool_call(yields)(1)
+            next(half)
+            unread = recorder.tool_call("unread")(lambda: yields(1))()
+        # After the end nothing changes what was recorded.
+        assert list(half) == [2]
+        assert list(unread) == [1, 2]
+    assert incomplete(recorder) == [(LEFT.format("1 value"), [1]), (LEFT.format("0 values"), []), (None, None)]
+    assert recorder.events[-1]["type"] == "workflow_execute_complete"
+
+
+def test_coroutine_that_nobody_awaits_ends_with_its_message() -> None:
+    with recording() as recorder, recorder.message():
+        forgotten = recorder.tool_call("forgotten")(lambda: waits(1))()
+    asyncio.run(forgotten)
+    assert incomplete(recorder)[0] == ("Nobody awaited it.", None)
+
+
+def test_message_that_is_a_generator_left_half_way_is_marked() -> None:
+    def answer(question: str) -> Iterator[str]:
+        yield "31 "
+        yield "degrees"
+
+    with recording() as recorder:
+        next(recorder.message()(answer)("Weather?"))
+        gc.collect()
+    assert incomplete(recorder) == [(LEFT.format("1 value"), "31 ")]
+
+
+def test_function_that_returns_a_generator_returns_another_one() -> None:
+    """As docs/recorder.md says: what is read of it can be recorded only so."""
+    with recording() as recorder, recorder.message():
+        inner = yields(1)
+        outer = recorder.tool_call("makes")(lambda: inner)()
+        assert outer is not inner
+        assert inspect.isgenerator(outer)
+        assert list(outer) == [1, 2]
 
 
 def test_what_makes_a_coroutine_without_being_one_is_recorded_until_it_is_done() -> None:
