@@ -77,6 +77,10 @@ class ChainFiles:
         self._wake.set()
         return left
 
+    def close_at_exit(self, began: float) -> int:
+        """Closes at the end of the process, which began then. Called by itself."""
+        return self.close(max(0.0, began + ending.IDLE_AT_EXIT - time.monotonic()))
+
     def after_fork(self) -> None:
         """In the child: what waits is the parent's to write."""
         self._begin()

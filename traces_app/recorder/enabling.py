@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from traces_app.eko_callbacks import Nodes, events_of, task_named
 
-from . import answers
+from . import answers, decorating
 from .decorating import decorated
 from .entries import text_of, thawed
 from .guard import logger
@@ -226,7 +226,7 @@ class _Enabling:
 
     def _used(self, called: str, function: F) -> F:
         recorder = self._recorder
-        return decorated(lambda: _Used(recorder, called, None, None, None), function)
+        return decorating.tool(lambda: _Used(recorder, called, None, None, None), function, recorder)
 
     def _callback(self, path: str, watches_inside: bool) -> None:
         told = _Told(self._recorder, watches_inside)
@@ -352,6 +352,7 @@ class _Asked(Step):
     def _takes(self, args: Args) -> None:
         model = args.get("model")
         self.model = model if isinstance(model, str) else self.model
+        self.request = args or None
 
     def _gives(self, value: Any) -> None:
         answer = answers.read(value)

@@ -18,7 +18,7 @@ from .guard import Guard
 class Ending(Protocol):
     @property
     def guard(self) -> Guard: ...
-    def close(self, timeout: float) -> int: ...
+    def close_at_exit(self, began: float) -> int: ...
     def flush(self, timeout: float) -> int: ...
     def after_fork(self) -> None: ...
 
@@ -29,9 +29,9 @@ class Interruptible(Ending, Protocol):
 
 _watched: dict[int, Ending] = {}
 """By id. They are kept until they are closed: what a recorder holds must not go with the last name for it."""
-_EXIT_SECONDS = 1.8
-"""How long is sent at the end of a process, which then takes 2 s at most, whatever the network does; what is not sent by
-then waits on the disk."""
+IDLE_AT_EXIT = 1.8
+"""At the end of a process: who delivers nothing for so many seconds is not waited for any longer, so that the end takes 2 s
+where the server is away."""
 
 
 def watch(recorder: Ending) -> None:
@@ -57,6 +57,7 @@ def forget(recorder: Ending) -> None:
 
 
 _registered = threading.Event()
+_told_multiprocessing = threading.Event()
 
 
 def _register() -> None:
@@ -64,6 +65,7 @@ def _register() -> None:
         return
     _registered.set()
     atexit.register(_close_all)
+    _tell_multiprocessing()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_fork_all)
     ours = sys.modules.get("multiprocessing.process")
@@ -71,11 +73,22 @@ def _register() -> None:
         _close_at_exit_of_child(None)
 
 
+def _tell_multiprocessing() -> None:
+    """A child of multiprocessing ends without atexit, and has its own way. A child of a forkserver forgets what was
+    registered there before its work began, and calls what is registered here."""
+    ours = sys.modules.get("multiprocessing.util")
+    if ours is not None and not _told_multiprocessing.is_set():
+        _told_multiprocessing.set()
+        ours.register_after_fork(_registered, _close_at_exit_of_child)
+
+
 def _close_all() -> None:
-    deadline = time.monotonic() + _EXIT_SECONDS
+    began = time.monotonic()
     for recorder in list(_watched.values()):
         with recorder.guard.around():
-            recorder.close(max(0.0, deadline - time.monotonic()))
+            # One that waited in vain has used up the time of all: the end of a process takes 2 s, not 2 s for each.
+            if not recorder.close_at_exit(began):
+                began = time.monotonic()
 
 
 def _fork_all() -> None:
@@ -84,10 +97,7 @@ def _fork_all() -> None:
             recorder.after_fork()
     _let_go_of_sigterm()
     _release_sigterm()
-    # A child of multiprocessing ends without atexit, and has its own way.
-    ours = sys.modules.get("multiprocessing.util")
-    if ours is not None:
-        ours.register_after_fork(_registered, _close_at_exit_of_child)
+    _tell_multiprocessing()
 
 
 def _close_at_exit_of_child(_of: object) -> None:
@@ -129,9 +139,9 @@ def _flush_at_sigterm(recorder: Interruptible) -> None:
             return
         if before == signal.SIG_DFL:
             # Nothing else will be asked at this end.
-            recorder.close(_EXIT_SECONDS)
+            recorder.close_at_exit(time.monotonic())
         else:
-            recorder.flush(_EXIT_SECONDS)
+            recorder.flush(IDLE_AT_EXIT)
         if callable(before):
             before(number, frame)
         elif before == signal.SIG_DFL:

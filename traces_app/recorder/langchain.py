@@ -268,7 +268,7 @@ class TracesiteHandler(_Handler):
     ) -> Any:
         if self._hears(run_id):
             asked = messages[0] if messages else []
-            self._ask(lambda: _question(asked), run_id, parent_run_id, tags, metadata, kwargs)
+            self._ask(lambda: _question(asked), asked, run_id, parent_run_id, tags, metadata, kwargs)
 
     @guarded
     def on_llm_start(
@@ -284,7 +284,8 @@ class TracesiteHandler(_Handler):
         **kwargs: Any,
     ) -> Any:
         if self._hears(run_id):
-            self._ask(lambda: prompts[0] if prompts else None, run_id, parent_run_id, tags, metadata, kwargs)
+            asked = [{"role": "user", "content": prompt} for prompt in prompts[:1]]
+            self._ask(lambda: prompts[0] if prompts else None, asked, run_id, parent_run_id, tags, metadata, kwargs)
 
     @guarded
     def on_llm_end(self, /, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -548,6 +549,7 @@ class TracesiteHandler(_Handler):
     def _ask(
         self,
         prompt: Any,
+        messages: Sequence[Any],
         run_id: UUID,
         parent_run_id: UUID | None,
         tags: list[str] | None,
@@ -561,7 +563,10 @@ class TracesiteHandler(_Handler):
         asked = said.get("invocation_params") or {}
         model = about.get("ls_model_name") or asked.get("model") or asked.get("model_name")
         agent = about.get("lc_agent_name") or run.agent()
-        run.step = self.recorder.step(model=str(model) if model else None, agent=agent).ask(within=place.scope)
+        run.step = self.recorder.step(model=str(model) if model else None, agent=agent)
+        params = {name: value for name, value in asked.items() if value is not None and name != "_type"}
+        run.step.request = {**params, "messages": messages}
+        run.step.ask(within=place.scope)
         self._keep(run_id, run)
 
     def _new_step(self, run: _Run) -> Step:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .entries import Entry, Kind, mended
+from .ending import IDLE_AT_EXIT
+from .entries import ENDS, Entry, Kind, mended, without_values
 from .guard import Guard, failure_of
 from .privacy import Privacy, clean, report_of_losses
 from .sampling import Sampler, Sampling
@@ -36,6 +37,9 @@ _AT_A_TIME = 64
 _BUSY = 4096
 """With more than this waiting it takes more at a time."""
 _IDLE_SECONDS = 1.0
+_LEAST_AT_EXIT = 0.2
+_MOST_WAITERS = 10
+"""Handlers of signals that wait inside each other in one thread: more would come to the limit of recursion."""
 _MOST_UNTOLD = 10_000
 """Messages whose losses are remembered until they can be told."""
 
@@ -86,11 +90,14 @@ class Pipeline:
         """Bytes in the queue, about: threads that add to it at the same moment may count as one."""
         self._asleep = True
         self._closed = False
+        self._is_retired = False
         self._wake = threading.Event()
         self._worker: threading.Thread | None = None
         self._worker_lock = threading.Lock()
         self._draining = threading.RLock()
         """Held by whoever takes from the queue."""
+        self._waiters: list[int] = []
+        """The threads that wait to do so. One is there twice while a handler of a signal waits in the middle of a wait."""
         self._drainer: int | None = None
         """The thread that is."""
         self._afterwards: Callable[[], None] | None = None
@@ -110,10 +117,15 @@ class Pipeline:
         """Takes an entry. Waits for nobody."""
         waiting = self._waiting + entry.size
         if waiting > self._queue_bytes or self._closed:
-            with self._losing:
-                self._refused += 1
-                self._lose(entry)
-            return
+            # An end without its result is worth more than none: the call would seem to go on for ever.
+            entry = without_values(entry)
+            waiting = self._waiting + entry.size
+            room = self._queue_bytes + (self._queue_bytes // 4 if entry.kind in ENDS else 0)
+            if waiting > room or self._closed:
+                with self._losing:
+                    self._refused += 1
+                    self._lose(entry)
+                return
         self._waiting = waiting
         self._queue.append(entry)
         if self._asleep:
@@ -137,15 +149,46 @@ class Pipeline:
             left += self.sink.flush(deadline)
         return left
 
-    def close(self, deadline: float) -> int:
-        """Flushes, and takes nothing any more."""
+    def close(self, deadline: float, *, keeps_sink: bool = False) -> int:
+        """Flushes, and takes nothing any more. With `keeps_sink` the sink goes on for others."""
         self._closed = True
         self._wake.set()
         self._drain(deadline, release=True)
         left = len(self._queue)
         with self._guard.around():
-            left += self.sink.close(deadline)
+            left += self.sink.flush(deadline) if keeps_sink else self.sink.close(deadline)
         return left
+
+    def close_at_exit(self, began: float, most_seconds: float, *, keeps_sink: bool = False) -> int:
+        """Closes at the end of the process, which began at `began`: goes on for `most_seconds` while the sink delivers, and
+        ends IDLE_AT_EXIT after it last did."""
+        self._closed = True
+        self._wake.set()
+        limit = time.monotonic() + most_seconds
+        # Where others have waited in vain already, there is still time to write what waits to the disk.
+        until = soonest = min(limit, max(began + IDLE_AT_EXIT, time.monotonic() + _LEAST_AT_EXIT))
+        before = self._delivered(time.monotonic())
+        while True:
+            self._drain(until, release=True)
+            now = self._delivered(until)
+            is_done = not self._queue and now[0] == now[1]
+            goes_on = now[1] > before[1] or (self._queue and now[0] > before[0])
+            if is_done or until >= limit or not goes_on:
+                break
+            before, until = now, min(limit, time.monotonic() + IDLE_AT_EXIT)
+        return self.close(max(time.monotonic(), soonest), keeps_sink=keeps_sink)
+
+    def _delivered(self, until: float) -> tuple[int, int]:
+        """How many events the sink has taken, and how many of them it has delivered by then."""
+        left = 0
+        with self._guard.around():
+            left = self.sink.flush(until)
+        return self._sent, self._sent - left
+
+    def retire(self) -> None:
+        """Another recorder is used from now on: the worker ends once nothing waits. What comes all the same starts one."""
+        self._is_retired = True
+        self._wake.set()
 
     def postponed(self, action: Callable[[], None]) -> bool:
         """For handlers of signals that end the process: one that came in between while its own thread passes entries on
@@ -189,6 +232,9 @@ class Pipeline:
             if self._queue:
                 last = time.monotonic()
                 self._drain(None)
+            elif self._is_retired:
+                if self._ends():
+                    return
             elif time.monotonic() - last > _IDLE_SECONDS:
                 self._wake.clear()
                 self._asleep = True
@@ -199,11 +245,29 @@ class Pipeline:
                 last = time.monotonic()
             time.sleep(self._delay)
 
+    def _ends(self) -> bool:
+        """Whether the worker may end: nothing waits, and what comes from now on starts another."""
+        with self._worker_lock:
+            self._worker = None
+            self._asleep = True
+            if not self._queue:
+                return True
+            self._worker = threading.current_thread()
+            self._asleep = False
+            return False
+
     def _drain(self, deadline: float | None, *, release: bool = False) -> None:
         """Takes what is in the queue now; with `release` also what sampling holds."""
         seconds = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self._draining.acquire(timeout=seconds):
+        here = threading.get_ident()
+        if self._waiters.count(here) >= _MOST_WAITERS:
             return
+        self._waiters.append(here)
+        try:
+            if not self._draining.acquire(timeout=seconds):
+                return
+        finally:
+            self._waiters.remove(here)
         outer, self._drainer = self._drainer, threading.get_ident()
         try:
             todo = len(self._queue)
@@ -238,7 +302,9 @@ class Pipeline:
         return entries
 
     def _pass_on(self, entries: Sequence[Entry]) -> None:
-        self._taken += len(entries)
+        # A handler of a signal may come in between at a call, and its numbers must not be overwritten.
+        count = len(entries)
+        self._taken += count
         kept = entries
         # Where it cannot be said what is to be kept, all is.
         with self._guard.around():
@@ -272,7 +338,8 @@ class Pipeline:
         if not entries:
             return
         if self.sink.discards and not self._subscribers:
-            self._sent += len(entries)
+            count = len(entries)
+            self._sent += count
             return
         made, events = self._made(entries)
         taken = 0

@@ -12,7 +12,7 @@
 Whatever is open is found by what is opened inside it (context variables), in the same thread, task or generator; `carry`
 takes it along to another thread, `start(within=...)` names it. Each of the four is a context manager, `async with` too, and
 a decorator of functions, coroutines, generators and asynchronous generators. What is left out is made up: a message without
-a session opens one, a call without a message too.
+a session opens one; calls without a message are messages of one session, that of the process.
 
 In the host's thread a call costs an id, two readings of clocks and freezing its values; everything else happens on the
 worker (pipeline.py). Nothing here raises or waits.
@@ -21,17 +21,19 @@ worker (pipeline.py). Nothing here raises or waits.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import count
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from . import decorating, ending
-from .entries import Entry, Kind, size_of
-from .guard import Guard, logger
+from .entries import MARGIN, Entry, Kind, size_of
+from .guard import Guard, failure_of, logger
 from .pipeline import Pipeline, Report
 from .privacy import Privacy
 from .sampling import Sampling
@@ -46,6 +48,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+N = TypeVar("N", int, float)
+_Destination = tuple[str, str, str | None, int]
+"""Address, key, spool and its bound."""
 
 _URL = "TRACESITE_URL"
 _KEY = "TRACESITE_KEY"
@@ -54,20 +59,25 @@ _KEY = "TRACESITE_KEY"
 class Recorder:
     """Records what an agent does. Threads, tasks and forked processes may share one; make it once.
 
-    `url` and `key`: where Tracesite is and an API key that may write; without them TRACESITE_URL and TRACESITE_KEY. With
-    neither, and no `sink`, it is disabled and says so once.
+    `url` and `key`: where Tracesite is and an API key that may write; without them TRACESITE_URL and TRACESITE_KEY. Space
+    around them is removed. With neither, and no `sink`, or with a URL or key that cannot be, the recorder is disabled and
+    logs one warning. A recorder with the URL and key of an earlier one shares its sender and its session of the process.
     `sink`: where the events go instead (sinks.py).
     `enabled=False`: everything is there and does nothing.
     `sampling`, `privacy`: what is kept, and what of it; both may be assigned at any time. What the project asks for on the
     server goes before `sampling`.
-    `delay_ms`: how much work a kill -9 may lose: what was recorded since the worker last wrote to the disk.
-    `queue_bytes`: how much may wait for the worker; beyond that it is lost, and counted.
+    `delay_ms`: how often the worker writes to the disk what was recorded. A kill -9 loses what it has not written: at a
+    usual rate what was recorded in this time, in a burst that is faster than the worker up to `queue_bytes`.
+    `queue_bytes`: how much may wait for the worker. Beyond that long values are replaced by their sizes; what does not fit
+    even so is lost, and counted.
     `spool`, `spool_bytes`: where events wait while the server is away, and how much at most; see http_sink.py.
+    `exit_seconds`: how long the end of the process may take while the server takes events; where it takes none, the end
+    takes 2 s at most. What is not sent by then waits on the disk.
     `handle_sigterm`: sends what is left before SIGTERM ends the process, then does what it did before;
     in this process, not in those that it forks.
-    `strict`: failures of the recorder raise. For tests.
+    `strict`: failures of the recorder, and settings that cannot be, raise. For tests.
 
-    Raises ValueError for a setting that cannot be; nothing else here raises, whatever happens later.
+    Nothing here raises: the default takes the place of a setting that cannot be, and a warning says so.
     """
 
     def __init__(
@@ -83,18 +93,23 @@ class Recorder:
         queue_bytes: int = 64 * 2**20,
         spool: str | os.PathLike[str] | None = None,
         spool_bytes: int = 256 * 2**20,
+        exit_seconds: float = 30.0,
         handle_sigterm: bool = False,
         strict: bool = False,
         clock: Callable[[], int] = time.time_ns,
         ids: Callable[[], str] | None = None,
     ) -> None:
-        if not delay_ms > 0:
-            raise ValueError(f"Recorder.delay_ms: expected milliseconds above 0, not {delay_ms!r}.")
-        if not queue_bytes > 0:
-            raise ValueError(f"Recorder.queue_bytes: expected bytes above 0, not {queue_bytes!r}.")
         self.guard = Guard(strict=strict)
+        delay_ms = self._above_0("delay_ms", delay_ms, 50.0)
+        queue_bytes = self._above_0("queue_bytes", queue_bytes, 64 * 2**20)
+        spool_bytes = self._above_0("spool_bytes", spool_bytes, 256 * 2**20)
+        self._exit_seconds = self._above_0("exit_seconds", exit_seconds, 30.0)
+        self._destination: _Destination | None = None
+        before: Recorder | None = None
         if sink is None and enabled:
-            sink = _server(url or os.environ.get(_URL), key or os.environ.get(_KEY), spool, spool_bytes)
+            self._destination = _destination(url, key, spool, spool_bytes)
+            before = _latest_to(self._destination)
+            sink = before.sink if before is not None else self._server()
         self.enabled = enabled and sink is not None
         """Whether anything is recorded."""
         self._pipeline = Pipeline(
@@ -105,17 +120,26 @@ class Recorder:
             delay_seconds=delay_ms / 1000,
             queue_bytes=queue_bytes,
         )
+        self._most = self._pipeline.privacy.max_bytes + MARGIN
+        """Characters of a value that are frozen."""
         self._current: ContextVar[Scope | None] = ContextVar("tracesite_scope", default=None)
         self._clock = clock
         self._last_number = 0
         self._own_ids = ids
         self._fork = 0
+        self._own_session: Session | None = None
         self._renew()
+        if before is not None:
+            # Of a cell of a notebook that was run again, for one: the earlier recorder goes on without a thread of its own.
+            self._own_session = before._own_session
+            before._pipeline.retire()
         # What a scope belongs to that did not begin.
         self._no_session = Session(self, None, {}, (), None)
         self._nowhere = Message(self, None, None, None, None)
         _latest.append(self)
         if self.enabled:
+            if self._destination is not None:
+                _by_destination.setdefault(self._destination, []).append(self)
             ending.watch(self)
             if handle_sigterm:
                 ending.watch_sigterm(self)
@@ -247,6 +271,7 @@ class Recorder:
     @privacy.setter
     def privacy(self, privacy: Privacy) -> None:
         self._pipeline.privacy = privacy
+        self._most = privacy.max_bytes + MARGIN
 
     # --- The end ----------------------------------------------------------------------------------------------------
 
@@ -259,9 +284,13 @@ class Recorder:
 
     def close(self, timeout: float = 2.0) -> int:
         """Flushes and ends: nothing is recorded afterwards. At the exit of the process it happens by itself."""
-        self.enabled = False
-        ending.forget(self)
-        return self._pipeline.close(time.monotonic() + timeout)
+        shares = self._let_go()
+        return self._pipeline.close(time.monotonic() + timeout, keeps_sink=shares)
+
+    def close_at_exit(self, began: float) -> int:
+        """Closes at the end of the process, which began then; how many events are not delivered. Called by itself."""
+        shares = self._let_go()
+        return self._pipeline.close_at_exit(began, self._exit_seconds, keeps_sink=shares)
 
     def report(self) -> Report:
         """What became of what was recorded in this process: how much was kept, left out and lost."""
@@ -269,10 +298,64 @@ class Recorder:
 
     # --- For what is opened -----------------------------------------------------------------------------------------
 
+    def session_of_process(self) -> Session:
+        """The session of calls and steps that lie in no message: one for the process, because a session for each of them
+        would hide all others."""
+        if self._own_session is None:
+            title = "Calls outside of a message" if self._own_ids else f"Calls outside of a message: {_program()}"
+            self._own_session = self.session(title=title)
+        return self._own_session
+
+    def has_destination_of(self, other: Recorder) -> bool:
+        """Whether what both record goes to the same place."""
+        return self is other or (self._destination is not None and self._destination == other._destination)
+
+    def _let_go(self) -> bool:
+        """Records nothing any more; whether another recorder uses the sink."""
+        self.enabled = False
+        ending.forget(self)
+        if self._destination is None:
+            return False
+        others = [one for one in _by_destination.get(self._destination, []) if one is not self]
+        _by_destination[self._destination] = others
+        return bool(others)
+
+    def _above_0(self, name: str, value: N, default: N) -> N:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return value
+        message = f"Recorder.{name}: expected a number above 0, not {value!r}."
+        if self.guard.strict:
+            raise ValueError(message)
+        logger.warning("%s %r takes its place.", message, default)
+        return default
+
+    def _server(self) -> Sink | None:
+        """The sink to a server, None where there can be none, which is said."""
+        assert self._destination is not None, "it was asked for"
+        url, key, spool, spool_bytes = self._destination
+        if not url or not key:
+            missing = [name for name, value in ((_URL, url), (_KEY, key)) if not value]
+            are = "is" if len(missing) == 1 else "are"
+            logger.warning(
+                "Nothing is recorded: %s %s not set, and the recorder was given none.", " and ".join(missing), are
+            )
+            return None
+        # Imported here: what sends over a network costs an import that other sinks do without.
+        from .http_sink import HttpSink
+
+        sink = failure_of(lambda: HttpSink(url, key, spool=spool, spool_bytes=spool_bytes))
+        if isinstance(sink, Exception):
+            if self.guard.strict:
+                raise sink
+            logger.warning("Nothing is recorded, the URL or the key (%s, %s) is wrong: %s", _URL, _KEY, sink)
+            return None
+        return sink
+
     def _renew(self) -> None:
         """Ids that no other process makes: at the start, and after a fork in the child."""
         self._prefix = token_hex(6)
         self._counter = count(1)
+        self._own_session = None
 
     def postponed(self, action: Callable[[], None]) -> bool:
         """Whether a handler of a signal has to wait, which is then done by `action`; see Pipeline.postponed."""
@@ -322,8 +405,8 @@ def trace_tool(function: Callable[..., Any] | None = None, *, name: str | None =
     """
 
     def decorate(tool: F) -> F:
-        called = name or getattr(tool, "__name__", "")
-        return decorating.decorated(lambda: ToolCall(default_recorder(), called, None, None, None), tool)
+        called = name or decorating.name_of(tool)
+        return decorating.tool(lambda: ToolCall(default_recorder(), called, None, None, None), tool, None)
 
     return decorate if function is None else decorate(function)
 
@@ -331,28 +414,29 @@ def trace_tool(function: Callable[..., Any] | None = None, *, name: str | None =
 def default_recorder() -> Recorder:
     """The recorder that was made last in this process, else one of TRACESITE_URL and TRACESITE_KEY."""
     # One that is made makes itself the latest.
-    if _latest:
-        return _latest[-1]
-    try:
-        return Recorder()
-    except ValueError as error:
-        # Made in a call of the agent, which no setting may break.
-        logger.warning("Nothing is recorded, %s or %s is wrong: %s", _URL, _KEY, error)
-        return Recorder(enabled=False)
+    return _latest[-1] if _latest else Recorder()
 
 
 _latest: deque[Recorder] = deque(maxlen=1)
+_by_destination: dict[_Destination, list[Recorder]] = {}
+"""Recorders to a server that are open, the newest last."""
 
 
-def _server(url: str | None, key: str | None, spool: str | os.PathLike[str] | None, spool_bytes: int) -> Sink | None:
-    if not url or not key:
-        missing = [name for name, value in ((_URL, url), (_KEY, key)) if not value]
-        are = "is" if len(missing) == 1 else "are"
-        logger.warning(
-            "Nothing is recorded: %s %s not set, and the recorder was given none.", " and ".join(missing), are
-        )
-        return None
-    # Imported here: what sends over a network costs an import that other sinks do without.
-    from .http_sink import HttpSink
+def _latest_to(destination: _Destination) -> Recorder | None:
+    others = _by_destination.get(destination)
+    return others[-1] if others else None
 
-    return HttpSink(url, key, spool=spool, spool_bytes=spool_bytes)
+
+def _destination(
+    url: str | None, key: str | None, spool: str | os.PathLike[str] | None, spool_bytes: int
+) -> _Destination:
+    # A key that is mounted as a file has a line end.
+    address = str(url or os.environ.get(_URL) or "").strip().rstrip("/")
+    secret = str(key or os.environ.get(_KEY) or "").strip()
+    return address, secret, None if spool is None else str(spool), spool_bytes
+
+
+def _program() -> str:
+    """The name of the program that runs in this process."""
+    path = Path(sys.argv[0] if sys.argv and sys.argv[0] else "python")
+    return path.parent.name if path.name == "__main__.py" else path.name

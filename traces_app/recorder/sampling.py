@@ -79,7 +79,7 @@ class Sampler:
         message = entry.scope.message
         held = self._messages.get(message)
         if held is None:
-            if entry.kind is Kind.MESSAGE_START and not is_chosen(message.session.external_id, sampling.rate):
+            if entry.kind is Kind.MESSAGE_START and not is_chosen(message.chosen_by, sampling.rate):
                 self._messages[message] = [entry]
                 self._bytes += entry.size
                 yield from self._too_much(sampling)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from messages_app.ids import message_id
 
 from . import decorating
-from .entries import Entry, Kind, freeze, size_of, text_of, words_of
+from .entries import Cut, Entry, Kind, freeze, size_of, text_of, words_of
 from .guard import Guard, failure_of, guarded
 
 if TYPE_CHECKING:
@@ -159,6 +159,17 @@ class Scope:
             self._state = _OPEN
         return self
 
+    def _follow(self, unfinished: decorating.Unfinished) -> None:
+        """What it is to do ends with the message, if nobody brings it to its end."""
+        if self.message is not self and self._state in (_OPEN, _PAUSED):
+            self.message._unread[id(unfinished)] = unfinished
+
+    def _unfollow(self, unfinished: decorating.Unfinished) -> None:
+        self.message._unread.pop(id(unfinished), None)
+
+    def _leave_incomplete(self, why: str) -> None:
+        """What was to be done was not done to its end."""
+
     # --- Inside -----------------------------------------------------------------------------------------------------
 
     @guarded
@@ -244,7 +255,7 @@ class Scope:
         if outer is not None and outer.message._state == _OPEN:
             return outer
         self._implicit = message = self._recorder.message()
-        message._begin_in(outer)
+        message._begin_in(self._recorder.session_of_process() if outer is None else outer)
         return message
 
     def _takes(self, args: dict[str, Any]) -> None:
@@ -308,6 +319,7 @@ class Message(Scope):
         "_request_id",
         "_session",
         "_since",
+        "_unread",
         "_updates",
         "content",
         "id",
@@ -351,10 +363,18 @@ class Message(Scope):
         self._updates = 0
         self._session: Session | None = None
         self._name = ""
+        self._unread: dict[int, decorating.Unfinished] = {}
+        """Generators and coroutines in it that are not at their end."""
 
     @property
     def session(self) -> Session:
         return self._session or self._recorder._no_session
+
+    @property
+    def chosen_by(self) -> str:
+        """What sampling draws by: the session, so that it is kept whole or not at all; in that of the process each message
+        for itself."""
+        return self.id if self._session is self._recorder._own_session else self.session.external_id
 
     @property
     def message(self) -> Message:
@@ -372,9 +392,9 @@ class Message(Scope):
         self._updates += 1
         put, name = self._recorder._put, f"u{self._updates}"
         if content is not None:
-            put(Kind.MESSAGE_ANSWER, self, f"{name}a", {}, _frozen(result=content))
+            put(Kind.MESSAGE_ANSWER, self, f"{name}a", {}, _frozen(self._recorder._most, result=content))
         if said:
-            put(Kind.MESSAGE_SAID, self, name, {}, _frozen(**said))
+            put(Kind.MESSAGE_SAID, self, name, {}, _frozen(self._recorder._most, **said))
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder
@@ -388,12 +408,17 @@ class Message(Scope):
         elif not self.id:
             self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
         said = {"request_id": self._request_id} if self._request_id else {}
-        content = _frozen(prompt=self._prompt, session=self._session._all(), metadata=self.metadata)
+        content = _frozen(
+            self._recorder._most, prompt=self._prompt, session=self._session._all(), metadata=self.metadata
+        )
         recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, f"{self._name}s", said, content, size_of(content)))
 
     def _finish(self) -> None:
+        for unfinished in list(self._unread.values()):
+            unfinished.abandon()
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
         content = _frozen(
+            self._recorder._most,
             result=self.content,
             error=self.error,
             references=self.references,
@@ -414,14 +439,17 @@ class Message(Scope):
 
     @guarded
     def _tell_prompt(self, prompt: Any, kind: str) -> None:
-        frozen = freeze(prompt)
+        frozen = freeze(prompt, self._recorder._most)
+        if isinstance(frozen, Cut):
+            self._put_told({"type": "prompt_build"}, {"kind": kind, "length": frozen.size}, {"text": frozen})
+            return
         text = frozen.decode() if isinstance(frozen, bytes) else str(frozen)
         self._put_told({"type": "prompt_build"}, {"kind": kind, "length": len(text)}, {"text": text})
 
     @guarded
     def _tell(self, event: Mapping[str, Any]) -> None:
         about = {name: event[name] for name in ("type", "agent", "level", "category") if event.get(name) is not None}
-        self._put_told(about, {}, {name: freeze(value) for name, value in event["data"].items()})
+        self._put_told(about, {}, {name: freeze(value, self._recorder._most) for name, value in event["data"].items()})
 
     def _put_told(self, event: dict[str, Any], said: dict[str, Any], content: dict[str, Any]) -> None:
         if self._state == _NEW or not self._recorder.enabled:
@@ -437,10 +465,14 @@ class Message(Scope):
         if self._prompt is None:
             self._prompt = next((value for value in args.values() if isinstance(value, str)), None)
 
+    def _leave_incomplete(self, why: str) -> None:
+        self.metadata = {**(self.metadata or {}), "incomplete": why}
+
     def _gives(self, value: Any) -> None:
         if self.content is None and value is not None:
-            frozen = value if isinstance(value, str | list) else freeze(value)
-            self.content = frozen.decode() if isinstance(frozen, bytes) else frozen
+            frozen = value if isinstance(value, str | list) else freeze(value, self._recorder._most)
+            # Of what is too long the beginning is frozen at the end, with its size.
+            self.content = frozen.decode() if isinstance(frozen, bytes) else value
 
 
 class Step(Scope):
@@ -450,6 +482,7 @@ class Step(Scope):
         "_asked",
         "_iteration",
         "_metadata",
+        "_request_is_told",
         "_since",
         "_thought",
         "_call",
@@ -462,6 +495,7 @@ class Step(Scope):
         "metadata",
         "model",
         "reasoning",
+        "request",
         "thought",
         "usage",
     )
@@ -470,6 +504,9 @@ class Step(Scope):
     """What the agent said it was about to do."""
     reasoning: str | None
     """What the model returned as reasoning, apart from the thought."""
+    request: Mapping[str, Any] | None
+    """What the model was asked: `messages`, and whatever else there is, such as `tools` and `temperature`. The server keeps
+    the messages as a context of the run, each once, however many requests repeat it."""
     usage: Mapping[str, Any] | None
     """Tokens: `input_tokens` and `output_tokens`, or the names that the provider gives them."""
     iteration: int | None
@@ -496,6 +533,8 @@ class Step(Scope):
         self._metadata = metadata
         self.metadata = _own(metadata)
         self.reasoning = None
+        self.request = None
+        self._request_is_told = False
         self.usage = None
         self.duration = None
         self.id = ""
@@ -531,7 +570,8 @@ class Step(Scope):
         self._asked = number = recorder._now()
         # Without the id of the step: an event that names a step makes it.
         said = {name: value for name, value in self._who().items() if name in ("model", "agent_name")}
-        recorder._pipeline.put(Entry(Kind.STEP_ASKED, number, self, "a", said, {}, size_of({})))
+        content = self._asks()
+        recorder._pipeline.put(Entry(Kind.STEP_ASKED, number, self, "a", said, content, size_of(content)))
 
     def stop(self) -> None:
         """The model is done: what happens until the step ends is not counted into its duration."""
@@ -547,14 +587,24 @@ class Step(Scope):
         if self._state == _NEW or not self._recorder.enabled:
             return
         self._updates += 1
-        self._recorder._put(Kind.STEP_SAID, self, f"u{self._updates}", {"step": self.id}, _frozen(**said))
+        self._recorder._put(
+            Kind.STEP_SAID, self, f"u{self._updates}", {"step": self.id}, _frozen(self._recorder._most, **said)
+        )
 
     def _begin(self, outer: Scope | None) -> None:
         recorder = self._recorder
         if self._asked is None:
             self._place(outer)
         number = self._asked or recorder._now()
-        recorder._pipeline.put(Entry(Kind.STEP_START, number, self, "s", self._who(), {}, size_of({})))
+        content = self._asks()
+        recorder._pipeline.put(Entry(Kind.STEP_START, number, self, "s", self._who(), content, size_of(content)))
+
+    def _asks(self) -> dict[str, Any]:
+        """What the model is asked, once."""
+        if self._request_is_told or self.request is None:
+            return {}
+        self._request_is_told = True
+        return {"request": freeze(self.request, self._recorder._most)}
 
     def _place(self, outer: Scope | None) -> None:
         outer = self._host(outer)
@@ -568,12 +618,14 @@ class Step(Scope):
         if duration is None:
             duration = (time.perf_counter_ns() - self._since) / 1_000_000
         content = _frozen(
+            self._recorder._most,
             thought=self.thought,
             reasoning=self.reasoning,
             usage=self.usage,
             metadata=self.metadata,
             error=self.error,
         )
+        content |= self._asks()
         said = self._who() | {"duration": duration}
         self._recorder._put(Kind.STEP_END, self, "e", said, content, bool(self.error), duration)
 
@@ -589,6 +641,9 @@ class Step(Scope):
 
     def _again(self) -> Self:
         return type(self)(self._recorder, self._thought, self.model, self.agent, self._iteration, self._metadata)
+
+    def _leave_incomplete(self, why: str) -> None:
+        self.metadata = {**(self.metadata or {}), "incomplete": why}
 
     def _gives(self, value: Any) -> None:
         if self.thought is None and isinstance(value, str):
@@ -677,7 +732,7 @@ class ToolCall(Scope):
         if self._state == _NEW or not self._recorder.enabled:
             return
         self._updates += 1
-        content = _frozen(**said)
+        content = _frozen(self._recorder._most, **said)
         kind = Kind.CALL_RESULT if "result" in content else Kind.CALL_SAID
         self._recorder._put(kind, self, f"u{self._updates}", {"uuid": self.id}, content)
 
@@ -699,9 +754,9 @@ class ToolCall(Scope):
             said["step"] = step.id
         if parent is not None:
             said["parent"] = parent.id
-        content = {"args": freeze(self._args)}
+        content = {"args": freeze(self._args, recorder._most)}
         if self.metadata:
-            content["metadata"] = freeze(self.metadata)
+            content["metadata"] = freeze(self.metadata, self._recorder._most)
         self._since = time.perf_counter_ns()
         recorder._put(Kind.CALL_START, self, "s", said, content)
 
@@ -712,13 +767,13 @@ class ToolCall(Scope):
         said: dict[str, Any] = {"uuid": self.id, "name": self.name, "duration": duration}
         if self.call_id:
             said["call_id"] = self.call_id
-        content = {"result": freeze(result)}
+        content = {"result": freeze(result, self._recorder._most)}
         if error:
             content["error"] = error
         if self.reflection:
             content["reflection"] = self.reflection
         if self.metadata:
-            content["metadata"] = freeze(self.metadata)
+            content["metadata"] = freeze(self.metadata, self._recorder._most)
         self._recorder._put(Kind.CALL_END, self, "e", said, content, bool(error), duration)
 
     def _again(self) -> Self:
@@ -729,16 +784,20 @@ class ToolCall(Scope):
 
     def __call__(self, function: F) -> F:
         """As a decorator; without a name it is the function's."""
-        self.name = self.name or getattr(function, "__name__", "")
-        return super().__call__(function)
+        called = function.__func__ if isinstance(function, classmethod | staticmethod) else function
+        self.name = self.name or decorating.name_of(called)
+        return decorating.tool(self._again, function, self._recorder)
+
+    def _leave_incomplete(self, why: str) -> None:
+        self.metadata = {**(self.metadata or {}), "incomplete": why}
 
     def _gives(self, value: Any) -> None:
         self.result = value
 
 
-def _frozen(**values: Any) -> dict[str, Any]:
-    """What there is of these values, frozen."""
-    return {name: freeze(value) for name, value in values.items() if not _is_nothing(value)}
+def _frozen(most: int, /, **values: Any) -> dict[str, Any]:
+    """What there is of these values, frozen, of each `most` characters."""
+    return {name: freeze(value, most) for name, value in values.items() if not _is_nothing(value)}
 
 
 def _is_nothing(value: Any) -> bool:

@@ -284,7 +284,13 @@ def test_a_run_is_told_event_by_event() -> None:
         agent(script, name="forecaster").invoke(asks(), on_thread(recorder, metadata=said, tags=["test"], run_id=RUN))
     assert {event["session_id"] for event in recorder.events} == {"weather-1"}
     step = {"step": "2", "agent_name": "forecaster", "iteration": 0}
-    assert told(recorder) == [
+    events = told(recorder)
+    # What the model was asked, as LangChain has it.
+    requests = [data.pop("request") for _name, _type, data in events if "request" in data]
+    asked = [[(one["type"], one["content"]) for one in request["messages"]] for request in requests]
+    question = ("human", "What is the weather in Shanghai?")
+    assert asked == [[question], [question, ("ai", "Let me look."), ("tool", "31 degrees in Oslo")]]
+    assert events == [
         ("1.s", "workflow_execute_start", {
             "request_id": "req-1",
             "prompt": "What is the weather in Shanghai?",

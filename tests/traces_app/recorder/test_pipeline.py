@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,18 +152,36 @@ def test_what_finds_no_room_is_counted_by_message_and_told_once() -> None:
     assert adds_up(recorder)
 
 
-def test_what_is_too_large_for_the_queue_is_told_at_the_next_flush() -> None:
+def test_value_larger_than_the_queue_leaves_its_size() -> None:
     recorder = RecorderForTests(queue_bytes=5000)
     with recorder.message(external_id="m"):
-        pass
-    recorder.flush()
-    with recorder.message(external_id="n"):
         recorder.flush()
-        with recorder.tool_call("tool", "x" * 6000):
+        with recorder.tool_call("tool", "x" * 6000) as call:
             recorder.flush()
-    assert told(recorder) == {"n": {"dropped": 1}}
+            call.result = "y" * 7000
     recorder.close()
-    assert told(recorder) == {"n": {"dropped": 1}}
+    kept = [event["data"] for event in recorder.events if event["type"].startswith("tool_call")]
+    assert [(data.get("args"), data.get("result"), data["truncated"]) for data in kept] == [
+        ({"_raw": "… [cut, of about 6000 bytes]"}, None, [{"path": "data.args", "bytes": 6000}]),
+        (None, "… [cut, of about 7000 bytes]", [{"path": "data.result", "bytes": 7000}]),
+    ]
+    (end,) = [event for event in recorder.events if event["type"] == "workflow_execute_complete"]
+    assert end["data"]["recorder"] == {"truncated": 2}
+    assert recorder.report().dropped == 0
+
+
+def test_ends_have_room_in_a_queue_that_is_full() -> None:
+    recorder = RecorderForTests(queue_bytes=8000, delay_ms=60_000)
+    with recorder.message(external_id="m"):
+        calls = [recorder.tool_call("tool", "x" * 100).start() for _number in range(20)]
+        for call in calls[:3]:
+            call.result = "y" * 5000
+            call.end()
+    recorder.close()
+    names = Counter(event["type"] for event in recorder.events)
+    assert names["tool_call_start"] < 20, "the queue was full"
+    assert (names["tool_call_complete"], names["workflow_execute_complete"]) == (3, 1)
+    assert told(recorder)["m"]["dropped"] == 20 - names["tool_call_start"] == recorder.report().dropped
 
 
 @pytest.mark.parametrize("takes", [0, 1, OSError("disk full"), KeyError("a bug")])
@@ -410,6 +429,99 @@ def test_children_that_begin_anew_do_so_too(tmp_path: Path, method: str) -> None
     child.join(30)
     assert child.exitcode == 0
     assert names(tmp_path / "trace.jsonl") == [method]
+
+
+FORKSERVER = """
+    import os, sys, time
+    from concurrent.futures import ProcessPoolExecutor
+    import multiprocessing
+    from traces_app.recorder import JsonLinesSink, Recorder
+
+    # Made while a child imports this module, before its work begins.
+    recorder = Recorder(sink=JsonLinesSink(PATH), delay_ms=10_000)
+
+    @recorder.tool_call
+    def look(number):
+        return number
+
+    def work(job):
+        with recorder.message(external_id=f"job {job}"):
+            return [look(number) for number in range(10)]
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("forkserver")
+        if POOL:
+            with ProcessPoolExecutor(2, mp_context=context) as pool:
+                list(pool.map(work, range(8)))
+        else:
+            children = [context.Process(target=work, args=(job,)) for job in range(8)]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join()
+"""
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_forkserver_children_send_all_at_their_end(tmp_path: Path, pool: bool) -> None:
+    path = tmp_path / "trace.jsonl"
+    script = tmp_path / "agent.py"
+    script.write_text(f"PATH = {str(path)!r}\nPOOL = {pool}\n{textwrap.dedent(FORKSERVER)}")
+    subprocess.run([sys.executable, str(script)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    kinds = Counter(event["type"] for event in lines(path))
+    assert (kinds["tool_call_complete"], kinds["tool_call_start"]) == (80, 80)
+    assert (kinds["workflow_execute_complete"], kinds["workflow_execute_start"]) == (8, 8)
+
+
+class Slow(MemorySink):
+    """Delivers `rate` events a second, or none."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.delivered = 0.0
+        self.since = time.monotonic()
+
+    def flush(self, deadline: float) -> int:
+        while (left := self.left()) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return left
+
+    def left(self) -> int:
+        now = time.monotonic()
+        self.delivered = min(len(self.events), self.delivered + (now - self.since) * self.rate)
+        self.since = now
+        return len(self.events) - int(self.delivered)
+
+    def close(self, deadline: float) -> int:
+        return self.flush(deadline)
+
+
+@pytest.mark.parametrize(
+    ("rate", "exit_seconds", "left", "took"),
+    [
+        (100, 30, 0, (0.8, 2)),
+        (0, 30, 102, (0.2, 0.6)),
+        (100, 0.5, 40, (0.4, 0.8)),
+        (1_000_000, 30, 0, (0, 0.2)),
+    ],
+)
+def test_exit_goes_on_while_the_sink_delivers(
+    monkeypatch: pytest.MonkeyPatch, rate: float, exit_seconds: float, left: int, took: tuple[float, float]
+) -> None:
+    monkeypatch.setattr("traces_app.recorder.pipeline.IDLE_AT_EXIT", 0.3)
+    recorder = Recorder(sink=Slow(rate), exit_seconds=exit_seconds, delay_ms=10_000)
+    with recorder.message():
+        for _number in range(50):
+            with recorder.tool_call("tool"):
+                pass
+    began = time.monotonic()
+    found = recorder.close_at_exit(began)
+    assert took[0] <= time.monotonic() - began <= took[1]
+    assert found == 0 if left == 0 else found >= left
+    with recorder.message():
+        pass
+    assert len(recorder.sink.events) == 102, "nothing is taken any more"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

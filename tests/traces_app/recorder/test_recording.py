@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +19,19 @@ import pytest
 import traces_app.recorder
 from access_app.keys import create_key
 from access_app.models import Project, Scope
-from traces_app.models import ToolCall
-from traces_app.recorder import JsonLinesSink, MemorySink, NullSink, Recorder, default_recorder, recording, trace_tool
+from messages_app.models import Message, Session
+from traces_app.models import AgentStep, Context, ToolCall
+from traces_app.recorder import (
+    JsonLinesSink,
+    MemorySink,
+    NullSink,
+    Privacy,
+    Recorder,
+    Sampling,
+    default_recorder,
+    recording,
+    trace_tool,
+)
 from traces_app.recorder.http_sink import HttpSink
 from traces_app.recorder.testing import RecorderForTests
 from traces_app.recorder.testing import recording as recording_for_tests
@@ -130,14 +145,12 @@ def test_a_tool_that_knows_no_recorder_uses_the_one_that_was_made_last() -> None
     assert begun[1]["parent"] == begun[0]["uuid"]
 
 
-@pytest.mark.parametrize(("url", "key"), [("no address", "ts_key"), ("http://127.0.0.1:1", "a\nkey")])
+@pytest.mark.parametrize(("url", "key"), [("no address", "ts_key"), ("http://127.0.0.1:1", "a key")])
 def test_a_tool_works_where_the_environment_names_no_server_that_can_be(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, url: str, key: str
 ) -> None:
     monkeypatch.setenv("TRACESITE_URL", url)
     monkeypatch.setenv("TRACESITE_KEY", key)
-    with pytest.raises(ValueError, match="expected"):
-        Recorder()
     recording._latest.clear()
     assert (look("a"), look("b")) == ("A", "B")
     assert not default_recorder().enabled
@@ -291,3 +304,149 @@ def test_a_run_that_is_tried_again_under_its_own_id_tells_both_tries() -> None:
         ("job-1.2.s", None),
         ("job-1.2.e", "Hi"),
     ]
+
+
+# --- One address, one sender ------------------------------------------------------------------------------------------
+
+
+def threads_of_recorders() -> int:
+    return sum(thread.name.startswith("tracesite-") for thread in threading.enumerate())
+
+
+CELL = """
+recorder = Recorder(url, key="ts_key")
+look = recorder.tool_call(look)
+with recorder.session("s"), recorder.message("question"):
+    look("inside")
+look("outside")
+"""
+
+
+def test_cell_of_a_notebook_that_runs_again_leaves_no_strays(fake: FakeTracesite) -> None:
+    before = threads_of_recorders()
+    names: dict[str, Any] = {"Recorder": Recorder, "url": fake.url, "look": lambda query: query}
+    for _run in range(4):
+        exec(CELL, names)
+    until(lambda: threads_of_recorders() == before + 2)
+    recorder = names["recorder"]
+    assert recorder.flush() == 0
+    # Each run: a message with its call, and one call outside of a message.
+    assert len(fake.stored) == len(set(fake.stored)) == 4 * (4 + 4)
+    assert names["look"].__wrapped__("x") == "x"
+    recorder.close()
+
+
+def test_calls_outside_of_a_message_share_a_session(fake: FakeTracesite) -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink)
+
+    @recorder.tool_call
+    def look(query: str) -> str:
+        return query
+
+    look("a")
+    threads = [threading.Thread(target=look, args=["b"]) for _thread in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with recorder.step(model="gpt-5"):
+        look("c")
+    with recorder.session("own"):
+        look("d")
+    with recorder.message("e"):
+        look("e")
+    recorder.close()
+    begun = [event for event in sink.events if event["type"] == "workflow_execute_start"]
+    sessions = [event["session_id"] for event in begun]
+    assert len(begun) == 7
+    assert len(set(sessions[:5])) == 1
+    assert len(set(sessions)) == 3
+    assert begun[0]["data"]["session"]["title"].startswith("Calls outside of a message: ")
+
+
+def test_sampling_chooses_calls_outside_of_a_message_one_by_one() -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink, sampling=Sampling(rate=0.5))
+    for _number in range(400):
+        with recorder.tool_call("tool"):
+            pass
+    recorder.close()
+    kept = sum(event["type"] == "tool_call_start" for event in sink.events)
+    assert 100 < kept < 300
+
+
+def test_recorder_that_was_replaced_goes_on(fake: FakeTracesite) -> None:
+    first = Recorder(fake.url, key="ts_key", privacy=Privacy(keys=["iban"]))
+    work(first)
+    second = Recorder(f" {fake.url}/ ", key="ts_key\n")
+    other = Recorder(fake.url, key="ts_other")
+    assert second.sink is first.sink
+    assert other.sink is not first.sink
+    work(first)
+    work(second)
+    assert first.privacy.keys == ["iban"]
+    assert second.close() == 0
+    work(first)
+    assert first.close() == 0
+    assert len(fake.stored) == 4 * 4
+    third = Recorder(fake.url, key="ts_key")
+    assert third.sink is not first.sink
+    work(third)
+    assert third.close() == other.close() == 0
+    assert len(fake.stored) == 5 * 4
+
+
+@pytest.mark.parametrize("key", ["ts_key\n", "  ts_key ", "ts_key\r\n"])
+def test_key_of_a_mounted_file_works(fake: FakeTracesite, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACESITE_KEY", key)
+    monkeypatch.setenv("TRACESITE_URL", f"{fake.url}\n")
+    recorder = Recorder()
+    work(recorder)
+    assert recorder.close() == 0
+    assert len(fake.stored) == 4
+    assert {post.headers["Authorization"] for post in fake.posts()} == {"Bearer ts_key"}
+
+
+# --- The first example of the docs --------------------------------------------------------------------------------
+
+
+def first_example(path: str) -> str:
+    """The first block of Python in a document, without its indentation."""
+    found = re.search(
+        r"(?m)^    from traces_app\.recorder import Recorder\n(?:(?:    .*)?\n)*", (ROOT / path).read_text()
+    )
+    assert found is not None
+    return textwrap.dedent(found[0]).strip()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["README.md", "docs/recorder.md"])
+def test_first_example_is_a_whole_run(live_server: Any, path: str) -> None:
+    _key, token = create_key(Project.objects.create(slug="owner"), "agent", [Scope.WRITE])
+    script = first_example(path)
+    for placeholder, value in (("http://127.0.0.1:8000", live_server.url), ("ts_...", token)):
+        assert script.count(placeholder) == 1
+        script = script.replace(placeholder, value)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    session = Session.objects.get()
+    assert (session.external_id, session.title, session.end_user) == ("weather-1", "Weather", "ada")
+    question, answer = Message.objects.order_by("role").reverse()
+    assert (question.content, answer.content) == ("What is the weather in Shanghai?", "It is 31 degrees.")
+    (step,) = AgentStep.objects.all()
+    assert (step.model, step.thought, step.usage) == (
+        "gpt-5", "Ask the weather service.", {"input_tokens": 81, "output_tokens": 9},
+    )  # fmt: skip
+    (call,) = ToolCall.objects.select_related("tool")
+    assert (call.tool.name, call.args, call.status, call.step_id) == (
+        "get_weather", {"city": "Shanghai"}, "success", step.pk,
+    )  # fmt: skip
+    assert Context.objects.filter(kind="conversation").count() == 1
+
+
+def test_readme_and_manual_begin_with_the_same_example() -> None:
+    assert first_example("README.md") == first_example("docs/recorder.md")
+    assert len(first_example("README.md").splitlines()) <= 22

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from traces_app import records
-from traces_app.recorder import Recorder, trace_tool
+from traces_app.recorder import MemorySink, Recorder, trace_tool
 from traces_app.recorder.testing import RecorderForTests, recording, tree
 
 
@@ -128,7 +128,8 @@ def test_what_is_open_is_found_and_what_is_left_out_is_made_up() -> None:
         "  step",
         "    of the step",
     ]
-    assert len({event["session_id"] for event in recorder.events}) == 3
+    # Those that lie in no message share the session of the process.
+    assert len({event["session_id"] for event in recorder.events}) == 2
 
 
 def test_what_fails_says_so_and_its_exception_passes_unchanged() -> None:
@@ -530,17 +531,62 @@ def test_a_tool_that_knows_no_recorder_runs_whatever_the_address_in_the_environm
 
     assert (search("a"), search("b")) == ("found a", "found b")
     assert [record.getMessage() for record in caplog.records] == [
-        "Nothing is recorded, TRACESITE_URL or TRACESITE_KEY is wrong: url: expected the address of a server, "
-        "such as http://127.0.0.1:8000.",
+        "Nothing is recorded, the URL or the key (TRACESITE_URL, TRACESITE_KEY) is wrong: url: expected the address of a "
+        "server, such as http://127.0.0.1:8000.",
     ]
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"delay_ms": 0}, {"delay_ms": float("nan")}, {"queue_bytes": 0}, {"queue_bytes": -1}]
-)
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+WRONG = [
+    *({"delay_ms": value} for value in (0, float("nan"), "50", None)),
+    *({"queue_bytes": value} for value in (0, -1, True)),
+    {"spool_bytes": 0},
+    {"exit_seconds": -1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_setting_that_cannot_be_warns_and_default_is_used(
+    wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = MemorySink()
+    recorder = Recorder(sink=sink, **wrong)
+    with recorder.message("a"):
+        pass
+    recorder.close()
+    assert [event["type"] for event in sink.events] == ["workflow_execute_start", "workflow_execute_complete"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"Recorder.{next(iter(wrong))}: expected a number above 0, not ")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_setting_that_cannot_be_raises_when_strict(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"Recorder.{next(iter(wrong))}: expected"):
-        Recorder("http://127.0.0.1:1", key="k", **wrong)
+        Recorder(sink=MemorySink(), strict=True, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("127.0.0.1:8000", "ts_x"),
+        ("tracesite", "ts_x"),
+        ("ftp://127.0.0.1", "ts_x"),
+        ("http://user:password@127.0.0.1", "ts_x"),
+        ("http://127.0.0.1:99999", "ts_x"),
+        ("http://127.0.0.1:1", "two words"),
+        ("http://127.0.0.1:1", "ts_é"),
+    ],
+)
+def test_address_that_cannot_be_disables_with_one_warning(url: str, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder(url, key)
+    with recorder.message("a"), recorder.tool_call("tool"):
+        pass
+    assert (recorder.enabled, recorder.close()) == (False, 0)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("Nothing is recorded, the URL or the key (TRACESITE_URL, TRACESITE_KEY) is wrong: ")
+    assert "expected" in said
+    assert "password@" not in said
+    with pytest.raises(ValueError, match="expected"):
+        Recorder(url, key, strict=True)
 
 
 # --- For callbacks: what is known bit by bit ------------------------------------------------------------------------
