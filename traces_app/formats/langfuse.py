@@ -21,7 +21,6 @@ anywhere in it.
 
 from __future__ import annotations
 
-from ast import literal_eval
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from typing import Any
 
 from traces_app.reading.documents import Document, Lines, Skip
 from traces_app.reading.message_shapes import Spoken, decoded, joined, messages_in
+from traces_app.reading.python_notation import json_or_python
 from traces_app.reading.values import as_json, between, fields, instant, items, rest, text
 from traces_app.transcripts import Call, Entry, Reply, Result, Said, Transcript
 
@@ -72,7 +72,6 @@ _SPOKEN = frozenset(
 )  # fmt: skip
 _NOTHING = ("None", "null")
 """How some instrumentations write an output that was empty when they looked."""
-_LONGEST_NOTATION = 1_000_000
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -688,12 +687,7 @@ def _said_by(found: _Observation) -> tuple[int, bool]:
 
 def _of_python(value: Any) -> Any:
     """The object that a text is the Python notation of, as BeeAI writes its answers; anything else as it is."""
-    if not isinstance(value, str) or not value.startswith("{'") or len(value) > _LONGEST_NOTATION:
-        return value
-    try:
-        found = literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return value
+    found = json_or_python(value) if isinstance(value, str) else None
     return found if isinstance(found, dict) else value
 
 

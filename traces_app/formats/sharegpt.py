@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from traces_app.reading.documents import Document, Files, Lines, Skip
+from traces_app.reading.python_notation import json_or_python
 from traces_app.reading.values import content, fields, items, rest, text
 from traces_app.transcripts import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
 
@@ -43,10 +42,6 @@ _ROLES = {
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>(.*?)(?:</tool_response>|\Z)", re.DOTALL)
 _THOUGHT = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)
-_PYTHON = re.compile(r"""\\.|'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL)
-"""What a Python dictionary has otherwise than JSON; an escape outside of a string is passed over, so that it begins none."""
-_ESCAPE = re.compile(r"""\\(.)|\"""", re.DOTALL)
-_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 
 
 def recognises(document: Document) -> bool:
@@ -167,7 +162,7 @@ def _reply(id_: str, value: Any, metadata: dict[str, Any], *, has_tools: bool) -
     calls: list[Call] = []
 
     def taken(found: re.Match[str]) -> str:
-        asked = _calls(_decoded(found[1]))
+        asked = _calls(json_or_python(found[1]))
         calls.extend(asked)
         return "" if asked else found[0]
 
@@ -185,8 +180,8 @@ def _reply(id_: str, value: Any, metadata: dict[str, Any], *, has_tools: bool) -
 
 
 def _unwrapped(value: str) -> Any:
-    found = [decoded for part in _CALL.findall(value) if (decoded := _decoded(part)) is not None]
-    return found or _decoded(value)
+    found = [decoded for part in _CALL.findall(value) if (decoded := json_or_python(part)) is not None]
+    return found or json_or_python(value)
 
 
 def _calls(value: Any) -> list[Call]:
@@ -211,7 +206,7 @@ def _results(id_: str, value: Any, metadata: dict[str, Any]) -> Iterator[Result]
     found = _RESPONSE.findall(value) if isinstance(value, str) else []
     for number, output in enumerate(found or [value]):
         said = output.strip() if found else output
-        decoded = _decoded(said) if isinstance(said, str) else said
+        decoded = json_or_python(said) if isinstance(said, str) else said
         name = call_id = None
         if isinstance(decoded, dict) and isinstance(decoded.get("name"), str) and "content" in decoded:
             name, said = decoded["name"], decoded["content"]
@@ -224,35 +219,3 @@ def _results(id_: str, value: Any, metadata: dict[str, Any]) -> Iterator[Result]
             name=name,
             metadata=metadata,
         )
-
-
-def _decoded(said: str) -> Any:
-    """Return the JSON value, or the Python dictionary, that a text is; None where it is neither."""
-    stripped = said.strip()
-    if not stripped.startswith(("{", "[")):
-        return None
-    try:
-        return msgspec.json.decode(stripped)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    try:
-        return msgspec.json.decode(_PYTHON.sub(_as_json, stripped))
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None
-
-
-def _as_json(found: re.Match[str]) -> str:
-    """Return a constant or a string of Python as JSON has it."""
-    if found[1] is not None:
-        return f'"{_ESCAPE.sub(_escaped, found[1])}"'
-    return _CONSTANTS.get(found[0], found[0])
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """Return an escape within a string of Python, or a quotation mark, as JSON has it."""
-    escape = found[1]
-    if escape is None:
-        return '\\"'
-    if escape == "'":
-        return "'"
-    return found[0] if escape in 'nrtbfu"\\/' else f"\\\\{escape}"

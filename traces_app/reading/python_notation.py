@@ -1,0 +1,49 @@
+"""Objects in Python's notation, as some producers write them in place of JSON: `{'role': 'assistant', 'done': True}`.
+
+For formats; nothing here raises. Pure Python, without Django. Python's own parser is not used, because it takes 0.1 to 0.24 s for
+100,000 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+_PYTHON = re.compile(r"""\\.|'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL)
+"""What a Python dictionary has otherwise than JSON; an escape outside of a string is passed over, so that it begins none."""
+_ESCAPE = re.compile(r"""\\(.)|\"""", re.DOTALL)
+_CONSTANTS = {"None": "null", "True": "true", "False": "false"}
+
+
+def json_or_python(said: str) -> Any:
+    """Return the JSON value, or the Python dictionary, that a text is; None where it is neither."""
+    stripped = said.strip()
+    if not stripped.startswith(("{", "[")):
+        return None
+    try:
+        return msgspec.json.decode(stripped)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return msgspec.json.decode(_PYTHON.sub(_as_json, stripped))
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return None
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return a constant or a string of Python as JSON has it."""
+    if found[1] is not None:
+        return f'"{_ESCAPE.sub(_escaped, found[1])}"'
+    return _CONSTANTS.get(found[0], found[0])
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """Return an escape within a string of Python, or a quotation mark, as JSON has it."""
+    escape = found[1]
+    if escape is None:
+        return '\\"'
+    if escape == "'":
+        return "'"
+    return found[0] if escape in 'nrtbfu"\\/' else f"\\\\{escape}"
