@@ -33,6 +33,7 @@ from access_app.errors import ApiError
 from messages_app.models import Session
 
 from . import records
+from .formats import claude_code
 from .formats.registry import Format, format_of, is_of
 from .health import INVALID_ARGUMENTS, ORPHAN_RESULT
 from .ingest import ingest
@@ -40,6 +41,7 @@ from .normalise import normalise
 from .reading.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept
 from .reading.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from .rows import text
+from .session_tails import trash_tails
 from .sub_agents import place_shares, with_shares_placed
 from .transcripts import DERIVED, DIGEST_BYTES, Outline, messages_of, outline
 
@@ -448,6 +450,8 @@ def _store(batch: list[Outline], project_id: int | None, report: FileReport) -> 
         _mark(project_id, {name: unmarked.pop(name) for name in there & unmarked.keys()})
     if in_parts and project_id is not None:
         place_shares(project_id, in_parts)
+        if report.format == claude_code.NAME:
+            trash_tails(project_id, in_parts)
 
 
 def _kept_as_they_are(settled: Sequence[_Settled], project_id: int) -> set[str]:
