@@ -191,7 +191,7 @@ def test_outcome_of_code_is_what_its_run_says(metadata: dict[str, Any], failed: 
     assert result.failed is failed
 
 
-def test_hidden_prompt_is_of_the_system_and_one_with_a_file_alone_is_a_prompt() -> None:
+def test_hidden_prompt_is_of_the_system_and_a_file_is_a_prompt() -> None:
     nodes = [
         node("n1", None, "user", "Hidden", is_visually_hidden_from_conversation=True),
         node("n2", "n1", "user", "", attachments=[{"name": "a.pdf"}]),

@@ -93,13 +93,13 @@ def test_conversation_is_read_whole() -> None:
     assert search.result.output == [{"type": "text", "text": "Found."}]
 
 
-def test_calls_without_ids_get_their_results_in_their_order() -> None:
+def test_calls_without_ids_get_results_by_name_and_order() -> None:
     blocks = [
         block("tool_use", name="a", input={"n": 1}),
         block("tool_use", name="b", input={"n": 2}),
         block("tool_use", name="a", input={"n": 3}),
-        block("tool_result", name="a", content="one", is_error=False),
         block("tool_result", name="b", content="two", is_error=False),
+        block("tool_result", name="a", content="one", is_error=False),
         block("tool_result", name="a", content="three", is_error=False),
     ]
     session = only(claude_ai, conversation([message("m1", None, "assistant", 1, *blocks)]))

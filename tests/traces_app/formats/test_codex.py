@@ -240,7 +240,7 @@ def test_prompts_without_events_are_told_by_their_tags() -> None:
     assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
 
 
-def test_untagged_notice_is_no_prompt_where_events_say_what_was_typed() -> None:
+def test_untagged_notice_is_no_prompt_in_a_file_with_events() -> None:
     found = [*START, message(12, "user", "Files changed on disk."), message(13, "assistant", "I see.")]
     assert figures(read(codex, lines(found))[0])["user"] == 1
 
@@ -299,7 +299,7 @@ def test_prompt_that_stands_three_times_counts_once(order: tuple[int, ...]) -> N
     assert [one.role for one in session.messages or ()][1:] == ["user", "assistant", "user", "assistant"]
 
 
-def test_short_prompt_is_not_found_in_the_words_of_an_earlier_one() -> None:
+def test_short_prompt_is_not_matched_within_a_later_one() -> None:
     found = [
         META,
         event(1, "user_message", message="ok"),
@@ -407,7 +407,7 @@ def test_first_version_has_no_envelopes() -> None:
     assert [call.status for call in calls(session)] == ["error"]
 
 
-def test_file_without_a_head_is_read_and_left_out_lines_are_told_of() -> None:
+def test_headless_file_is_read_and_reports_what_it_leaves_out() -> None:
     found, left_out = read(
         codex, lines([*START[4:], 3, {"x": 1}, line(12, "world_state", a=1), event(12, "new_event")])
     )

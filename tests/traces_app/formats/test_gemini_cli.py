@@ -159,7 +159,7 @@ def test_history_that_the_client_goes_on_with_removes_nothing() -> None:
     ]
 
 
-def test_calls_that_the_history_repeats_under_other_ids_count_once() -> None:
+def test_calls_repeated_under_other_ids_count_once() -> None:
     found = message(
         "m2",
         "gemini",

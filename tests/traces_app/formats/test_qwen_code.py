@@ -93,7 +93,7 @@ def test_session_is_read_whole() -> None:
     assert (failed.metadata or {})["error"] == {"message": "denied"}
 
 
-def test_bookkeeping_is_counted_and_branches_are_told_in_metadata() -> None:
+def test_bookkeeping_is_counted_and_branches_are_metadata() -> None:
     (session,), left_out = read(qwen_code, lines([*START, *MORE]))
     assert session.title == "My work"
     assert left_out == [("(all)", "bookkeeping, system ui_telemetry: 1 line")]
