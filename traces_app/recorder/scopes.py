@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from messages_app.ids import message_id
+from traces_app.transcripts import total_usage
 
 from . import decorating
-from .entries import Cut, Entry, Kind, freeze, size_of, text_of, words_of
+from .entries import Cut, Entry, Kind, freeze, size_of, text_of, thawed, words_of
 from .guard import Guard, failure_of, guarded
 
 if TYPE_CHECKING:
@@ -316,11 +317,13 @@ class Message(Scope):
         "_metadata",
         "_name",
         "_prompt",
+        "_has_answer_usage",
         "_request_id",
         "_session",
         "_since",
         "_unread",
         "_updates",
+        "_usages",
         "content",
         "id",
         "left_out",
@@ -362,6 +365,8 @@ class Message(Scope):
         self.number = 0
         self._updates = 0
         self._session: Session | None = None
+        self._usages: list[dict[str, Any]] = []
+        self._has_answer_usage = False
         self._name = ""
         self._unread: dict[int, decorating.Unfinished] = {}
         """Generators and coroutines in it that are not at their end."""
@@ -408,6 +413,8 @@ class Message(Scope):
         elif not self.id:
             self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
         said = {"request_id": self._request_id} if self._request_id else {}
+        if self._name:
+            said["attempt"] = self._name[:-1]
         content = _frozen(
             self._recorder._most, prompt=self._prompt, session=self._session._all(), metadata=self.metadata
         )
@@ -428,6 +435,37 @@ class Message(Scope):
         self._recorder._put(
             Kind.MESSAGE_END, self, f"{self._name}e", {"duration": duration}, content, bool(self.error), duration
         )
+
+    def answered(
+        self,
+        content: str | Sequence[Any] | None = None,
+        *,
+        model: str | None = None,
+        usage: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Says what the model answered, which model that was, and what that request took. The answer is no step: its model is
+        kept in the metadata of the message, and its tokens are added to those of the steps."""
+        self._answered(content, model, usage)
+
+    @guarded
+    def _answered(
+        self, content: str | Sequence[Any] | None, model: str | None, usage: Mapping[str, Any] | None
+    ) -> None:
+        if content is not None:
+            self.content = content
+        if model is not None:
+            self.metadata = {**(self.metadata or {}), "model": model}
+        if usage is not None:
+            self._has_answer_usage = True
+            self._add_usage(usage)
+
+    def _add_usage(self, usage: Any) -> None:
+        """The usage of a step, or of the answer. A message that states its own has to state the sum."""
+        own = thawed(usage)
+        if isinstance(own, dict):
+            self._usages.append(own)
+        if self._has_answer_usage and self._usages:
+            self.usage = total_usage(self._usages)
 
     def prompt_built(self, prompt: Any, kind: str = "system") -> None:
         """Says that a prompt was made: of which kind, and with which text."""
@@ -626,6 +664,8 @@ class Step(Scope):
             error=self.error,
         )
         content |= self._asks()
+        if not _is_nothing(self.usage):
+            self._message._add_usage(self.usage)
         said = self._who() | {"duration": duration}
         self._recorder._put(Kind.STEP_END, self, "e", said, content, bool(self.error), duration)
 

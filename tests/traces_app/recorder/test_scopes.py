@@ -53,6 +53,7 @@ def test_a_run_becomes_these_events() -> None:
             "workflow_execute_start",
             {
                 "request_id": "r1",
+                "attempt": "1",
                 "prompt": "What is the weather?",
                 "session": {"title": "Weather", "tags": ["demo"], "metadata": {"team": 7}},
             },
@@ -634,3 +635,38 @@ def test_a_call_that_was_announced_takes_the_time_from_when_its_tool_runs() -> N
         second.end()
     assert data_of(recorder, "tool_call_start")[2:] == [{"uuid": one.id, "runs": True} for one in (first, second)]
     assert [data["name"] for data in data_of(recorder, "tool_call_complete")] == ["first", "second"]
+
+
+# --- The answer of the model -----------------------------------------------------------------------------------------
+
+
+def test_tokens_of_answer_are_added_to_those_of_steps() -> None:
+    with recording() as recorder, recorder.message("Weather?") as message:
+        with recorder.step(model="gpt-5") as step:
+            step.usage = {"input_tokens": 120, "output_tokens": 15}
+        message.answered("31 degrees.", model="gpt-5-mini", usage={"input_tokens": 120, "output_tokens": 15})
+    end = recorder.events[-1]["data"]
+    assert (end["result"], end["metadata"]) == ("31 degrees.", {"model": "gpt-5-mini"})
+    assert (end["usage"]["input_tokens"], end["usage"]["output_tokens"]) == (240, 30)
+
+
+def test_chat_without_tools_has_model_and_tokens() -> None:
+    with recording() as recorder, recorder.message("Hello") as message:
+        message.answered("Hi.", model="gpt-5", usage={"prompt_tokens": 7, "completion_tokens": 2})
+    end = recorder.events[-1]["data"]
+    assert end["metadata"] == {"model": "gpt-5"}
+    assert end["usage"] == {"prompt_tokens": 7, "completion_tokens": 2}
+
+
+def test_usage_of_message_without_answered_is_left_alone() -> None:
+    with recording() as recorder, recorder.message("Hello") as message:
+        with recorder.step() as step:
+            step.usage = {"input_tokens": 1, "output_tokens": 1}
+        message.usage = {"input_tokens": 5, "output_tokens": 5}
+    assert recorder.events[-1]["data"]["usage"] == {"input_tokens": 5, "output_tokens": 5}
+
+
+def test_odd_usage_of_answer_breaks_nothing() -> None:
+    with recording() as recorder, recorder.message("Hello") as message:
+        message.answered("Hi.", usage=["many"])  # type: ignore[arg-type]
+    assert recorder.events[-1]["data"]["result"] == "Hi."
