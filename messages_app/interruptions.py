@@ -2,7 +2,7 @@
 
 An event of the type `workflow_execute_complete` with `data.interrupted` closes a run that is open:
 
-* "process_ended": a recorder found what a dead process had left. `timestamp` is the last sign of life of that process; a
+* "process_ended": a recorder found what a dead process had left. `timestamp` is when it found it; a
   run of which something later was said goes on in another process, and stays open.
 * "no_news": the command close_stale_runs heard nothing of the run for a long time.
 

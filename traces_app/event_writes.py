@@ -390,9 +390,7 @@ def _record(
         return []
     said = [_session_record(session, now) for session in sessions]
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
-    heard_at = {
-        run.id: max(one.timestamp for one in run.events) for session in sessions for run in session.runs if run.id
-    }
+    heard_at = {run.id: _heard_at(run, now) for session in sessions for run in session.runs if run.id}
     outcomes = ingest(project_id, said, source="events", touched=touched, heard_at=heard_at)
     lines: list[rows.Row] = []
     contexts: list[rows.Row] = []
@@ -633,6 +631,12 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         created_at=created_at,
     )
     return [prompt, message]
+
+
+def _heard_at(run: _Run, now: datetime) -> datetime:
+    """When the latest of what the batch says of a run happened. That another process has begun it is news whenever it comes."""
+    begun = any(one.record.type == "workflow_execute_start" and one.data.get("attempt") for one in run.events)
+    return now if begun else max(one.timestamp for one in run.events)
 
 
 def _is_left(

@@ -3,6 +3,7 @@
     <spool>/<destination>/destination.json           the address, and how the key begins
     <spool>/<destination>/<owner>.lock               held by the process that writes there, or that took it over
     <spool>/<destination>/<owner>.<number>.ndjson    its segments, one event a line
+    <spool>/<destination>/<owner>.runs               the runs that it has begun and not ended: see open_runs.py
     <spool>/<destination>/refused.ndjson             what the server does not take; and invalid.ndjson: what is no event
 
 * Events are appended by write() and not forced to the disk: what was taken survives the end of the process, kill -9 too. A
@@ -40,6 +41,8 @@ from pathlib import Path
 
 import msgspec
 
+from . import open_runs
+
 if sys.platform != "win32":
     import fcntl
 
@@ -57,7 +60,7 @@ TELL_SECONDS = 60.0
 """That the spool is full is said once in this time."""
 
 _DESTINATION = "destination.json"
-_OWNED = re.compile(r"(?P<owner>(?P<start>\d{19,20})-(?P<pid>\d+)-[0-9a-f]+)\.(?:lock|(?P<number>\d{6,})\.ndjson)")
+_OWNED = re.compile(r"(?P<owner>(?P<start>\d{19,20})-(?P<pid>\d+)-[0-9a-f]+)\.(?:lock|runs|(?P<number>\d{6,})\.ndjson)")
 # O_NOFOLLOW: whatever lies there under a name of ours is a file, or an error.
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -137,6 +140,7 @@ class Spool:
         """Of the directory of the destination."""
         self._destination = Destination(url=url, key=key[:8])
         self._limit = limit
+        self._is_forked = False
         self._begin()
 
     @classmethod
@@ -148,6 +152,7 @@ class Spool:
         # Reentrant: a flush in a signal handler may come in between.
         self._lock = threading.RLock()
         self._own = _Owner()
+        self._journal = open_runs.Journal(is_forked=self._is_forked)
         self._adopted: _Owner | None = None
         self._unusable: set[str] = set()
         self._room = 0
@@ -189,6 +194,7 @@ class Spool:
             if segment.path is not None:
                 self._room -= len(text)
                 self._unscanned += len(text)
+            self._journal.note(events[:count], None if segment.path is None else self._own.runs_path())
         return count
 
     def _segment_to_write(self) -> _Segment:
@@ -230,6 +236,7 @@ class Spool:
                 failure = error
                 continue
             self.directory = directory
+            self._journal.moved(self._own.runs_path())
             return
         raise failure
 
@@ -299,9 +306,37 @@ class Spool:
                     break  # the one that is written
                 owner.segments.popleft().remove()
             if owner is not None and not own:
+                if self._say_what_was_left_open(owner):
+                    return self.next_batch(own=own, most_events=most_events, most_bytes=most_bytes)
                 owner.move_out()
                 self._adopted = None
             return None
+
+    def _say_what_was_left_open(self, owner: _Owner) -> bool:
+        """Once all else of a dead process is delivered: that nobody is left to end the runs that it left open. In memory,
+        for they are on the disk until that is delivered. Whether there are such runs."""
+        runs = self._left_open(owner)
+        if not runs:
+            return False
+        owner.said.update(run.key for run in runs)
+        events = [open_runs.interruption(run) for run in runs]
+        segment = _Segment(number=0)
+        segment.write(b"\n".join([*events, b""]))
+        segment.events = len(events)
+        owner.segments.append(segment)
+        return True
+
+    def _left_open(self, owner: _Owner) -> list[open_runs.Run]:
+        """The runs of a dead process that no living one works on, and that were not said yet."""
+        begun = [run for run in open_runs.read(owner.runs_path())[0] if run.key not in owner.said]
+        if not begun:
+            return []
+        assert owner.directory is not None, "it moved in"
+        alive = set(self._journal.messages)
+        for name in _owners_in(owner.directory):
+            if name not in (owner.name, self._own.name) and _is_held(owner.directory / f"{name}.lock"):
+                alive |= open_runs.read(owner.directory / f"{name}.runs")[1]
+        return [run for run in begun if run.message not in alive]
 
     def settle(self, batch: Batch) -> None:
         """The events of the batch are delivered, or will never be: they are not given out again."""
@@ -336,13 +371,21 @@ class Spool:
                 if name == self._own.name or name in self._unusable:
                     continue
                 try:
-                    self._adopted = _take_over(directory, name)
+                    self._adopted = self._take_over(directory, name)
                 except OSError as failure:
                     self._unusable.add(name)
                     logger.warning("%s/%s.* cannot be read (%s).", directory, name, failure.strerror or failure)
                 if self._adopted is not None:
                     return True
             return False
+
+    def _take_over(self, directory: Path, name: str) -> _Owner | None:
+        """What a dead process left; None where there is nothing to send. Raises OSError."""
+        owner = _take_over(directory, name)
+        if owner is not None and not owner.segments and not self._left_open(owner):
+            owner.move_out()
+            return None
+        return owner
 
     @property
     def has_adopted(self) -> bool:
@@ -404,6 +447,11 @@ class Spool:
         with self._lock:
             self._is_released = True
             self.lost += sum(segment.events for segment in self._own.segments if segment.path is None)
+            self._journal.forget()
+            if self._own.directory is not None:
+                # Whoever closes in order knows what it leaves open: a run that waits for a person, for one.
+                with suppress(OSError):
+                    self._own.runs_path().unlink(missing_ok=True)
             for owner in (self._own, self._adopted):
                 if owner is not None:
                     owner.move_out()
@@ -414,6 +462,8 @@ class Spool:
         for owner in (self._own, self._adopted):
             if owner is not None:
                 owner.forget()
+        self._journal.forget()
+        self._is_forked = True
         self._begin()
 
 
@@ -490,6 +540,8 @@ class _Owner:
     name: str = ""
     directory: Path | None = None
     lock: int = -1
+    said: set[str] = field(default_factory=set)
+    """Of a dead process, the runs of which it was said that it left them open."""
     segments: deque[_Segment] = field(default_factory=deque)
 
     def move_in(self, directory: Path) -> None:
@@ -510,6 +562,10 @@ class _Owner:
         assert self.directory is not None, "it moved in"
         return self.directory / f"{self.name}.{number:06d}.ndjson"
 
+    def runs_path(self) -> Path:
+        assert self.directory is not None, "it moved in"
+        return self.directory / f"{self.name}.runs"
+
     def waiting(self) -> tuple[int, int]:
         return sum(one.events for one in self.segments), sum(one.size - one.settled for one in self.segments)
 
@@ -521,9 +577,17 @@ class _Owner:
                     segment.remove()
             segment.close()
         is_empty = all(one.path is None or one.settled >= one.size for one in self.segments)
+        if any(one.path is None for one in self.segments):
+            self.said.clear()  # on its way when it was closed: the next process says it again
         if self.directory is not None and self.lock >= 0 and is_empty:
             with suppress(OSError):
-                (self.directory / f"{self.name}.lock").unlink(missing_ok=True)
+                # A run that others work on is left until they have ended.
+                left = [run for run in open_runs.read(self.runs_path())[0] if run.key not in self.said]
+                if left and self.said:
+                    open_runs.leave(self.runs_path(), left)
+                elif not left:
+                    self.runs_path().unlink(missing_ok=True)
+                    (self.directory / f"{self.name}.lock").unlink(missing_ok=True)
         self.close_lock()
         self.segments.clear()
 
@@ -586,7 +650,7 @@ def _owners_in(directory: Path) -> dict[str, list[int]]:
 
 
 def _take_over(directory: Path, name: str) -> _Owner | None:
-    """What a dead process left; None where it lives, or another one was faster. Raises OSError."""
+    """What a dead process left, if anything; None where it lives, or another one was faster. Raises OSError."""
     lock = _locked(directory / f"{name}.lock")
     if lock is None:
         return None
@@ -600,9 +664,6 @@ def _take_over(directory: Path, name: str) -> _Owner | None:
     except OSError:
         owner.forget()
         raise
-    if not owner.segments:
-        owner.move_out()
-        return None
     return owner
 
 
