@@ -230,6 +230,8 @@ def _request(message: dict[str, Any], nodes: Nodes, node: str, id_: str) -> dict
 def _result_event(message: dict[str, Any], event: Any) -> dict[str, Any]:
     found = result_of("", message.get("toolResult"), call_id=call_id_of(message), metadata={})
     result = {"output": found.output, "data": found.data, "metadata": found.metadata or None}
+    if found.failed is False:
+        result["success"] = True
     data = {
         **_call(message),
         "result": {name: value for name, value in result.items() if value is not None} or None,

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import Raw, json
+from msgspec import UNSET, DecodeError, Raw, json
 from msgspec.structs import force_setattr
 
 from access_app.redaction import MAX_DEPTH
@@ -28,6 +28,7 @@ from .images import json_may_hold_images
 
 
 class _ToolResult(records.ToolResult, frozen=True, kw_only=True):
+    output: Any = UNSET
     data: Raw = None  # type: ignore[assignment]  # not said
 
 
@@ -48,6 +49,7 @@ class Session(records.Session, frozen=True, kw_only=True):
     messages: list[Message] | None = None  # type: ignore[assignment]
 
 
+_EMPTY = _ToolResult()
 _LONGEST = 64_000
 """Bytes of a value: several copies are made of it here."""
 _SAMPLED = 16
@@ -70,11 +72,18 @@ def decode_what_cannot_stay(messages: Iterable[records.Message]) -> None:
     """Takes messages that were just decoded, and belong to nobody yet: their records are changed. Of one message all of it
     stays or is decoded, but for single values that are long, or no objects and arrays.
 
-    Raises msgspec.DecodeError and UnicodeDecodeError for what is no JSON in UTF-8 after all.
+    Raises msgspec.DecodeError and UnicodeDecodeError for what is no JSON in UTF-8 after all, and for results that have to be
+    read as objects.
     """
     for message in messages:
         calls = [call for step in message.agent_steps or () for call in step.tool_calls or ()]
         results = [call.result for call in calls if isinstance(call.result, records.ToolResult)]
+        for result in results:
+            if result == _EMPTY:
+                # What {} is and what {"error": null} is nobody can tell any more.
+                raise DecodeError("a result that states nothing")
+            if result.output is UNSET:
+                force_setattr(result, "output", "")
         for call in calls:
             if type(call.args) is Raw and not _is_short(call.args, b"{"):
                 force_setattr(call, "args", json.decode(call.args))
@@ -83,11 +92,17 @@ def decode_what_cannot_stay(messages: Iterable[records.Message]) -> None:
                 force_setattr(result, "data", json.decode(result.data))
         args = [bytes(call.args) for call in calls if type(call.args) is Raw]
         data = [bytes(result.data) for result in results if type(result.data) is Raw]
-        if (args or data) and not _may_stay(args, data):
+        if (args or data) and (any(map(_may_hold_json, results)) or not _may_stay(args, data)):
             for call in calls:
                 force_setattr(call, "args", decoded(call.args))
             for result in results:
                 force_setattr(result, "data", decoded(result.data))
+
+
+def _may_hold_json(result: records.ToolResult) -> bool:
+    """Whether there may be JSON in the strings of `data` that normalise reads: see `results.normal`."""
+    is_finished = result.output or (result.status is not None and result.success is not None)
+    return not is_finished and type(result.data) is Raw and b'\\"' in bytes(result.data)
 
 
 def decoded(value: Any) -> Any:

@@ -82,12 +82,12 @@ class ToolCall(Record, frozen=True, kw_only=True):
     uuid: Name | None = None
     """The producer's own, unique id of this call, or ours when a call comes back to us."""
     name: Name | None = None
-    """The tool. Required on the wire; "" where the model gave none."""
+    """The tool. "" or left out where the model gave none."""
     args: Any = None
     """A JSON object, or the JSON text of one; anything else is kept as {"_raw": ...}."""
     result: ToolResult | str | list[Any] | None = None
-    """null while the call is open. A text, a list of content blocks, or any object without fields of a result is the
-    `output` of one."""
+    """null while the call is open. A text, a number, a list of content blocks, or an object that is no result
+    (docs/normalisation.md, section 1) is the `output` of one."""
     reflection: str | None = None
     """What the agent thought of the result."""
     duration: Milliseconds | None = None

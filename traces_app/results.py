@@ -1,15 +1,18 @@
 """One form for whatever a tool returned: status, output for people, data for machines, error, metadata, attachments.
 
+This module decides the outcome of every result, whichever way it came: ingest and PATCH, events, monitor messages, the
+callbacks of Eko, imports and the recorder. Nobody else may give a result a status that its producer did not state.
+
 What tools return comes as an object, as JSON text (encoded once or several times), as Python's repr of an object, as the
 content blocks of MCP, Anthropic and LangChain, as a whole tool message, or as plain text. In this order:
 
-1. What is said apart stays as it is said: a status or `success` wins over everything inside, `data` over what could be
-   read from the output, `raw` says that the output has been read already.
+1. A status or `success` beside the output wins over everything inside it, then an `error` beside it; `raw` means that
+   the output has been read already.
 2. A text that is JSON or Python's repr is read; strings within strings are unwrapped.
 3. A tool message and a list of content blocks are taken apart: text, images and files, structured content.
-4. An object that speaks of its own success (`success`, `status`, `error`) is taken apart: see `_envelope`. Any other
-   object is data.
-5. Where nothing said how it went, a non-empty error means error; at last the text does: see `says_error`.
+4. An object is either a result (`result_fields` says which) and taken apart, or data of the tool's own and kept whole.
+   It makes no difference whether it came as an object or as its JSON text.
+5. Where nothing states the outcome, a non-empty error means error; at last the text does: see `says_error`.
 6. Images leave text and data and become attachments (images.py).
 
 The text as received is kept in `raw` wherever the output is another one. Pure functions, without Django; nothing raises,
@@ -21,6 +24,7 @@ from __future__ import annotations
 import ast
 import re
 import string
+from collections.abc import Set
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -55,12 +59,11 @@ _DETAILS = (
     *("error_type", "error_code", "suggestion", "suggestions", "troubleshooting", "details"),
     *("execution_time", "execution_time_ms", "rows_affected", "row_count", "from_cache", "tool_name", "timestamp"),
 )
-_ENVELOPE = frozenset(
-    [
-        *("success", "status", "error", "data", "output", "message", "result", "metadata", "attachments", "images"),
-        *_DETAILS,
-    ]
-)
+_FIELDS = frozenset(records.ToolResult.__struct_fields__)
+_KNOWN = frozenset([*_FIELDS, "message", "result", "images", *_DETAILS])
+"""Fields of which we know what they mean in a result; any other is the tool's own."""
+_TYPES: dict[str, type] = {"success": bool, "metadata": dict, "attachments": list, "images": list, "raw": str}
+"""What the fields of a result hold, besides null."""
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 _MCP = frozenset(["content", "isError", "is_error", "structuredContent", "structured_content", "_meta", "meta"])
 _TOOL_MESSAGES = ("tool", "tool_result", "function_call_output")
@@ -115,18 +118,76 @@ def normal(
         return records.ToolResult(status="error", success=False, error=NO_REASON) if call_status == "error" else None
     if not isinstance(result, records.ToolResult):
         result = records.ToolResult(output=result)
-    status = result.status
-    if status is None and result.success is not None:
-        status = "success" if result.success else "error"
+    status = _stated(result)
     if status is None and call_status != "pending":
         # A call that was pending when its sender last looked has its result now.
         status = call_status
     if status is not None and (status != "error" or result.error) and _is_plain(result):
         success = status == "success"
-        if result.status is not None and result.success is success:
+        if result.status == status and result.success is success:
             return result
         return replace(result, status=status, success=success, error=result.error or "")
     return _read(result, status)
+
+
+def received(value: Any) -> records.ToolResult:
+    """Return the record of what stands where a result is expected: a result as the API has it, or what a tool returned."""
+    if isinstance(value, records.ToolResult):
+        return value
+    fields = result_fields(value) if isinstance(value, dict) else None
+    return records.ToolResult(output=value) if fields is None else records.ToolResult(**fields)
+
+
+def result_fields(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of records.ToolResult that an object states, or None where it is data of the tool's own.
+
+    An object is a result
+
+    * where it has no fields but those of a result, those that we know besides (`message`, `images`, `execution_time`
+      ...), and at least one of the former;
+    * where it has fields of its own too, but also `data` and a statement of how it went: `success`, `error`, or the
+      status "success" or "error". Any other word there ("pending", "failed") may be about an order or a payment.
+
+    Known fields that a record does not have go to its `metadata`, and so do those of the tool's own, empty or not.
+    """
+    own = value.keys() - _KNOWN
+    if not own and _FIELDS.isdisjoint(value):
+        return None
+    for name, type_ in _TYPES.items():
+        if value.get(name) is not None and not isinstance(value[name], type_):
+            return None
+    word, success = value.get("status"), value.get("success")
+    status = _STATUS_WORDS.get(word.lower()) if isinstance(word, str) else None
+    if word not in (None, "") and (status is None or (own and word not in ("success", "error"))):
+        return None
+    if own and not ("data" in value and (status is not None or success is not None or "error" in value)):
+        return None
+    if _tool_message(value) is not None:
+        return None
+    return _fields_of(value, own, status)
+
+
+def _fields_of(value: dict[str, Any], own: Set[str], status: records.CallStatus | None) -> dict[str, Any]:
+    success, error, output, data = (value.get(name) for name in ("success", "error", "output", "data"))
+    rest = {name: item for name, item in value.items() if name not in _FIELDS and (name in own or item not in _NOTHING)}
+    images = rest.pop("images", None) or []
+    has_failed = status == "error" or (status is None and (success is False or (success is None and bool(error))))
+    if has_failed and not _reason(error) and isinstance(rest.get("message"), str):
+        error = rest.pop("message")
+    if output in _NOTHING and "message" in rest:
+        output = rest.pop("message")
+    if data is None and "result" in rest:
+        data = rest.pop("result")
+    return {
+        "status": status,
+        "success": success,
+        "output": "" if output is None else output,
+        "data": data,
+        "error": error,
+        "metadata": {**rest, **(value.get("metadata") or {})} or None,
+        "attachments": [*(value.get("attachments") or ()), *images] or None,
+        "raw": value.get("raw"),
+    }
 
 
 def says_error(text: str) -> bool:
@@ -149,6 +210,20 @@ def text_as_json(value: Any) -> str:
 # --- One result -----------------------------------------------------------------------------------------------------
 
 
+def _stated(result: records.ToolResult) -> records.CallStatus | None:
+    """How it went, as far as its producer states that beside the output."""
+    if result.status == "pending" and result.success is True:
+        return "success"
+    if result.status is None and result.success is not None:
+        return "success" if result.success else "error"
+    return result.status
+
+
+def _reason(failure: Any) -> str:
+    """The text of an `error`: true says that there is one, and not which; null, "", false and {} are none."""
+    return text_as_json(failure) if failure and failure is not True else ""
+
+
 def _is_plain(result: records.ToolResult) -> bool:
     """Whether there is nothing to read, to find or to put right. Nearly all results that come over the wire are such."""
     output, data = result.output, result.data
@@ -156,47 +231,38 @@ def _is_plain(result: records.ToolResult) -> bool:
         return False
     if output and result.raw is None and ((data is None and output[0] in _FIRST_OF_JSON) or may_hold_images(output)):
         return False
-    return data is None or not seems_to_hold_images(data)
+    if data is None or type(data) is msgspec.Raw:
+        # What is still JSON was looked at before: see raw_json.py.
+        return True
+    if _is_read_in_data(result):
+        return _with_inner(data, MOST_WRAPPINGS) is data and not data_may_hold_images(data)
+    return not seems_to_hold_images(data)
+
+
+def _is_read_in_data(result: records.ToolResult) -> bool:
+    """Whether JSON and images in `data` are looked for: where a tool returned data and nothing for people.
+
+    A result that has an output, or both `status` and `success`, was made by somebody who knows its form.
+    """
+    return not result.output and result.raw is None and (result.status is None or result.success is None)
 
 
 def _read(result: records.ToolResult, status: records.CallStatus | None) -> records.ToolResult:
-    received, data, raw = result.output, result.data, result.raw
-    if raw is not None or (data is not None and not isinstance(received, list)):
-        reading = _Reading(output=text_as_json(received))
-    else:
-        reading = _of(received, MOST_WRAPPINGS)
-    output, text = reading.output, received if isinstance(received, str) else reading.text
-    found = Found([*(result.attachments or ()), *reading.attachments])
-    if data is not None:
-        # The producer's word stays as it is; its images are attached all the same.
-        if seems_to_hold_images(data):
-            found.take_from(data)
-    elif reading.data is not None:
-        data = reading.data
-        if data_may_hold_images(data):
-            data = found.take_from(data)
-            if data is not reading.data and not reading.is_apart:
-                output = text_as_json(data)
-    if raw is None and output and may_hold_images(output):
-        output = found.take_from_text(output)
-    if raw is None and text is not None and (output != text or reading.is_cut):
-        raw = text
-    error = text_as_json(result.error) or reading.error
-    status = status or reading.status
-    if status is None:
-        status = "error" if error or (reading.data is None and says_error(output)) else "success"
+    reading = _of_record(result, MOST_WRAPPINGS)
+    status = status or reading.status or "success"
+    error = reading.error
     if status == "error" and not error:
-        error = output or NO_REASON
+        error = reading.output or NO_REASON
     return replace(
         result,
         status=status,
         success=status == "success",
-        output=output,
-        data=data,
+        output=reading.output,
+        data=reading.data,
         error=error,
-        metadata={**reading.metadata, **(result.metadata or {})} if reading.metadata else result.metadata,
-        attachments=found.attachments or result.attachments,
-        raw=raw,
+        metadata=reading.metadata or result.metadata,
+        attachments=reading.attachments or result.attachments,
+        raw=reading.raw,
     )
 
 
@@ -216,10 +282,61 @@ class _Reading:
     attachments: list[Any] = field(default_factory=list)
     text: str | None = None
     """The text in what was received as something else than text."""
+    raw: str | None = None
+    """Of a record: the text as received, where the output is another one."""
     is_apart: bool = False
     """Whether output and data each say a part of what was received; else the output is the text of the data."""
+    is_searched: bool = False
+    """Whether images were looked for already."""
     is_cut: bool = False
     """Whether more could be unwrapped than MOST_WRAPPINGS allows."""
+
+
+def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
+    """Reads a result whose fields its producer states apart."""
+    received, data, raw = result.output, result.data, result.raw
+    if raw is not None or (data is not None and not isinstance(received, list)):
+        reading = _Reading(output=text_as_json(received))
+        if raw is None and received and _stated(result) is None and not result.error:
+            # The output stays as it is, but what it says of its outcome counts.
+            inside = _of(received, wrappings)
+            reading.status, reading.error = inside.status, inside.error
+    else:
+        reading = _of(received, wrappings)
+    output, text = reading.output, received if isinstance(received, str) else reading.text
+    found = Found([*(result.attachments or ()), *reading.attachments])
+    if data is not None:
+        if type(data) is not msgspec.Raw and _is_read_in_data(result):
+            data = _with_inner(data, wrappings)
+            if data_may_hold_images(data):
+                data = found.take_from(data)
+        elif seems_to_hold_images(data):
+            # The producer's word stays as it is; its images are attached all the same.
+            found.take_from(data)
+    elif reading.data is not None:
+        data = reading.data
+        if not reading.is_searched and data_may_hold_images(data):
+            data = found.take_from(data)
+            if data is not reading.data and not reading.is_apart:
+                output = text_as_json(data)
+    if raw is None and output and not reading.is_searched and may_hold_images(output):
+        output = found.take_from_text(output)
+    if raw is None and text is not None and (output != text or reading.is_cut):
+        raw = text
+    status = _stated(result) or ("error" if result.error else reading.status)
+    if status is None and (reading.error or (reading.data is None and says_error(output))):
+        status = "error"
+    return _Reading(
+        status=status,
+        output=output,
+        data=data,
+        error=_reason(result.error) or reading.error,
+        metadata={**reading.metadata, **(result.metadata or {})},
+        attachments=found.attachments,
+        raw=raw,
+        is_apart=True,
+        is_searched=True,
+    )
 
 
 def _of(received: Any, wrappings: int) -> _Reading:
@@ -249,8 +366,12 @@ def _of_value(value: Any, text: str | None, wrappings: int) -> _Reading:
             message = _tool_message(value)
             if message is not None:
                 return _of_message(message, wrappings - 1)
-            if "success" in value or "status" in value or "error" in value:
-                return _envelope(value, text, wrappings)
+            fields = result_fields(value)
+            if fields is not None:
+                reading = _of_record(records.ToolResult(**fields), wrappings - 1)
+                reading.text = text_as_json(value) if text is None else text
+                return reading
+            return _data_of_a_tool(value, text, wrappings)
     return _whole(value, text, wrappings)
 
 
@@ -279,55 +400,40 @@ def _with_inner(value: Any, wrappings: int, depth: int = 0) -> Any:
     return value if all(new is old for new, old in zip(read, value, strict=True)) else read
 
 
-def _envelope(value: dict[str, Any], text: str | None, wrappings: int) -> _Reading:
-    """An object that may speak of its own success.
-
-    Where it has `data`, or nothing but fields of which we know what they mean, it is taken apart, what has no field of
-    ours being metadata. Any other is data itself: of it `success`, the statuses "success" and "error", and `error` count,
-    for "pending" is also what becomes of an order.
-    """
-    failure = value.get("error")
-    error = text_as_json(failure) if failure and failure is not True else ""
-    is_apart = "data" in value or value.keys() <= _ENVELOPE
-    status = _status_in(value, is_apart=is_apart)
-    if not is_apart or (status is None and "error" not in value):
-        reading = _whole(value, text, wrappings)
-        reading.status, reading.error = status, error
-        if status or error:
-            reading.metadata = {name: value[name] for name in _DETAILS if value.get(name) not in _NOTHING}
-        return reading
-    if status is None:
-        status = "error" if failure else "success"
-    rest = {name: item for name, item in value.items() if name not in ("success", "status", "error")}
-    metadata = rest.pop("metadata") if isinstance(rest.get("metadata"), dict) else {}
-    if status == "error" and not error and isinstance(rest.get("message"), str):
-        error = rest.pop("message")
-    output = rest.pop("output", None) or rest.pop("message", None)
-    data = rest.pop("data") if "data" in rest else rest.pop("result", None)
-    attachments = [item for name in ("attachments", "images") for item in _popped_list(rest, name)]
-    return _Reading(
-        status=status,
-        output=text_as_json(output),
-        data=_inner(data, text, wrappings),
-        error=error,
-        metadata={**{name: item for name, item in rest.items() if item not in _NOTHING}, **metadata},
-        attachments=attachments,
-        text=text_as_json(value) if text is None else text,
-        is_apart=True,
-    )
+def _data_of_a_tool(value: dict[str, Any], text: str | None, wrappings: int) -> _Reading:
+    """An object that is no result: data, all of it. Only what is unmistakable counts: `success`, the statuses "success" and
+    "error", `isError`, and a non-empty `error`."""
+    reading = _whole(value, text, wrappings)
+    reading.status, reading.error = _status_in(value), _reason(value.get("error"))
+    message, output = value.get("message"), value.get("output")
+    if reading.status is None and value.get("error"):
+        reading.status = "error"
+    if reading.status == "error" and not reading.error and isinstance(message, str):
+        reading.error = message
+    if reading.status or reading.error:
+        reading.metadata = {name: value[name] for name in _DETAILS if value.get(name) not in _NOTHING}
+    if isinstance(output, str) and output and _decoded(output) is None:
+        # The words for people of a result with fields of its own; machines have the whole of it.
+        reading.text, reading.output, reading.is_apart = reading.output, output, True
+        if reading.status is None and says_error(output):
+            reading.status = "error"
+    return reading
 
 
-def _status_in(value: dict[str, Any], *, is_apart: bool) -> records.CallStatus | None:
-    """What an object says of its own success, None where it says nothing that counts."""
+def _status_in(value: dict[str, Any]) -> records.CallStatus | None:
+    """What an object states of its own success, None where it states nothing that counts."""
     word, success = value.get("status"), value.get("success")
-    status = _STATUS_WORDS.get(word.lower()) if isinstance(word, str) else None
-    if (
-        status is not None
-        and (is_apart or word == status != "pending")
-        and not (status == "pending" and success is True)
-    ):
-        return status
-    return None if not isinstance(success, bool) else "success" if success else "error"
+    if word in ("success", "error"):
+        return "success" if word == "success" else "error"
+    if isinstance(success, bool):
+        return "success" if success else "error"
+    failed = _is_error(value)
+    return None if failed is None else "error" if failed else "success"
+
+
+def _is_error(value: dict[str, Any]) -> bool | None:
+    """The flag of MCP, in either spelling."""
+    return next((value[name] for name in ("isError", "is_error") if isinstance(value.get(name), bool)), None)
 
 
 # --- Messages and content blocks ------------------------------------------------------------------------------------
@@ -353,11 +459,9 @@ def _tool_message(value: dict[str, Any]) -> _Message | None:
         name in value for name in _CALL_IDS
     )
     content = value.get("content", value.get("output") if is_message else None)
-    if not is_message and not (
-        isinstance(content, list) and (not content or _are_blocks(content)) and _is_of_mcp(value)
-    ):
+    if not is_message and not _is_of_mcp(value, content):
         return None
-    failed = next((value[name] for name in ("isError", "is_error") if isinstance(value.get(name), bool)), None)
+    failed = _is_error(value)
     status: records.CallStatus | None = None if failed is None else "error" if failed else "success"
     # LangChain writes "success" wherever nobody said otherwise, so only its "error" says something.
     if status is None and value.get("status") == "error":
@@ -367,7 +471,12 @@ def _tool_message(value: dict[str, Any]) -> _Message | None:
     return _Message(content=content, status=status, data=data, rest=rest)
 
 
-def _is_of_mcp(value: dict[str, Any]) -> bool:
+def _is_of_mcp(value: dict[str, Any], content: Any) -> bool:
+    if isinstance(content, str):
+        # Against its specification, and done all the same.
+        return value.keys() <= _MCP and _is_error(value) is not None
+    if not isinstance(content, list) or (content and not _are_blocks(content)):
+        return False
     return value.keys() <= _MCP or isinstance(value.get("isError"), bool)
 
 
@@ -482,7 +591,3 @@ def _is_bounded(value: Any, text: str) -> bool:
         if not level:
             return True
     return False
-
-
-def _popped_list(values: dict[str, Any], name: str) -> list[Any]:
-    return values.pop(name) if isinstance(values.get(name), list) else []

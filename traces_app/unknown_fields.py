@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import records
+from .results import result_fields
 
 # Fields of our own answers that are derived: a client that sends back what it read does not make them metadata.
 _DERIVED = frozenset(
@@ -43,10 +44,8 @@ _BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
     records.Message: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
     records.MessagePatch: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
     records.AgentStep: {"tool_calls": records.ToolCall},
-    records.ToolCall: {"result": records.ToolResult},
 }
-_TYPES: tuple[type[records.Record], ...] = (*_BELOW, records.ToolResult, records.Reference, records.SessionPatch)
-_OF_A_RESULT = ("output", "data", "error", "metadata", "attachments", "raw")
+_TYPES: tuple[type[records.Record], ...] = (*_BELOW, records.ToolCall, records.Reference, records.SessionPatch)
 FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
 """The fields of each record."""
 
@@ -54,7 +53,7 @@ FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
 def keep_unknown(document: Any, type_: type[records.Record]) -> None:
     """Moves the fields that `type_` does not have into the `metadata` of a decoded object, at every level.
 
-    A result that has no field of a result but others is taken for what the tool returned: all of it is the output.
+    What stands as the result of a call becomes one: see `results.result_fields`; what is none is its output, whole.
     Changes `document`. Empty values say nothing and are dropped; what metadata already holds is not overwritten.
     """
     if not isinstance(document, dict):
@@ -64,9 +63,7 @@ def keep_unknown(document: Any, type_: type[records.Record]) -> None:
         document.pop("status", None)
     fields = FIELDS[type_]
     unknown = document.keys() - fields
-    if unknown and type_ is records.ToolResult and _is_bare(document):
-        document["output"] = {name: document.pop(name) for name in unknown}
-    elif unknown:
+    if unknown:
         metadata = document.get("metadata")
         for name in sorted(unknown):
             value = document.pop(name)
@@ -76,18 +73,16 @@ def keep_unknown(document: Any, type_: type[records.Record]) -> None:
                 metadata = document["metadata"] = {}
             if isinstance(metadata, dict):
                 metadata.setdefault(name, value)
+    if type_ is records.ToolCall:
+        result = document.get("result")
+        if isinstance(result, dict):
+            document["result"] = result_fields(result) or {"output": result}
+        elif isinstance(result, int | float):
+            document["result"] = {"output": result}
     for name, below in _BELOW.get(type_, {}).items():
         value = document.get(name)
-        if below is not records.ToolResult and isinstance(value, list):
+        if isinstance(value, list):
             for item in value:
                 keep_unknown(item, below)
         else:
-            # A result that is a list is content blocks, which have fields of their own.
             keep_unknown(value, below)
-
-
-def _is_bare(result: dict[str, Any]) -> bool:
-    """Whether it is what a tool returned, sent as it is where a result is expected: then normalise reads it, whole."""
-    if not result.keys().isdisjoint(_OF_A_RESULT):
-        return False
-    return "content" in result or ("status" not in result and "success" not in result)

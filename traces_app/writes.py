@@ -45,7 +45,7 @@ from messages_app.writes import Counts, Run, update_session
 from . import records, rows
 from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
 from .batch_sessions import COLUMNS, active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
-from .health import INTERRUPTED
+from .health import EMPTY_TOOL_NAME, INTERRUPTED
 from .known import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims, remember_made
 from .normalise import as_uuid, text_of, tokens
 from .partitions import ensure_months, forget
@@ -69,6 +69,7 @@ from .statements import (
 
 logger = logging.getLogger(__name__)
 
+_TOOL = [column.name for column in CALLS.columns].index("tool_id")
 AT_A_TIME = 200
 """So many messages are made into rows before these are written: a batch may have thousands, and its rows weigh as much."""
 
@@ -440,6 +441,8 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
         context.tool_ids,
         stored,
     )
+    if EMPTY_TOOL_NAME in (record.health or ()):
+        record = replace(record, health=_without_known(record.health or (), context, own, stored))
     if touched := context.touched.get(row.pk):
         own.put_in_place(touched.ordinals, touched.positions)
     before = Counts.of(row)
@@ -554,7 +557,7 @@ def _patch(
         stored,
         first_iteration=stored.next_iteration,
     )
-    own.flags.update(change.flags)
+    own.flags.update(_without_known(change.flags, context, own, stored))
     if row.is_completed and _has_new(own, stored):
         raise Conflict(
             _("The message is completed: it takes no new steps or calls."),
@@ -603,6 +606,13 @@ def _has_new(own: Rows, stored: Stored) -> bool:
     return any(row[0] not in stored.step_ids for row in own.steps) or any(
         row[0] not in stored.call_ids for row in own.calls
     )
+
+
+def _without_known(flags: Collection[str], context: Context, own: Rows, stored: Stored) -> list[str]:
+    """The flags, without EMPTY_TOOL_NAME where it is about calls that are there: these keep their name, or have the flag."""
+    nameless = str(context.tool_ids.get(""))
+    is_new = any(line[_TOOL] == nameless and line[0] not in stored.call_ids for line in own.calls)
+    return [flag for flag in flags if is_new or flag != EMPTY_TOOL_NAME or context.source == "events"]
 
 
 def _write_merge(

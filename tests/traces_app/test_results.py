@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app import records
-from traces_app.results import MOST_WRAPPINGS, NO_REASON, normal, says_error
+from traces_app import records, results
+from traces_app.decode import decode_messages
+from traces_app.raw_json import decoded as decoded_raw
+from traces_app.results import MOST_WRAPPINGS, NO_REASON, normal, result_fields, says_error
 
 ROWS = [{"城市": "上海", "总数": 3}]
 
@@ -427,3 +429,58 @@ def test_any_text_is_read(text: str) -> None:
     made = read(text)
     assert text in (made.raw, made.output)
     assert normal(made, None) == made
+
+
+_FIELDS = st.sampled_from(
+    [
+        "success",
+        "status",
+        "error",
+        "data",
+        "output",
+        "message",
+        "result",
+        "metadata",
+        "images",
+        "isError",
+        "rows",
+        "raw",
+    ]
+)
+_SAID = st.one_of(
+    _values, st.sampled_from(["success", "error", "pending", "failed", "OK", True, False, None, "", {}, []])
+)
+
+
+@pytest.mark.requirement("003-01", "003-02")
+@given(st.one_of(st.dictionaries(_FIELDS, _SAID, max_size=4), st.lists(_values, max_size=3)).filter(_is_json))
+def test_object_and_its_json_text_are_the_same_record(value: Any) -> None:
+    def said(found: Any) -> dict[str, Any]:
+        made = normal(results.received(found), None)
+        assert isinstance(made, records.ToolResult)
+        return {name: item for name, item in form(made).items() if name != "raw"}
+
+    assert said(msgspec.json.decode(msgspec.json.encode(value))) == said(msgspec.json.encode(value).decode())
+
+
+@pytest.mark.requirement("003-02")
+@given(st.dictionaries(_FIELDS, _SAID, max_size=4).filter(_is_json))
+def test_result_decoded_at_once_is_the_one_read_as_an_object(value: Any) -> None:
+    message = {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "result": value}]}]}
+    (decoded,) = decode_messages(msgspec.json.encode(message))
+    ((call,),) = [step.tool_calls or [] for step in decoded.agent_steps or []]
+    expected = normal(results.received(msgspec.json.decode(msgspec.json.encode(value))), None)
+    found = normal(call.result, None)
+    assert isinstance(found, records.ToolResult)
+    assert isinstance(expected, records.ToolResult)
+    found = msgspec.structs.replace(found, data=decoded_raw(found.data))
+    assert form(found) == form(expected)
+
+
+def test_fields_of_an_object_that_is_no_result_are_none() -> None:
+    assert result_fields({"order": 1, "status": "pending"}) is None
+    assert result_fields({"status": "shipped"}) is None
+    assert result_fields({"success": "yes"}) is None
+    assert result_fields({"metadata": [1]}) is None
+    assert result_fields({"message": "Hello"}) is None
+    assert result_fields({"status": "pending"}) is not None

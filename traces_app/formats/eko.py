@@ -372,7 +372,8 @@ def _use(said: _Open, message: dict[str, Any]) -> None:
 
 def result_of(id_: str, answer: object, *, call_id: str, metadata: dict[str, Any], **known: Any) -> Result:
     """What a tool of Eko answered: {content: [parts as of MCP], isError, extInfo}."""
-    if not isinstance(answer, dict):
+    if not isinstance(answer, dict) or "content" not in answer:
+        # Against the contract of a tool: what it returned is the output, whatever it is.
         return Result(
             id=id_, output=answer, failed=None, call_ids=[call_id] if call_id else (), metadata=metadata, **known
         )

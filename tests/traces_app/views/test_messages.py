@@ -472,7 +472,10 @@ def test_a_deleted_message_takes_nothing(owner: Caller, weather: SessionOutcome)
         ({"content": "x"}, "role"),
         ([{"role": "user", "content": "fine"}, {"role": "user", "created_at": "yesterday"}], "[1].created_at"),
         ({"role": "user", "created_at": "1999-12-31T00:00:00Z"}, "created_at"),
-        ({"role": "assistant", "agent_steps": [{"tool_calls": [{"id": "x"}]}]}, "agent_steps[0].tool_calls[0].name"),
+        (
+            {"role": "assistant", "agent_steps": [{"tool_calls": [{"id": "x", "name": 5}]}]},
+            "agent_steps[0].tool_calls[0].name",
+        ),
         ({"role": "user", "agent_steps": [{}]}, "agent_steps"),
     ],
 )

@@ -87,14 +87,20 @@ def test_what_a_producer_says_apart_is_not_touched(owner: Caller) -> None:
 
 @pytest.mark.requirement("003-20")
 @pytest.mark.parametrize("status", ["done", "failed", "SUCCESS", "", 1, True])
-def test_a_status_other_than_the_three_is_refused(owner: Caller, status: Any) -> None:
-    for call in ({"name": "t", "result": {"status": status}}, {"name": "t", "status": status}):
-        message = {"role": "assistant", "agent_steps": [{"tool_calls": [call]}]}
-        answer = owner.post("ingest/", {"sessions": [{"external_id": "s1", "messages": [message]}]})
-        assert answer.status == 400
-        assert answer.error[2] is not None
-        assert answer.error[2].endswith("status")
+def test_call_status_other_than_the_three_is_refused(owner: Caller, status: Any) -> None:
+    message = {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "status": status}]}]}
+    answer = owner.post("ingest/", {"sessions": [{"external_id": "s1", "messages": [message]}]})
+    assert answer.status == 400
+    assert answer.error[2] is not None
+    assert answer.error[2].endswith("status")
     assert owner.get("sessions/").results == []
+
+
+@pytest.mark.requirement("003-18")
+@pytest.mark.parametrize("status", ["done", "shipped", 1, True])
+def test_other_status_in_a_result_is_data_of_the_tool(owner: Caller, status: Any) -> None:
+    (call,) = stored(owner, {"result": {"status": status}})
+    assert (call["status"], call["result"]["data"]) == ("success", {"status": status})
 
 
 @pytest.mark.requirement("003-21")
