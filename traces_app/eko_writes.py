@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from . import rows
 from .eko_callbacks import Nodes, events_of, task_named
 from .event_decode import event_from
 from .event_writes import EventOutcome, record_events, take_turns
-from .redaction import redact_event
+from .redaction import RedactedEvent, redact_event
 
 _STEPS = """
     SELECT event.agent, event.external_id, event.data ->> 'step' FROM traces_app_event AS event
@@ -50,9 +51,14 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
         # What a message means depends on those before it: nobody else adds to these tasks meanwhile.
         take_turns(project_id, map(rows.text, tasks))
         nodes = {task: _nodes(project_id, task) for task in sorted(set(tasks))}
-        events, places = [], []
+        # Only some messages have times, and those are not what orders them: they are numbered as they arrive, by the clock
+        # by which events without a number are ordered.
+        first = time.time_ns()
+        events: list[RedactedEvent] = []
+        places: list[int] = []
         for index, (message, task) in enumerate(zip(messages, tasks, strict=True)):
             for document in _documents(message, nodes[task], f"messages[{index}]"):
+                document["number"] = first + len(events)
                 events.append(redact_event(event_from(document, f"messages[{index}]")))
                 places.append(index)
         outcomes = record_events(project_id, events) if events else []

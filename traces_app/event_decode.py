@@ -16,9 +16,12 @@ from access_app.errors import InvalidInput
 
 from . import records
 from .decode import check_time, invalid, join, json_of
-from .monitor_messages import MESSAGES, SAID_IN, event_document, is_monitor_message
+from .monitor_messages import MESSAGES, SAID_IN, event_document, is_monitor_message, moment
 
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
+_AGENT = ("agentId", "agent_id", "nodeId")
+"""Where `data` names the agent: monitors put its id beside what they tell (requirement 004-46)."""
+_LONGEST_NAME = 512
 _FIELDS = frozenset(records.Event.__struct_fields__)
 # Of our own answers: what is said anew.
 _OURS = frozenset(["seq", "session_id", "external_id"])
@@ -84,10 +87,16 @@ def _event(item: Any, path: str) -> records.Event:
                 raise _unknown_word(item, path)
             return event_from(document, path)
         except ValueError as error:
-            raise InvalidInput(
-                _("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=join(path, "ts")
-            ) from error
-    return event_from(_named(item), path)
+            raise _no_time(join(path, "ts")) from error
+    try:
+        document = _named(item)
+    except ValueError as error:
+        raise _no_time(join(path, "timestamp" if item.get("timestamp") is not None else "ts")) from error
+    return event_from(document, path)
+
+
+def _no_time(path: str) -> InvalidInput:
+    return InvalidInput(_("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=path)
 
 
 def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
@@ -103,7 +112,8 @@ def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
 
 
 def _named(item: dict[str, Any]) -> dict[str, Any]:
-    """With the names of records.Event, and what it does not have in `data`."""
+    """With the names of records.Event, and what it does not have in `data`. Raises ValueError for a number that is no
+    time."""
     document: dict[str, Any] = {}
     more: dict[str, Any] = {}
     for name, value in item.items():
@@ -115,7 +125,21 @@ def _named(item: dict[str, Any]) -> dict[str, Any]:
     if item.get("external_id") is not None:
         # One of ours that comes back: its id is the one that its producer gave it.
         document["id"] = item["external_id"]
+    if document.get("timestamp") is None and _is_number(more.get("ts")):
+        document["timestamp"] = more.pop("ts")
+    if _is_number(document.get("timestamp")):
+        document["timestamp"] = moment(document["timestamp"])
     data = document.get("data")
     if more and (data is None or isinstance(data, dict)):
-        document["data"] = {**more, **(data or {})}
+        document["data"] = data = {**more, **(data or {})}
+    if document.get("agent") is None and isinstance(data, dict):
+        document["agent"] = next((data[name] for name in _AGENT if _is_name(data.get(name))), None)
     return document
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME

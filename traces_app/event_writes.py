@@ -8,13 +8,12 @@
  5. rows whose place in the run is another now are put there;
  6. the session rows give out the numbers, and the events are added, behind the contexts that they refer to (contexts.py).
 
-So the rows are those of all events in the order of their numbers, whenever each arrives. Messages that come without
+So the rows are those of all events in the order of their numbers, else of their times, whenever each arrives. Messages that come without
 events (POST /ingest/) write no event and wait for nobody here.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -41,16 +40,17 @@ from .batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
 from .contexts import apart, without_refs
 from .event_ids import made_id
 from .events import CHANNEL
-from .health import INTERRUPTED, TRUNCATED
+from .health import INTERRUPTED, ORPHAN_RESULT, TRUNCATED
 from .ingest import ingest
 from .known import find_named_sessions, find_or_make_tools, forget_named_sessions
-from .layout import Layout
+from .layout import Change, Layout
 from .normalise import as_uuid
 from .partitions import ensure_months, forget
-from .projection import RUN, Said
+from .projection import RUN, Heard, Said
 from .redaction import RedactedEvent
-from .run_memory import RunSoFar, Unnamed, recall, remember, run_id
+from .run_memory import RunSoFar, recall, remember, run_id
 from .statements import add_receipts, exchange, insert_rows, lock_messages
+from .unnamed_calls import Unnamed
 
 State = Literal["stored", "duplicate", "refused"]
 
@@ -82,18 +82,31 @@ _PLACE_CALLS = """
         AND (call.step_id, call.position, call.tool_id)
             IS DISTINCT FROM (new.step_id, new.position, coalesce(new.tool_id, call.tool_id))
     """
-# Only what says where something stands.
-_STANDS = """
-    SELECT coalesce(number, seq), external_id, type, agent, subject, timestamp,
+# As projection.Said has them: see there.
+_ORDER = "coalesce(number, (extract(epoch FROM timestamp) * 1000000000)::bigint)"
+_PLACE = f"{_ORDER}, CASE WHEN number IS NULL THEN seq ELSE 0 END"
+# Only what says where something stands, and whether a call was announced and named.
+_STANDS = f"""
+    SELECT {_PLACE}, external_id, type, agent, subject, timestamp,
         jsonb_strip_nulls(jsonb_build_object('step', data -> 'step', 'step_id', data -> 'step_id',
             'stepId', data -> 'stepId', 'iteration', data -> 'iteration', 'parent', data -> 'parent',
-            'parent_id', data -> 'parent_id', 'call_id', data -> 'call_id'))::text
+            'parent_id', data -> 'parent_id', 'call_id', data -> 'call_id',
+            'args', CASE WHEN coalesce(
+                nullif(data -> 'args', 'null'), nullif(data -> 'params', 'null'), nullif(data -> 'arguments', 'null'),
+                nullif(data -> 'input', 'null')
+            ) IS NOT NULL OR data -> 'contextRefs' ?| array['args', 'params', 'arguments', 'input'] THEN true END,
+            'name', data -> 'name', 'tool_name', data -> 'tool_name', 'toolName', data -> 'toolName',
+            'tool', coalesce(
+                nullif(data -> 'tool', 'null'),
+                CASE WHEN data ?| array['name', 'tool_name', 'toolName', 'tool'] THEN to_jsonb(''::text) END
+            )))::text
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
-    """
+    """  # noqa: S608 - constants
 # All of a run have its time in their ids: other months are left out.
-_FROM_THE_BEGINNING = f"{_STANDS} AND id >= %s AND id < %s"
-_SINCE = f"{_FROM_THE_BEGINNING} AND seq > %s ORDER BY seq"
+_OF_A_RUN = f"{_STANDS} AND id >= %s AND id < %s"
+_FROM_THE_BEGINNING = f"{_OF_A_RUN} ORDER BY seq"
+_SINCE = f"{_OF_A_RUN} AND seq > %s ORDER BY seq"
 # Name by name, as a range and in order: whatever PostgreSQL takes a session to hold, only the index of both columns gives
 # that. With "=" a plan that was made while there was little may read all events of a session for each name.
 _NUMBERS = """
@@ -104,27 +117,27 @@ _NUMBERS = """
     """
 _LAST = "SELECT last_event FROM messages_app_session WHERE id = %s"
 _TAKE_TURNS = "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key"
-_SAID = """
+_SAID = f"""
     SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
-        SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, data::text
+        SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, data::text
         FROM traces_app_event
         WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name
             AND message_id = ANY(%s::uuid[]) AND id >= %s AND id < %s
         ORDER BY subject
     ) AS event
-    """
+    """  # noqa: S608 - constants
 # A session may have had thousands of turns: of its other runs it is asked first which was the last that was said.
-_LAST_OF_RUNS = """
+_LAST_OF_RUNS = f"""
     SELECT max(place) FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
-        SELECT coalesce(number, seq) AS place FROM traces_app_event
+        SELECT {_ORDER} AS place FROM traces_app_event
         WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
     ) AS event
-    """
-_SAID_OF_OTHERS = """
-    SELECT message_id, coalesce(number, seq), external_id, type, agent, subject, timestamp, (data - %s::text[])::text
+    """  # noqa: S608 - constants
+_SAID_OF_OTHERS = f"""
+    SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, (data - %s::text[])::text
     FROM traces_app_event
     WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[]) ORDER BY subject
-    """
+    """  # noqa: S608 - constants
 
 # Of few runs: those that are said to be left.
 _STATE_OF_RUN = """
@@ -156,7 +169,10 @@ class _New:
     data: dict[str, Any]
     outcome: EventOutcome | None = None
     order: int = 0
+    tie: int = 0
     seq: int = 0
+    is_unnamed: bool = False
+    """Whether it is about a call that has no id but the one that it was given here."""
 
     @property
     def run(self) -> str:
@@ -170,6 +186,7 @@ class _New:
     def said(self) -> Said:
         return Said(
             order=self.order,
+            tie=self.tie,
             external_id=self.external_id,
             type=self.record.type,
             agent=self.record.agent or "",
@@ -189,12 +206,14 @@ class _Run:
     """None: not there yet."""
     so_far: RunSoFar = field(default_factory=RunSoFar)
     after: Layout = field(default_factory=Layout)
+    heard: Heard = field(default_factory=Heard)
+    """What is odd about its calls, after the batch."""
     touched: Touched | None = None
     """What the batch changes below the message; None where rows that it does not speak of stand elsewhere now."""
     is_in_place: bool = False
     """Whether all rows are written where they stand."""
-    unnamed: Counter[Unnamed] = field(default_factory=Counter)
-    """How many calls have been named so far."""
+    unnamed: Unnamed = field(default_factory=Unnamed)
+    """The calls without an id, after the batch."""
     tools: dict[str, str] = field(default_factory=dict)
     """The tools of the calls that the batch speaks of."""
     place: int = 0
@@ -249,7 +268,7 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     batch = [_new(one, now) for one in events]
     tools = {projection.tool_name(one.data) for one in batch if one.record.type.startswith("tool_call")}
     # A result need not name its tool: its call did, or will.
-    tools.discard(projection.UNKNOWN)
+    tools.discard("")
     if tools:
         find_or_make_tools(project_id, sorted(rows.text(name) for name in tools))
     for attempts_left in reversed(range(5)):
@@ -427,8 +446,8 @@ def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
         session.last_of_runs = last_of_runs[0][0]
         session.heard = _heard(said)
         for run, events in zip([run for run in session.runs if run.id is not None], since, strict=True):
-            run.so_far = _with_more(run.so_far, session.last_event, [_said(*row) for row in events])
-            run.unnamed.update(run.so_far.unnamed)
+            run.so_far = _with_more(run, session, [_said(*row) for row in events])
+            run.unnamed = run.so_far.unnamed
 
 
 def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
@@ -465,33 +484,51 @@ def _leave_out_duplicates(session: _Session) -> None:
             )
         else:
             seen[name] = one
-            at = session.last_event + len(seen)
-            one.order = one.record.number if one.record.number is not None else at
+            if one.record.number is not None:
+                one.order = one.record.number
+            else:
+                one.order, one.tie = projection.nanoseconds(one.timestamp), session.last_event + len(seen)
     for run in session.runs:
         run.events = [one for one in run.events if one.outcome is None]
     session.runs = [run for run in session.runs if run.events]
 
 
-def _with_more(known: RunSoFar, seq: int, events: Sequence[Said]) -> RunSoFar:
-    unnamed = Counter(known.unnamed)
-    for said in events:
-        call_id = said.data.get("call_id")
-        if projection.is_call(said.subject) and isinstance(call_id, str) and call_id.startswith("#"):
-            unnamed[said.agent, call_id.partition(" ")[2], said.type == "tool_call_start"] += 1
-    return RunSoFar(seq=seq, layout=known.layout.with_events(events).layout, unnamed=unnamed)
+def _with_more(run: _Run, session: _Session, events: Sequence[Said]) -> RunSoFar:
+    """What is remembered of a run with the events since, in the order of their arrival."""
+    known = run.so_far
+    unnamed = known.unnamed.with_events(events)
+    if unnamed.disordered and known.seq:
+        # Which call an event belongs to may be another one than was remembered.
+        known, events = RunSoFar(), _all_of(run, session)
+    placed = [unnamed.placed(said) for said in events]
+    return RunSoFar(
+        seq=session.last_event,
+        layout=known.layout.with_events(placed).layout,
+        unnamed=unnamed,
+        heard=known.heard.with_events(placed),
+    )
+
+
+def _all_of(run: _Run, session: _Session) -> list[Said]:
+    """What says where the steps and calls of a run stand, of all events that are there."""
+    if run.id is None:
+        return []
+    with prepared_cursor() as cursor:
+        cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *ids.range_below(run.id)])
+        return [_said(*row) for row in cursor.fetchall()]
 
 
 def _pair_calls(session: _Session) -> None:
-    """Names the calls that have no id of their own: the first outcome of a tool is that of its first call by this agent,
-    the second that of the second, and so on."""
+    """Labels the calls that have no id of their own; see unnamed_calls.py."""
     for run in session.runs:
         for one in run.events:
-            if projection.is_unnamed_call(one.record.type, one.data):
-                name = rows.text(projection.tool_name(one.data))
-                key = (one.record.agent or "", name, one.record.type == "tool_call_start")
-                one.data["call_id"] = f"#{run.unnamed[key]} {name}"
+            one.is_unnamed = one.is_unnamed or projection.is_unnamed_call(one.record.type, one.data)
+            if one.is_unnamed:
+                name = rows.text(projection.tool_name(one.data) or projection.UNKNOWN)
+                is_start = one.record.type == "tool_call_start"
+                one.data["call_id"] = run.unnamed.label(one.record.agent or "", name, is_start=is_start)
                 vars(one).pop("subject", None)
-                run.unnamed[key] += 1
+                run.unnamed = run.unnamed.with_events([one.said()])
 
 
 def _session_record(session: _Session, now: datetime) -> records.Session:
@@ -548,24 +585,30 @@ def _new_of_run(run: _Run) -> list[Said]:
     return [one.said() for one in run.events if one.subject == RUN]
 
 
-def _place(found: tuple[object, Said]) -> tuple[int, str]:
+def _place(found: tuple[object, Said]) -> tuple[int, int, str]:
     return found[1].place()
 
 
 def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, Said]]) -> list[records.Message]:
     """The message of a run as far as the batch speaks of it, behind what the user asked."""
-    new = [one.said() for one in run.events]
+    new = [run.unnamed.placed(one.said()) for one in run.events]
     before = run.so_far.layout
-    change = before.with_events(new)
-    run.after = change.layout
+    change, moved = _changed(run, session, new)
+    _take_back_flags(run)
     # A parent that is there now is the parent of calls that named it before.
-    touched = {said.subject for said in new if said.subject not in ("", RUN)} | change.adopted
+    touched = {said.subject for said in new if said.subject not in ("", RUN)} | change.adopted | moved
     if change.is_anew:
         touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
     said_of: dict[str, list[Said]] = {subject: [] for subject in touched}
-    if touched & before.subjects.keys():
-        for message_id, said in _stored(session, touched & before.subjects.keys()):
-            if message_id == run.id:
+    stored = touched & before.subjects.keys()
+    for group in run.unnamed.disordered:
+        # The events of a call may be stored under any label of its group.
+        calls = run.unnamed.subjects_of(group)
+        stored |= calls if calls & touched else set()
+    if stored:
+        for message_id, said in _stored(session, stored):
+            said = run.unnamed.placed(said)
+            if message_id == run.id and said.subject in said_of:
                 said_of[said.subject].append(said)
     for said in new:
         if said.subject in said_of:
@@ -586,8 +629,11 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         is_completed=False,
         agent_steps=_steps(run, said_of),
     )
+    flags = run.heard.flags
     if any(projection.is_cut(subject, events) for subject, events in said_of.items()):
-        message = msgspec.structs.replace(message, health=[TRUNCATED])
+        flags.add(TRUNCATED)
+    if flags:
+        message = msgspec.structs.replace(message, health=sorted(flags))
     if not any(said.subject == RUN for said in new):
         return [message]
     said_of_run = [said for owner, said in run_events if owner in (run.id, run.name)]
@@ -660,6 +706,26 @@ def _is_left(
     return interruption.reason != PROCESS_ENDED or all(time <= interruption.at for time in times)
 
 
+def _changed(run: _Run, session: _Session, new: Sequence[Said]) -> tuple[Change, set[str]]:
+    """What the batch makes of where steps and calls stand; and the calls whose events belong to others now, of which the rows
+    are made anew."""
+    known = run.so_far
+    if not run.unnamed.disordered:
+        change = known.layout.with_events(new)
+        run.after, run.heard = change.layout, known.heard.with_events(new)
+        return change, set()
+    everything = [*map(run.unnamed.placed, _all_of(run, session)), *new]
+    run.after, run.heard = Layout().with_events(everything).layout, Heard().with_events(everything)
+    moved = {call for group in run.unnamed.moved_since(known.unnamed) for call in run.unnamed.subjects_of(group)}
+    row = lock_messages([run.id]).get(run.id) if run.id is not None and moved else None
+    if run.id is not None and row is not None and row.deleted_at is None:
+        row_ids = [UUID(_row_id(run.id, call)) for call in moved]
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM traces_app_toolresult WHERE id = ANY(%s)", [row_ids])
+            cursor.execute("DELETE FROM traces_app_toolcall WHERE id = ANY(%s) AND message_id = %s", [row_ids, run.id])
+    return Change(run.after, True, frozenset()), moved
+
+
 def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:
     before, after = run.so_far.layout, run.after
     steps = {subject for subject in subjects if projection.is_step(subject)}
@@ -684,8 +750,8 @@ def _is_renamed(subject: str, events: Sequence[Said], new: Sequence[Said]) -> bo
         return False
     added = {one.external_id for one in new}
     before = [projection.tool_name(one.data) for one in events if one.external_id not in added]
-    named = [name for name in before if name != projection.UNKNOWN]
-    after = [name for one in events if (name := projection.tool_name(one.data)) != projection.UNKNOWN]
+    named = [name for name in before if name]
+    after = [name for one in events if (name := projection.tool_name(one.data))]
     return bool(before) and named[-1:] != after[-1:]
 
 
@@ -767,7 +833,9 @@ def _tell(told: Sequence[tuple[UUID, int, int]]) -> None:
 def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> None:
     for run in session.runs:
         assert run.id is not None, "it was stored"
-        remember(session_id, run.id, run.name, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed))
+        remember(
+            session_id, run.id, run.name, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed, heard=run.heard)
+        )
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
@@ -798,9 +866,12 @@ def _heard(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ())
     ]
 
 
-def _said(order: int, external_id: str, type_: str, agent: str, subject: str, timestamp: datetime, data: str) -> Said:
+def _said(
+    order: int, tie: int, external_id: str, type_: str, agent: str, subject: str, timestamp: datetime, data: str
+) -> Said:
     return Said(
         order=order,
+        tie=tie,
         external_id=external_id,
         type=type_,
         agent=agent,
@@ -829,6 +900,31 @@ def _move_rows(run: _Run) -> None:
             cursor.execute(
                 "DELETE FROM traces_app_agentstep WHERE id = ANY(%s) AND message_id = %s",
                 [[UUID(_row_id(run.id, name)) for name in gone], run.id],
+            )
+
+
+def _take_back_flags(run: _Run) -> None:
+    """What was odd about calls when a part of their events had come is taken back where it is not odd any more."""
+    before, after = run.so_far.heard, run.heard
+    found = before.orphans - after.orphans
+    gone = before.flags - after.flags
+    if run.id is None or not (found or gone):
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    with connection.cursor() as cursor:
+        if gone:
+            cursor.execute(
+                "UPDATE messages_app_message SET health = "
+                "(SELECT coalesce(array_agg(flag), '{}') FROM unnest(health) AS flag WHERE flag <> ALL(%s)) "
+                "WHERE id = %s",
+                [sorted(gone), run.id],
+            )
+        if found:
+            cursor.execute(
+                "UPDATE traces_app_toolcall SET metadata = metadata - %s WHERE id = ANY(%s) AND message_id = %s",
+                [ORPHAN_RESULT, [UUID(_row_id(run.id, call)) for call in found], run.id],
             )
 
 

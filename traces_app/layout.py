@@ -48,7 +48,7 @@ class Layout:
     """Calls that are not there, with those that would be started by them."""
     iteration: int = 0
     """Of the next step that says none."""
-    last: int | None = None
+    last: tuple[int, int] | None = None
     """The highest place at which something was first spoken of."""
 
     def with_events(self, events: Iterable[Said]) -> Change:
@@ -105,7 +105,7 @@ def _followed(before: Layout, added: Mapping[str, Subject]) -> Layout:
         if one.step and one.step not in before.stands:
             # A step that is known by its calls only, so far.
             new[one.step] = _as_step(new.get(one.step), one)
-    begun: dict[str, list[tuple[int, str]]] = {}
+    begun: dict[str, list[tuple[tuple[int, int], str]]] = {}
     for name, one in new.items():
         begun.setdefault(one.agent, []).append((one.first, name))
     for of_agent in begun.values():
@@ -127,7 +127,7 @@ def _placed(
     added: Mapping[str, Subject],
     new: Mapping[str, Subject],
     calls: Sequence[tuple[str, str]],
-    begun: Mapping[str, Sequence[tuple[int, str]]],
+    begun: Mapping[str, Sequence[tuple[tuple[int, int], str]]],
 ) -> Layout:
     """Puts new steps, and calls with their steps, behind what is there."""
     subjects = {**before.subjects, **added}
@@ -166,7 +166,7 @@ def _as_step(stood: Subject | None, one: Subject) -> Subject:
     return said if stood is None else stood.with_more(said)
 
 
-def _host(begun: Sequence[tuple[int, str]], first: int) -> str:
+def _host(begun: Sequence[tuple[tuple[int, int], str]], first: tuple[int, int]) -> str:
     at = bisect_right(begun, (first, "\U0010ffff"))
     return begun[at - 1][1] if at else ""
 

@@ -3,8 +3,9 @@
 The rows are a function of the set of events, so neither the order in which these arrive nor how often matters:
 
 * every event speaks of one subject (`subject_of`): a step, a call, or the run as a whole;
-* what is known of a subject is folded anew from all that was said of it, in the order of the producer's numbers. A later
-  value takes the place of an earlier one, an empty one of none (`step_record`, `call_record`, `run_state`);
+* what is known of a subject is folded anew from all that was said of it, in the order of the producer's numbers, else of
+  times, else of arrival. A later value takes the place of an earlier one, an empty one of none (`step_record`,
+  `call_record`, `run_state`);
 * where things stand is computed from where each subject was first spoken of (layout.py).
 
 Only the subjects that a batch speaks of are folded, so a run of a thousand events is not read again for each.
@@ -14,16 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, get_args
 
 import msgspec
 
 from . import records
+from .health import EMPTY_TOOL_NAME, ORPHAN_RESULT
 from .losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
 from .normalise import text_of
 from .reading.values import as_json, text
+from .results import NO_REASON, normal, received
 from .unknown_fields import keep_unknown
 
 RUN = "run"
@@ -35,6 +38,7 @@ _STATUSES = get_args(records.SessionStatus)
 _ENDED = {True: "completed", False: "error"}
 MOST_INT = 2**31 - 1
 UNKNOWN = "unknown"
+"""The name of a call of which only a result was heard, without a name."""
 # Of several names that producers give a value, in the order in which they are looked for.
 _CALL_ID = ("call_id", "callId", "tool_call_id", "toolCallId", "toolId")
 _CALL_NAME = ("name", "tool_name", "toolName", "tool")
@@ -44,9 +48,13 @@ _REASONING = ("reasoning_content", "reasoning", "thinking")
 _PROMPT = ("prompt", "task_prompt", "taskPrompt")
 _AGENT_NAME = ("agent_name", "agentName")
 _RESULT = ("result", "tool_result", "toolResult")
+_CALL_RESULT = (*_RESULT, "output")
 OF_A_MESSAGE = (*_PROMPT, *_RESULT, "content", "references", "usage", "metadata")
 """Fields of what is said of a run as a whole from which its session takes nothing."""
 _LONGEST_NAME, _LONGEST_TAG = 512, 200
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+ROOT_TOOL = "root_tool_id"
+"""In the metadata of a message: the tool at the root of its chain of calls, where that is said apart from its calls."""
 RECORDER, CUTS = "recorder", "truncated"
 """In the metadata of a message what its recorder says that is missing, in numbers; and in that of a message, step or call
 what of it was cut."""
@@ -57,7 +65,9 @@ class Said:
     """An event as far as it matters for the rows."""
 
     order: int
-    """The producer's number, else its own."""
+    """The producer's number; without one the nanoseconds since 1970 at which it happened, or else arrived."""
+    tie: int = 0
+    """Without a number the event's own, which says what came first of what happened at the same time."""
     external_id: str
     type: str
     agent: str
@@ -65,14 +75,15 @@ class Said:
     timestamp: datetime
     data: Mapping[str, Any]
 
-    def place(self) -> tuple[int, str]:
-        return self.order, self.external_id
+    def place(self) -> tuple[int, int, str]:
+        return self.order, self.tie, self.external_id
 
 
 class Subject(NamedTuple):
     """What is known of where a step or a call stands: the least of what its events say."""
 
-    first: int
+    first: tuple[int, int]
+    """Order and tie of what was said first."""
     agent: str
     step: str
     """Of a call, the subject of the step that it names."""
@@ -134,14 +145,21 @@ def is_unnamed_call(type_: str, data: Mapping[str, Any]) -> bool:
 
 
 def tool_name(data: Mapping[str, Any]) -> str:
-    """The tool that an event of a call names; "unknown" where it names none."""
-    return _name(data, _CALL_NAME)[:512] or UNKNOWN
+    """The tool that an event of a call names; "" where it names none."""
+    name = next((found for name in _CALL_NAME if (found := _name(data, (name,)))), "")[:_LONGEST_NAME]
+    return "" if name.isspace() else name
 
 
-def subject_of_data(subject: str, order: int, agent: str, data: Mapping[str, Any]) -> Subject:
+def nanoseconds(moment: datetime) -> int:
+    """The order of an event that happened then and has no number."""
+    return (moment - _EPOCH) // _MICROSECOND * 1000
+
+
+def subject_of_data(said: Said) -> Subject:
     """What one event says of where its subject stands."""
-    step = step_named(agent, data) if is_call(subject) else ""
-    return Subject(order, agent, step, _iteration(data), _name(data, ("parent", "parent_id")))
+    step = step_named(said.agent, said.data) if is_call(said.subject) else ""
+    first = said.order, said.tie
+    return Subject(first, said.agent, step, _iteration(said.data), _name(said.data, ("parent", "parent_id")))
 
 
 def subjects_from(events: Iterable[Said], known: Mapping[str, Subject]) -> dict[str, Subject]:
@@ -149,7 +167,7 @@ def subjects_from(events: Iterable[Said], known: Mapping[str, Subject]) -> dict[
     found = dict(known)
     for said in events:
         if is_call(said.subject) or is_step(said.subject):
-            one = subject_of_data(said.subject, said.order, said.agent, said.data)
+            one = subject_of_data(said)
             before = found.get(said.subject)
             found[said.subject] = one if before is None else before.with_more(one)
     return found
@@ -214,17 +232,19 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
     duration: float | None = None
     started_at = completed_at = None
     metadata: dict[str, Any] = {}
+    marks = 0
     results: list[records.ToolResult] = []
     ends = [said for said in events if said.type != "tool_call_start"]
     # What only adds to a call that has ended, a reflection for example, is no outcome.
     telling = [said for said in ends if _tells_outcome(said)] or ends
     for said in events:
-        name = _name(said.data, _CALL_NAME) or name
+        name = tool_name(said.data) or name
         call_id = _name(said.data, _CALL_ID) or call_id
         args = _first(said.data, _ARGS) or args
         reflection = _text(said.data, ("reflection",)) or reflection
         duration = _duration(said.data, duration)
         metadata |= _object(said.data, "metadata")
+        marks |= _marks_of(said)
         if said.type == "tool_call_start" and (started_at is None or said.data.get("runs") is True):
             # A call may be told when the model asks for it, and again when its tool runs.
             started_at = said.timestamp
@@ -234,8 +254,7 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
     return records.ToolCall(
         id=call_id[:512] or None,
         uuid=subject,
-        # As of every result whose call nobody announced.
-        name=name[:512] or UNKNOWN,
+        name=name or ("" if _is_nameless(marks) else UNKNOWN),
         args=args,
         result=_merged(results),
         reflection=reflection or None,
@@ -243,7 +262,7 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
         started_at=started_at,
         completed_at=completed_at,
         parent=parent,
-        metadata={**metadata, **_cuts(events, "call")} or None,
+        metadata={**metadata, **({} if marks & _ANNOUNCED else {ORPHAN_RESULT: True}), **_cuts(events, "call")} or None,
     )
 
 
@@ -259,40 +278,102 @@ def _cuts(events: Sequence[Said], about: About) -> dict[str, Any]:
 
 
 def _tells_outcome(said: Said) -> bool:
-    return said.type == "tool_call_error" or _first(said.data, (*_RESULT, "error")) is not None
+    return said.type == "tool_call_error" or _first(said.data, (*_CALL_RESULT, "error", "success")) is not None
 
 
 def _result(said: Said) -> records.ToolResult:
-    """What an event says of the outcome: a result as everywhere in the API, or just what the tool returned."""
-    value = _first(said.data, _RESULT)
-    document: dict[str, Any] = {
-        "result": value if isinstance(value, dict) else {"output": "" if value is None else value}
-    }
-    document = msgspec.json.decode(as_json(document))
-    keep_unknown(document, records.ToolCall)
-    try:
-        result = msgspec.convert(document["result"], records.ToolResult)
-    except msgspec.ValidationError:
-        # It has fields of a result, but not their values: then it is data of the tool's own.
-        result = records.ToolResult(output=value)
+    """The result that an event brings, with what it states of the outcome beside it; results.py decides about the rest."""
+    value = _first(said.data, _CALL_RESULT)
+    result = received("" if value is None else value)
     error = _text(said.data, ("error",))
     if said.type == "tool_call_error":
         return msgspec.structs.replace(result, status="error", error=result.error or error or None)
-    return msgspec.structs.replace(result, error=error) if error and not result.error else result
+    stated = next((flag for name in ("success", "status") if (flag := _stated(said.data.get(name))) is not None), None)
+    if error and stated is not True:
+        return msgspec.structs.replace(result, status="error", error=result.error or error)
+    if stated is None or result.status is not None or result.success is not None:
+        return result
+    return msgspec.structs.replace(result, success=stated)
+
+
+def _stated(flag: object) -> bool | None:
+    """Whether a flag beside a result says that the call succeeded; None where it does not say."""
+    return (
+        flag
+        if isinstance(flag, bool)
+        else {"success": True, "error": False}.get(flag)
+        if isinstance(flag, str)
+        else None
+    )
 
 
 def _merged(results: Sequence[records.ToolResult]) -> records.ToolResult | None:
     """The last one, with what only earlier ones said."""
-    if not results:
-        return None
-    *earlier, last = results
+    if len(results) < 2:
+        return results[0] if results else None
+    # Which of them failed has to be read before they are one.
+    *earlier, last = [one for result in results if (one := normal(result, None)) is not None]
     said = {
         name: next((getattr(one, name) for one in reversed(earlier) if getattr(one, name)), getattr(last, name))
-        for name in ("output", "data", "error", "metadata", "attachments", "raw")
+        for name in ("output", "data", "attachments", "raw")
         if not getattr(last, name)
     }
-    status = last.status or ("error" if last.error or last.success is False else "success")
-    return msgspec.structs.replace(last, **said, status=status) if said or last.status is None else last
+    # A reason that was given goes before one that was made of the output.
+    errors = [one.error for one in (last, *reversed(earlier)) if one.error]
+    made = {one.output for one in (*earlier, last)} | {NO_REASON}
+    error = next((error for error in errors if error not in made), errors[0] if errors else "")
+    metadata = {name: item for one in (*earlier, last) for name, item in (one.metadata or {}).items()}
+    return msgspec.structs.replace(last, **said, error=error, metadata=metadata or None)
+
+
+# --- What is odd about calls --------------------------------------------------------------------------------------
+
+_ANNOUNCED, _NAMED, _NAMES_NONE = 1, 2, 4
+"""What was heard of a call: that it was made; its name; something that should name it and does not."""
+
+
+def _marks_of(said: Said) -> int:
+    is_start = said.type == "tool_call_start"
+    marks = _ANNOUNCED if is_start or _first(said.data, _ARGS) is not None else 0
+    if tool_name(said.data):
+        marks |= _NAMED
+    elif is_start or not said.data.keys().isdisjoint(_CALL_NAME):
+        marks |= _NAMES_NONE
+    return marks
+
+
+def _is_nameless(marks: int) -> bool:
+    return bool(marks & _NAMES_NONE) and not marks & _NAMED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What was heard of the calls of a run, as far as it says what is odd about them."""
+
+    marks: Mapping[str, int] = field(default_factory=dict)
+    """By subject."""
+    orphans: frozenset[str] = frozenset()
+    """Results that found no call: nobody said that it was made, nor with what arguments."""
+    nameless: frozenset[str] = frozenset()
+
+    def with_events(self, events: Iterable[Said]) -> Heard:
+        added: dict[str, int] = {}
+        for said in events:
+            if is_call(said.subject):
+                added[said.subject] = added.get(said.subject, self.marks.get(said.subject, 0)) | _marks_of(said)
+        if not added:
+            return self
+        return Heard(
+            marks={**self.marks, **added},
+            orphans=self.orphans.difference(added) | {call for call, marks in added.items() if not marks & _ANNOUNCED},
+            nameless=self.nameless.difference(added) | {call for call, marks in added.items() if _is_nameless(marks)},
+        )
+
+    @property
+    def flags(self) -> set[str]:
+        """For the health of the message."""
+        odd = {ORPHAN_RESULT: self.orphans, EMPTY_TOOL_NAME: self.nameless}
+        return {flag for flag, calls in odd.items() if calls}
 
 
 class Interruption(NamedTuple):
@@ -343,6 +424,8 @@ class RunState:
     duration: float | None = None
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
     said_metadata: dict[str, Any] = field(default_factory=dict)
+    root_tool: str = ""
+    """Of a chain of calls, what its tracker calls its root."""
     losses: dict[str, int] = field(default_factory=dict)
     """What the recorder says that is missing: see losses.py."""
     prompt_cuts: list[Cut] = field(default_factory=list)
@@ -363,7 +446,8 @@ class RunState:
     @property
     def metadata(self) -> dict[str, Any] | None:
         """Of the answer."""
-        own = {"agents": self.agents, RECORDER: self.losses, CUTS: documents(self.answer_cuts)}
+        own: dict[str, Any] = {"agents": self.agents, RECORDER: self.losses, CUTS: documents(self.answer_cuts)}
+        own[ROOT_TOOL] = self.root_tool
         return {**self.said_metadata, **{name: value for name, value in own.items() if value}} or None
 
     @property
@@ -416,6 +500,7 @@ def run_state(events: Sequence[Said]) -> RunState:
 def _take_run(state: RunState, said: Said) -> None:
     data = said.data
     state.request_id = _name(data, ("request_id", "requestId"))[:_LONGEST_NAME] or state.request_id
+    state.root_tool = _name(data, ("root_tool", "rootTool"))[:_LONGEST_NAME] or state.root_tool
     state.usage = _object(data, "usage") or state.usage
     state.said_metadata |= _object(data, "metadata")
     state.duration = _duration(data, state.duration)

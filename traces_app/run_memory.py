@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.db import connection
 
 from .layout import Layout
+from .projection import Heard
+from .unnamed_calls import Unnamed
 
 MOST_SUBJECTS = 20_000
 """Steps and calls of all runs that are remembered: some 20 MB. Those that were used last are kept."""
@@ -25,8 +26,6 @@ MOST_NAMES = 10_000
 """Of runs; beyond it all are forgotten, and those in use are back at once."""
 MOST_SECONDS = 3600.0
 
-Unnamed = tuple[str, str, bool]
-"""An agent, a tool, and whether it begins: of the events of calls that have no id."""
 _Key = tuple[str, UUID, UUID]
 
 
@@ -36,7 +35,8 @@ class RunSoFar:
 
     seq: int = 0
     layout: Layout = field(default_factory=Layout)
-    unnamed: Mapping[Unnamed, int] = field(default_factory=dict)
+    unnamed: Unnamed = field(default_factory=Unnamed)
+    heard: Heard = field(default_factory=Heard)
 
 
 class Memory:

@@ -363,6 +363,55 @@ def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows
     assert rows() == wanted
 
 
+# Calls without an id, of two agents: outcomes are theirs by their order.
+WITHOUT_IDS = [
+    said(1, "workflow_execute_start"),
+    said(2, "llm_request_start", "n1", step="s1"),
+    said(3, "tool_call_start", "n1", name="search", args={"q": "first"}),
+    said(4, "tool_call_start", "n2", name="search", args={"q": "other"}),
+    said(5, "tool_call_complete", "n1", name="search", result={"success": False, "error": "No."}, duration=5),
+    said(6, "tool_call_start", "n1", name="search"),
+    said(7, "llm_request_start", "n1", step="s2"),
+    said(8, "tool_call_start", "n1", name="search", args={"q": "third"}, metadata={"try": 3}),
+    said(9, "tool_call_error", "n2", name="search", error="Gone."),
+    said(10, "tool_call_complete", "n1", name="search", result={"data": {"rows": [1]}}),
+    said(11, "tool_call_complete", "n1", name="search", result="Found."),
+    said(12, "tool_call_complete", "n1", name="read", result="Nobody asked."),
+    said(13, "workflow_execute_complete"),
+]
+
+
+@pytest.mark.requirement("003-33")
+@settings(
+    max_examples=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@pytest.mark.django_db(transaction=True)
+@given(data=st.data())
+def test_calls_without_ids_are_paired_by_order_however_they_arrive(transactional_db: None, data: st.DataObject) -> None:
+    project, _made = Project.objects.get_or_create(slug="owner")
+    forget_all()
+    wanted = expected(project, WITHOUT_IDS)
+    memories = [run_memory.Memory() for _process in range(2)]
+    order = data.draw(st.permutations(WITHOUT_IDS + data.draw(st.lists(st.sampled_from(WITHOUT_IDS), max_size=4))))
+    while order:
+        size = data.draw(st.integers(1, 6))
+        run_memory.use(data.draw(st.sampled_from(memories)))
+        send(project, *order[:size])
+        order = order[size:]
+    found = rows()
+    # An event is never changed: in which order it arrived is what its label says.
+    assert {**found, "events": None} == {**wanted, "events": None}
+    called = ToolCall.objects.select_related("result").order_by("started_at")
+    assert [(call.args, call.status, call.result.error or call.result.output or call.result.data) for call in called] == [
+        ({"q": "first"}, "error", "No."), ({"q": "other"}, "error", "Gone."), ({}, "success", {"rows": [1]}),
+        ({"q": "third"}, "success", "Found."), ({}, "success", "Nobody asked."),
+    ]  # fmt: skip
+    assert {problem.kind for problem in check(tally=Tally())} == {"orphan_result"}
+
+
 @pytest.mark.requirement("004-58")
 @pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
 @pytest.mark.parametrize("backwards", [False, True])
