@@ -13,6 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Case, Q, Value, When
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Now
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -232,6 +233,12 @@ class Message(models.Model):
             models.Index(fields=["external_id"], condition=~Q(external_id=""), name="message_external_id"),
             # The trash.
             models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="message_trash"),
+            # ?root_tool= and ?tool= of chains: roots that trackers named.
+            models.Index(
+                KeyTextTransform("root_tool_id", "metadata"),
+                condition=Q(metadata__has_key="root_tool_id"),
+                name="message_root_tool",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 """Call chains: an assistant message with at least one call, read as a tree.
 
 A chain is no table of its own. Its id is the message's; its root call is the first call, in reading order, that no
-other call started; it succeeded when no call failed, the message has no error, and no call is open though the message
+other call started, and its root tool that of this call, unless a tracker named another (`root_tool_id` in the message's
+metadata); it succeeded when no call failed, the message has no error, and no call is open though the message
 is completed; its error is the first one, in reading order. Reading order: steps by iteration, calls by position.
 """
 
@@ -26,6 +27,7 @@ from messages_app.models import Message
 from messages_app.queries import as_uuid
 
 from . import resources
+from .projection import ROOT_TOOL
 from .queries import RESULTS, STEPS, call_results
 
 CHAIN_FIELDS = frozenset(resources.ChainSummary.__struct_fields__)
@@ -65,12 +67,12 @@ def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list
     failed = [call.id for calls in firsts.values() for call in calls if call.status == "error"]
     errors: dict[str, str] = dict(fetch([look_up("error", RESULTS.table, failed)])[0]) if failed else {}
     derived: dict[str, list[Any]] = {name: [] for name in _DERIVED}
-    for message_id, error, is_completed, *_values in rows:
+    for message_id, error, is_completed, named_root, *_values in rows:
         calls = firsts.get(message_id, [])
         root = next((call for call in calls if call.is_root), None)
         first_failed = next((call for call in calls if call.status == "error"), None)
         left_open = is_completed and any(call.status == "pending" for call in calls)
-        derived["root_tool_id"].append(root.tool if root else None)
+        derived["root_tool_id"].append(named_root or (root.tool if root else None))
         derived["root_call_id"].append(root.id if root else None)
         derived["success"].append(not (first_failed or error or left_open))
         derived["error_message"].append((errors.get(first_failed.id) if first_failed else "") or error or None)
@@ -85,7 +87,7 @@ def chain(message_id: str) -> resources.Chain | None:
     rows = CHAIN.read([message_id])
     if not rows:
         return None
-    _id, error, is_completed, *_values = rows[0]
+    _id, error, is_completed, named_root, *_values = rows[0]
     calls = _calls(message_id)
     roots = [call for call in calls.values() if call.parent_id is None]
     first_error = next((call.error_message for call in calls.values() if call.error_message), None)
@@ -93,7 +95,7 @@ def chain(message_id: str) -> resources.Chain | None:
     failed = bool(error or left_open or any(call.status == "error" for call in calls.values()))
     (made,) = CHAIN.make(
         rows,
-        root_tool_id=[roots[0].tool_id if roots else None],
+        root_tool_id=[named_root or (roots[0].tool_id if roots else None)],
         root_call_id=[roots[0].call_id if roots else None],
         success=[not failed],
         error_message=[first_error or error or None],
@@ -105,11 +107,17 @@ def chain(message_id: str) -> resources.Chain | None:
 
 
 def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
-    """Those of the chains whose root call is of one of these tools. One query."""
-    (call_rows,) = fetch([_query_of_first_calls([str(message_id) for message_id in ids])], at_most_ms=LIST_MS)
+    """Those of the chains whose root is one of these tools. Two queries in one exchange."""
+    names = [str(message_id) for message_id in ids]
+    call_rows, named = fetch(
+        [_query_of_first_calls(names), look_up(NAMED_ROOT, CHAIN.table, names)], at_most_ms=LIST_MS
+    )
     firsts = _first_calls(call_rows)
-    roots = {message_id: next((call for call in calls if call.is_root), None) for message_id, calls in firsts.items()}
-    return {UUID(message_id) for message_id, root in roots.items() if root and root.tool in tools}
+    roots = {
+        message_id: next((call.tool for call in calls if call.is_root), None) for message_id, calls in firsts.items()
+    }
+    roots |= {message_id: root for message_id, root in named if root}
+    return {UUID(message_id) for message_id, root in roots.items() if root in tools}
 
 
 # --- The calls of a chain --------------------------------------------------------------------------------------------
@@ -181,6 +189,8 @@ _CALLS_OF_STEPS = Rows(
     "JOIN traces_app_tool AS tool ON tool.id = call.tool_id",
     table="call",
 )
+NAMED_ROOT = f"metadata ->> '{ROOT_TOOL}'"
+"""The tool that a tracker named the root."""
 _OF_A_CHAIN = {
     **as_they_are("external_id", "call_count", "failure_count"),
     **as_text("session_id"),
@@ -188,16 +198,20 @@ _OF_A_CHAIN = {
     "created_at": instant("created_at"),
     "completed_at": instant("completed_at"),
     "duration": Column(sql="duration_ms / 1000.0::float8"),
-    "metadata": json("metadata"),
+    # As its tracker gave it.
+    "metadata": json(f"(metadata - '{ROOT_TOOL}')"),
 }
 SUMMARIES = Source(
     resource=resources.ChainSummary,
     table="messages_app_message",
-    beside=("error", "is_completed"),
+    beside=("error", "is_completed", NAMED_ROOT),
     columns=_OF_A_CHAIN,
 )
 CHAIN = Source(
-    resource=resources.Chain, table="messages_app_message", beside=("error", "is_completed"), columns=_OF_A_CHAIN
+    resource=resources.Chain,
+    table="messages_app_message",
+    beside=("error", "is_completed", NAMED_ROOT),
+    columns=_OF_A_CHAIN,
 )
 CHAIN_CALLS = Source(
     resource=resources.ChainCall,

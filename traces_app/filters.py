@@ -7,7 +7,10 @@ months of 300,000 calls, where a range computed from each message row took up to
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from access_app.visibility import Reach
+from messages_app.exchange import LIST_MS, fetch
 from messages_app.filters import (
     InstantFilter,
     ListFilterSet,
@@ -24,8 +27,10 @@ from messages_app.listing import Rows, alive_messages, deleted_messages
 from messages_app.models import Message
 from messages_app.queries import FoundSession
 
+from .chains import NAMED_ROOT
 from .health import FLAGS, MISSING_RESULT
 from .models import ToolCall
+from .projection import ROOT_TOOL
 from .queries import calls_with_all
 from .tools import tool_ids
 
@@ -156,8 +161,8 @@ class CallFilterSet(TraceFilterSet):
 
 class ChainFilterSet(TraceFilterSet):
     session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
-    tool = NamesFilter(help_text="Any of its calls is of this tool; repeated: of any of them.")
-    root_tool = NamesFilter(help_text="Its root call is of this tool; repeated: of any.")
+    tool = NamesFilter(help_text="Its root or any of its calls is of this tool; repeated: of any of them.")
+    root_tool = NamesFilter(help_text="Its root is of this tool; repeated: of any.")
     call_id = TextFilter(help_text="Has a call to which the model gave this id.")
     external_id = TextFilter("message.external_id = %s", help_text="The producer's id of the chain.")
     request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
@@ -177,12 +182,14 @@ class ChainFilterSet(TraceFilterSet):
         rows = alive_messages(session.pk if session else None).visible_to(reach)
         rows = self.passing(rows.where("message.role = 'assistant'").where("message.call_count > 0"))
         if "tool" in self.said:
-            rows = rows.with_any(self.calls().among("call.tool_id", tool_ids(reach, self.said["tool"])))
+            names = self.said["tool"]
+            rows = _with_root_or(rows, names, self.calls().among("call.tool_id", tool_ids(reach, names)))
         if "root_tool" in self.said:
             # Those that have such a call among the ones that no other call started. Which of these is the root is for
             # `chains.rooted_in` to say: asked for each row in SQL, it took 6 s over 34 months.
+            names = self.said["root_tool"]
             roots = self.calls().where("call.parent_id IS NULL")
-            rows = rows.with_any(roots.among("call.tool_id", tool_ids(reach, self.said["root_tool"])))
+            rows = _with_root_or(rows, names, roots.among("call.tool_id", tool_ids(reach, names)))
         if "call_id" in self.said:
             rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
         if "success" in self.said:
@@ -192,6 +199,21 @@ class ChainFilterSet(TraceFilterSet):
         if "has_errors" in self.said:
             rows = rows.where(_HAS_ERRORS if self.said["has_errors"] else f"NOT {_HAS_ERRORS}")
         return self.of_health(rows)
+
+
+def _with_root_or(rows: Rows, names: Collection[str], calls: Rows) -> Rows:
+    """The chains of which a tracker named one of these tools the root, or that have one of the calls.
+
+    Trackers name few roots that are no calls, so it is asked first whether there is any, by an index of those: the planner
+    walks calls for a rare tool, and could not with an OR.
+    """
+    root = f"message.metadata ? '{ROOT_TOOL}' AND message.{NAMED_ROOT} = ANY(%s)"
+    named = Rows(source="messages_app_message AS message", table="message").where(root, list(names))
+    (found,) = fetch([named.query("1", "LIMIT 1")], at_most_ms=LIST_MS)
+    if not found:
+        return rows.with_any(calls)
+    condition, values = calls.exist()
+    return rows.where(f"({condition} OR ({root}))", *values, list(names))
 
 
 class ToolFilterSet(ListFilterSet):

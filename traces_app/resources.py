@@ -169,7 +169,10 @@ class ChainSummary(Resource, frozen=True):
     external_id: str
     session_id: Id
     root_tool_id: Annotated[
-        str | None, Meta(description="The tool of the root call: the first that no other call started.")
+        str | None,
+        Meta(
+            description="What a tracker named the root, else the tool of the root call: the first that no other started."
+        ),
     ]
     root_call_id: Id | None
     created_at: Time

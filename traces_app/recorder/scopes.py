@@ -331,6 +331,7 @@ class Message(Scope):
         "metadata",
         "number",
         "references",
+        "root_tool",
         "usage",
     )
 
@@ -340,6 +341,8 @@ class Message(Scope):
     """The passages that the answer rests on, with the fields of records.Reference."""
     usage: Mapping[str, Any] | None
     """Tokens. Where it is not said, those of the steps are counted."""
+    root_tool: str
+    """Of a chain of calls, the tool that its tracker calls the root."""
     metadata: dict[str, Any]
     """Whatever else there is to say."""
 
@@ -359,6 +362,7 @@ class Message(Scope):
         self.content = None
         self.references = []
         self.usage = None
+        self.root_tool = ""
         self.metadata = _own(metadata)
         self.losses = Losses()
         self.left_out = False
@@ -415,6 +419,9 @@ class Message(Scope):
         said = {"request_id": self._request_id} if self._request_id else {}
         if self._name:
             said["attempt"] = self._name[:-1]
+        if self.root_tool:
+            # A name, like those of calls: it leaves the process whatever the privacy.
+            said["root_tool"] = self.root_tool
         content = _frozen(
             self._recorder._most, prompt=self._prompt, session=self._session._all(), metadata=self.metadata
         )

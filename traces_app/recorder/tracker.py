@@ -31,6 +31,7 @@ from traces_app.results import NO_REASON
 
 from .chain_files import ChainFiles
 from .chains import ToolCallChain, ToolCallChainContext, ToolCallNode, as_mapping
+from .entries import text_of
 from .guard import Guard, logger
 from .privacy import Privacy
 from .scopes import Scope, ToolCall
@@ -314,6 +315,7 @@ class ToolCallChainTracker:
     def _record_chain(self, chain: ToolCallChain) -> None:
         if self._recorder is not None and self._recorder.enabled:
             message = self._recorder.message(external_id=chain.chain_id, metadata=chain.metadata)
+            message.root_tool = text_of(chain.root_tool_id)
             chain.recorded_as = message.__enter__()
 
     def _record_end_of_chain(self, chain: ToolCallChain) -> None:

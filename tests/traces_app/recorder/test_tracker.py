@@ -18,9 +18,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from access_app.keys import create_key
 from access_app.models import Project
 from access_app.visibility import EVERYTHING
 from traces_app import resources
@@ -1153,6 +1155,36 @@ def test_a_recorder_that_is_off_or_fails_changes_nothing() -> None:
         assert call_id == tracker.end_tool_call("done")
         assert finished(tracker).success
         recorder.close()
+
+
+@pytest.mark.requirement("001-18", "001-30")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("lean", [False, True])
+def test_server_finds_chain_by_its_root_tool(lean: bool) -> None:
+    project = Project.objects.create(slug="owner")
+    recorder = Recorder(sink=DatabaseSink("owner"), privacy=Privacy(lean=lean))
+    tracker = ToolCallChainTracker(recorder=recorder)
+    for root, called in (("planner", "search"), ("search", "search"), ("planner", "read")):
+        tracker.start_tool_chain(root, {"user": "ada"})
+        tracker.start_tool_call(called)
+        tracker.end_tool_call("x")
+        tracker.end_tool_chain()
+    assert recorder.close() == 0
+    client = Client(headers={"Authorization": f"Bearer {create_key(project, 'dashboard', ['read'])[1]}"})
+
+    def found(query: str) -> list[str]:
+        chains = client.get(f"/api/v1/chains/?{query}").json()["results"]
+        return [f"{chain['root_tool_id']} {chain['call_count']}" for chain in chains]
+
+    assert found("tool=planner") == found("root_tool=planner") == ["planner 1", "planner 1"]
+    assert found("tool=search") == ["search 1", "planner 1"]
+    assert found("root_tool=search") == ["search 1"]
+    assert found("tool=read") == ["planner 1"]
+    assert found("root_tool=read") == []
+    chain_id = tracker.get_chains_by_tool_id("read")[0].chain_id
+    document = client.get(f"/api/v1/chains/{chain_id}/").json()
+    assert (document["root_tool_id"], document["metadata"]) == ("planner", {} if lean else {"user": "ada"})
+    assert [call["tool_id"] for call in document["calls"].values()] == ["read"]
 
 
 @pytest.mark.requirement("001-18", "001-63")

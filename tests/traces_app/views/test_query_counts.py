@@ -40,7 +40,7 @@ ROUTES = [
     ("tool-calls/?limit=200&tool=search&session=big", 8),
     ("tool-calls/{call}/", 6),
     ("chains/?limit=200", 5),
-    ("chains/?limit=200&success=false&root_tool=search", 6),
+    ("chains/?limit=200&success=false&root_tool=search", 8),
     ("chains/{message}/", 6),
     ("tools/?limit=200", 4),
 ]  # fmt: skip
