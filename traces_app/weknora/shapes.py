@@ -80,6 +80,14 @@ class SearchResult(Shape, frozen=True, kw_only=True):
     image_info: str
     knowledge_filename: str
     knowledge_source: str
+    knowledge_base_id: str | UnsetType = UNSET
+    knowledge_channel: str | UnsetType = UNSET
+    knowledge_description: str | UnsetType = UNSET
+    matched_content: str | UnsetType = UNSET
+
+
+_NEWER = ("knowledge_base_id", "knowledge_channel", "knowledge_description", "matched_content")
+"""Fields of a reference that newer versions have, and our rows have not: they are kept in its metadata."""
 
 
 class Message(Shape, frozen=True, kw_only=True):
@@ -203,6 +211,8 @@ def _call_of(call: resources.ToolCall) -> ToolCall:
 
 
 def _reference_of(found: resources.Reference) -> SearchResult:
+    metadata = _object(found.metadata)
+    newer = {name: metadata.pop(name) for name in _NEWER if isinstance(metadata.get(name), str)}
     chunks = None if found.sub_chunk_id is None else msgspec.json.decode(found.sub_chunk_id)
     return SearchResult(
         id=found.id,
@@ -216,12 +226,13 @@ def _reference_of(found: resources.Reference) -> SearchResult:
         score=found.score,
         match_type=found.match_type,
         sub_chunk_id=[_text(chunk) for chunk in chunks] if isinstance(chunks, list) else None,
-        metadata={name: _text(value) for name, value in _object(found.metadata).items()},
+        metadata={name: _text(value) for name, value in metadata.items()},
         chunk_type=found.chunk_type,
         parent_chunk_id=found.parent_chunk_id,
         image_info=found.image_info,
         knowledge_filename=found.knowledge_filename,
         knowledge_source=found.knowledge_source,
+        **newer,
     )
 
 

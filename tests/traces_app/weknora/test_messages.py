@@ -286,3 +286,35 @@ def test_the_number_of_queries_does_not_grow(weknora: WeKnora, project: Project)
     store(project, *(run(number, 10, 3) for number in range(1, 40)), external_id="big", source="import")
     # The key, the session, the ids of the page, and five tables.
     assert queries() == few <= 8
+
+
+@pytest.mark.requirement("000-10", "002-20")
+def test_newer_fields_come_back_where_they_were_sent(weknora: WeKnora) -> None:
+    picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+    newer = {
+        "knowledge_base_id": "kb-1",
+        "knowledge_channel": "web",
+        "knowledge_description": "d",
+        "matched_content": "31 °C",
+    }
+    reference = {"id": "chunk-1", "metadata": {"lang": "zh"}, **newer}
+    result = {
+        "success": True,
+        "output": "A chart.",
+        "data": {"display_type": "chart"},
+        "error": "",
+        "images": [picture],
+    }
+    calls = [{"id": "c1", "name": "draw", "args": {}, "result": result}]
+    sent = answer(knowledge_references=[reference], agent_steps=[{"tool_calls": calls}])
+    body = msgspec.json.encode({"sessions": [{"external_id": "weather", "messages": [sent]}]})
+    assert weknora.http.post("/api/v1/ingest/", body, content_type="application/json").status_code == 200
+    _status, raw = weknora.raw("get", "messages/weather/load")
+    (found,) = json.loads(raw)["data"]
+    (passage,) = found["knowledge_references"]
+    assert {name: passage[name] for name in newer} == newer
+    assert passage["metadata"] == {"lang": "zh"}
+    (call,) = found["agent_steps"][0]["tool_calls"]
+    assert call["result"] == {
+        "success": True, "output": "A chart.", "data": {"display_type": "chart"}, "images": [picture],
+    }  # fmt: skip
