@@ -160,6 +160,13 @@ def test_tar_archives_of_every_form_are_read(form: int) -> None:
     ]
 
 
+def test_attack_over_http_is_answered_with_its_reason(owner: Caller) -> None:
+    attack = gzip.compress(header(b"x", 1200 * MEGABYTE)) + packed(1200)
+    sent = owner.post("import/", attack, content_type="application/octet-stream")
+    assert (sent.status, sent.json["error"]["code"]) == (400, "no_transcript")
+    assert "a header of more than 1 MB" in sent.json["error"]["message"]
+
+
 # --- Zip archives -----------------------------------------------------------------------------------------------------
 
 
