@@ -218,11 +218,6 @@ def _check_time(instant: datetime | None, latest: datetime, path: str) -> None:
         )
 
 
-def check_time(instant: datetime | None, path: str) -> None:
-    """Raises InvalidInput for a time that is out of range."""
-    _check_time(instant, _latest(), path)
-
-
 def _latest() -> datetime:
     return timezone.now() + ids.LATEST_AHEAD
 

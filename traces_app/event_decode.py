@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput
 
 from . import records
-from .decode import check_time, invalid, join, json_of
+from .decode import invalid, join, json_of
 from .monitor_messages import MESSAGES, SAID_IN, event_document, is_monitor_message, moment
 
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
@@ -67,7 +67,6 @@ def event_from(document: dict[str, Any], path: str) -> records.Event:
         raise invalid(str(error), path) from error
     if not event.session_id:
         raise InvalidInput(_("An event needs the session that it belongs to."), field=join(path, "session_id"))
-    check_time(event.timestamp, join(path, "timestamp"))
     return event
 
 

@@ -37,10 +37,11 @@ from messages_app.partitions import Month
 
 from . import context_rows, losses, projection, records, rows
 from .batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
+from .clocks import CLOCK, is_in_range, moved, shift_into_range
 from .contexts import apart, without_refs
 from .event_ids import made_id
 from .events import CHANNEL
-from .health import INTERRUPTED, ORPHAN_RESULT, TRUNCATED
+from .health import INTERRUPTED, ORPHAN_RESULT, TIME_OUT_OF_RANGE, TRUNCATED
 from .ingest import ingest
 from .known import find_named_sessions, find_or_make_tools, forget_named_sessions
 from .layout import Change, Layout
@@ -262,10 +263,12 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     """Stores events with what they come to, in one transaction; the outcomes are in the order of `events`.
 
     An event that is there already, by its id, is a duplicate and changes nothing. Events for what was deleted or purged
-    are refused, one by one; the rest is stored.
+    are refused, one by one; the rest is stored. Times that cannot be are moved to now, all by the same, and the message says so
+    (`time_out_of_range`): see clocks.py.
     """
     now = timezone.now()
-    batch = [_new(one, now) for one in events]
+    shift = shift_into_range((one.event.timestamp for one in events), now)
+    batch = [_new(one, now, shift) for one in events]
     tools = {projection.tool_name(one.data) for one in batch if one.record.type.startswith("tool_call")}
     # A result need not name its tool: its call did, or will.
     tools.discard("")
@@ -315,7 +318,7 @@ def _turns(project_id: int, turns: Iterable[str]) -> list[Any]:
 # --- The steps of a store ---------------------------------------------------------------------------------------------
 
 
-def _new(one: RedactedEvent, now: datetime) -> _New:
+def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> _New:
     event = one.event
     data = dict(event.data or {})
     if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
@@ -325,7 +328,11 @@ def _new(one: RedactedEvent, now: datetime) -> _New:
     # Names that PostgreSQL can hold, from here on: they are looked for as they will be stored.
     names = {name: rows.text(getattr(event, name)) or None for name in ("message_id", "agent")}
     event = msgspec.structs.replace(event, session_id=rows.text(event.session_id), **names)
-    return _New(record=event, external_id=external_id, timestamp=event.timestamp or now, data=data)
+    timestamp = event.timestamp or now
+    if shift is not None and not is_in_range(timestamp, now):
+        data[CLOCK] = {"timestamp": timestamp.isoformat()}
+        timestamp = moved(timestamp, shift, now)
+    return _New(record=event, external_id=external_id, timestamp=timestamp, data=data)
 
 
 def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
@@ -632,6 +639,8 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
     flags = run.heard.flags
     if any(projection.is_cut(subject, events) for subject, events in said_of.items()):
         flags.add(TRUNCATED)
+    if any(CLOCK in said.data for said in new):
+        flags.add(TIME_OUT_OF_RANGE)
     if flags:
         message = msgspec.structs.replace(message, health=sorted(flags))
     if not any(said.subject == RUN for said in new):
