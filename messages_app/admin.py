@@ -123,7 +123,9 @@ class SessionAdmin(TrashAdmin):
         *(OrderFilter, ActiveFilter, BeganFilter),
     )
     search_help_text = format_lazy(
-        gettext_lazy("By id or external id, or by words of the title among the newest {number} of this list."),
+        gettext_lazy(
+            "Search by id or external id, or by words in the titles of the newest {number} sessions of this list."
+        ),
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
@@ -266,8 +268,8 @@ class MessageAdmin(TrashAdmin):
     list_display_links = ("text",)
     search_help_text = format_lazy(
         gettext_lazy(
-            "By id, external id or request id; or by session: its id, its external id, or words of its title among the "
-            "newest {number} sessions."
+            "Search by id, external id or request id of a message, or by its session: id, external id, or words in the "
+            "titles of the newest {number} sessions."
         ),
         number=f"{TITLES_SEARCHED:,}",
     )

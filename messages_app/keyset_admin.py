@@ -258,7 +258,7 @@ class KeysetAdmin(ModelAdmin):
 
     def missing(self, request: HttpRequest) -> HttpResponse:
         """The answer for a row that is not there: the list, and a word why."""
-        text = _("There is no %(name)s of this id. It may have been removed for good.")
+        text = _("There is no %(name)s with this id. It may have been deleted permanently.")
         self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
         url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         return HttpResponseRedirect(url)

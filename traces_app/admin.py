@@ -208,7 +208,9 @@ class SessionForm(SessionModelForm):
         if said.get("external_id") and said.get("project"):
             same = Session.with_deleted.filter(project=said["project"], external_id=said["external_id"])
             if same.exists():
-                self.add_error("external_id", _("The project has a session of this external id, maybe in the trash."))
+                self.add_error(
+                    "external_id", _("The project already has a session with this external id. It may be in the trash.")
+                )
         return said
 
 
@@ -217,7 +219,7 @@ class MessageForm(MessageModelForm):
         Session.objects.all(),
         label=gettext_lazy("Session id"),
         widget=forms.TextInput(attrs={"size": 40}),
-        help_text=gettext_lazy("The id of the session that the message is added to, at its end."),
+        help_text=gettext_lazy("The message is added at the end of this session."),
     )
     external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
 
@@ -230,7 +232,9 @@ class MessageForm(MessageModelForm):
         if said.get("external_id") and said.get("session"):
             same = Message.with_deleted.filter(session=said["session"], external_id=said["external_id"])
             if same.exists():
-                self.add_error("external_id", _("The session has a message of this external id, maybe in the trash."))
+                self.add_error(
+                    "external_id", _("The session already has a message with this external id. It may be in the trash.")
+                )
         return said
 
 
@@ -427,7 +431,7 @@ class ToolAdmin(KeysetAdmin):
     list_filter = (ProjectFilter,)
     list_display = ("shown_name", "project", "shown_category", "shown_description", "calls")
     fields = ("project", "shown_name", "shown_category", "shown_description", "calls")
-    search_help_text = gettext_lazy("By a part of the name.")
+    search_help_text = gettext_lazy("Search by part of the name.")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return Tool.objects.select_related("project")
@@ -470,7 +474,7 @@ class ToolCallAdmin(KeysetAdmin):
     )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
-    search_help_text = gettext_lazy("By the id of the call, as the model or as Tracesite gave it.")
+    search_help_text = gettext_lazy("Search by the id of a call, the model's or Tracesite's.")
     downloads: ClassVar[Any] = {
         "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
         "result": Source(

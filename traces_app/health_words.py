@@ -41,11 +41,11 @@ FLAG_WORDS: Mapping[str, Any] = {
     REPAIRED_ID: gettext_lazy("repaired id"),
     REPAIRED_NAME: gettext_lazy("repaired tool name"),
     EMPTY_TOOL_NAME: gettext_lazy("call without a tool name"),
-    INVALID_ARGUMENTS: gettext_lazy("arguments that are no JSON"),
+    INVALID_ARGUMENTS: gettext_lazy("arguments are not valid JSON"),
     PARENT_UNKNOWN: gettext_lazy("unknown parent call"),
-    TIME_OUT_OF_RANGE: gettext_lazy("impossible time"),
+    TIME_OUT_OF_RANGE: gettext_lazy("time out of range"),
     NAIVE_TIME: gettext_lazy("time without a zone, read as UTC"),
-    TIME_WENT_BACK: gettext_lazy("time that went back"),
+    TIME_WENT_BACK: gettext_lazy("timestamps out of order"),
 }
 """What a flag means, in the order in which a page names them."""
 
@@ -77,8 +77,8 @@ _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
     INVALID_ARGUMENTS: (
         Q(args__has_key="_raw"),
         lambda number: ngettext(
-            "%(number)d call with arguments that are no JSON",
-            "%(number)d calls with arguments that are no JSON",
+            "%(number)d call with invalid JSON arguments",
+            "%(number)d calls with invalid JSON arguments",
             number,
         ),
     ),

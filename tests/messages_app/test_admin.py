@@ -292,7 +292,7 @@ def test_sessions_are_found_by_id_external_id_and_title(
     monkeypatch.setattr(messages_admin, "TITLES_SEARCHED", 1)
     assert found("parcel") == ["parcel"]
     assert found("order-1") == ["Where is my Parcel?"]
-    assert "words of the title among the newest 10,000" in text_of(staff.get(SESSIONS))
+    assert "words in the titles of the newest 10,000 sessions of this list" in text_of(staff.get(SESSIONS))
 
 
 def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, project: Project) -> None:
@@ -484,7 +484,7 @@ def test_what_is_not_there_leads_back_to_the_list(staff: Client, list_url: str, 
     for page in ("change", "restore"):
         response = staff.get(f"{list_url}{name}/{page}/", follow=True)
         assert response.redirect_chain == [(list_url, 302)]
-        assert "of this id. It may have been removed for good." in text_of(response)
+        assert "with this id. It may have been deleted permanently." in text_of(response)
 
 
 # --- Deleting and restoring ---------------------------------------------------------------------------------------------
@@ -547,7 +547,7 @@ def test_deleting_message_of_deleted_session_says_so(staff: Client, project: Pro
 def test_deleting_unknown_row_leads_to_list(staff: Client) -> None:
     response = staff.get(f"{SESSIONS}01a1f90f-89dc-7516-b04e-c271aeefa5d6/delete/", follow=True)
     assert response.redirect_chain == [(SESSIONS, 302)]
-    assert "of this id. It may have been removed for good." in text_of(response)
+    assert "with this id. It may have been deleted permanently." in text_of(response)
 
 
 def undo_of(response: Any) -> tuple[str, dict[str, str]]:

@@ -224,7 +224,7 @@ def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, projec
     assert message is not None
     text = text_of(staff.get(page_of(message)))
     assert "The run ended with an error: context length exceeded" in text
-    assert "No steps: the answer came at once." in text
+    assert "No steps: the model answered directly." in text
 
 
 def test_open_run_says_that_it_works_without_scripts(staff: Client, project: Project) -> None:
@@ -640,9 +640,9 @@ def test_an_external_id_that_is_taken_is_refused_beside_its_field(staff: Client,
     if state == "deleted":
         writes.delete_session(outcome.id, by="ada")
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "weather", "title": "new"})
-    assert "has a session of this external id, maybe in the trash" in text_of(response)
+    assert "already has a session with this external id. It may be in the trash." in text_of(response)
     form = {"session": str(outcome.id), "role": "user", "content": "again", "external_id": "q1"}
-    taken = "has a message of this external id" if state == "alive" else "Select a valid choice."
+    taken = "already has a message with this external id" if state == "alive" else "Select a valid choice."
     assert taken in text_of(staff.post(f"{MESSAGES}add/", form))
     assert Message.with_deleted.count() == 1
     assert Session.with_deleted.count() == 1

@@ -91,7 +91,7 @@ def test_problems_are_said_in_words_with_how_many_there_are(named: dict[str, Mes
         "running": [],
         "repaired": ["1 repaired id"],
         "orphan": ["1 result without call"],
-        "broken": ["2 calls with arguments that are no JSON", "mine"],
+        "broken": ["2 calls with invalid JSON arguments", "mine"],
     }
     with translation.override("zh-hans"):
         assert problems_of(named["open"]) == ["2 个没有结果的调用"]
