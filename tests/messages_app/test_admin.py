@@ -17,7 +17,7 @@ from django.utils import translation
 
 from access_app.models import Project
 from messages_app import admin as messages_admin
-from messages_app import writes
+from messages_app import interruptions, writes
 from messages_app.conversation import PAGE_SIZE
 from messages_app.exchange import was_stopped
 from messages_app.keyset_admin import time_limit
@@ -738,3 +738,62 @@ def test_login_with_foreign_next_leads_home(client: Client, db: None) -> None:
 
 def test_the_login_page_offers_the_other_language(client: Client, db: None) -> None:
     assert 'value="zh-hans"' in html_of(client.get("/admin/login/"))
+
+
+# --- Last activity and problems --------------------------------------------------------------------------------------
+
+
+def test_session_that_failed_just_now_is_found_by_last_activity(staff: Client, project: Project) -> None:
+    for number in range(60):
+        store(project, f"s{number}", created_at=NOON + timedelta(minutes=number))
+    ingest(
+        project.pk, [records.Session(external_id="s0", messages=[records.Message(role="assistant", error="Broke.")])]
+    )
+    assert "s0" not in [row[0] for row in rows_of(staff.get(SESSIONS))], "it began before those on the first page"
+    first = rows_of(staff.get(f"{SESSIONS}?order=activity"))[0]
+    assert (first[0], first[2], first[5]) == ("s0", "error", "1")
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?active=1h"))] == ["s0"]
+    assert rows_of(staff.get(f"{SESSIONS}?created=1h")) == []
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?has_errors=yes"))] == ["s0"]
+    before = "active_before=2026-03-01T12:02:00"
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?active_after=2026-03-01T12:01:00&{before}"))] == ["s1"]
+
+
+def test_list_by_last_activity_is_walked_to_its_end_and_back(staff: Client, project: Project) -> None:
+    # Some share a time, and none is in the order of the ids.
+    for number in range(120):
+        store(project, f"s{number:03}", created_at=NOON + timedelta(minutes=(number * 7) % 40))
+    expected = list(Session.objects.order_by("-active_at", "-pk").values_list("external_id", flat=True))
+
+    def names(url: str) -> list[str]:
+        return [row[0] for row in rows_of(staff.get(url))]
+
+    pages = [f"{SESSIONS}?order=activity&project=owner"]
+    while "Older →" in (links := links_of(staff.get(pages[-1]))):
+        assert "order=activity" in links["Older →"] and "project=owner" in links["Older →"]
+        pages.append(SESSIONS + links["Older →"])
+    assert [names(page) for page in pages] == [expected[:50], expected[50:100], expected[100:]]
+    back = SESSIONS + links["← Newer"]
+    assert names(back) == expected[50:100]
+    first = SESSIONS + links_of(staff.get(back))["← Newer"]
+    assert names(first) == expected[:50]
+    assert "← Newer" not in links_of(staff.get(first))
+
+
+@pytest.mark.parametrize("query", ["order=size", "order=activity&cursor=x", "active=9h", "active_after=soon"])
+def test_odd_order_or_activity_is_the_whole_list_and_a_word(staff: Client, project: Project, query: str) -> None:
+    store(project, "only")
+    answer = staff.get(f"{SESSIONS}?{query}", follow=True)
+    assert "Unknown filter. Here is the whole list." in text_of(answer)
+    assert [row[0] for row in rows_of(answer)] == ["only"]
+
+
+def test_interrupted_run_says_why_in_language_of_reader(staff: Client, project: Project) -> None:
+    text = interruptions.TEXTS[interruptions.PROCESS_ENDED]
+    session = store(project, "killed", 2)
+    Message.objects.filter(role="assistant").update(error=text, health=[interruptions.FLAG])
+    page = f"{MESSAGES}{message_at(session, 1).pk}/change/"
+    assert text in text_of(staff.get(page))
+    chinese = text_of(staff.get(page, headers={"Accept-Language": "zh-hans"}))
+    assert "已中断：记录此运行的进程先于运行结束。" in chinese
+    assert text not in chinese
