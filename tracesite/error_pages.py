@@ -31,5 +31,5 @@ def error_page(request: HttpRequest, status: int, words: tuple[Promise, Promise]
     title, text = words
     # Middleware may refuse a request before AuthenticationMiddleware has seen it.
     has_permission = hasattr(request, "user") and admin.site.has_permission(request)
-    context = {"title": title, "text": text, "has_permission": has_permission}
+    context = {"title": title, "text": text, "has_permission": has_permission, "is_error": True}
     return render(request, "error.html", context, status=status)

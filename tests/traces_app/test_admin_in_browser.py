@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+from playwright.sync_api import BrowserContext, Locator, Page, sync_playwright
 
 from access_app.models import Project
 from messages_app import writes
@@ -350,6 +350,28 @@ def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: 
         assert at is not None and at["y"] == 0
         bar.get_by_role("link", name="Previous failure").click()
         bar.get_by_text("Failure 2 of 3").wait_for()
+        assert complaints == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_red_is_for_deleting_and_badges_show_on_red(
+    pages: list[str], session_key: str, live_server: Any, theme: str
+) -> None:
+    def background(locator: Locator) -> str:
+        return str(locator.evaluate("element => getComputedStyle(element).backgroundColor"))
+
+    restore, delete = (next(path for path in pages if path.endswith(f"/{name}/")) for name in ("restore", "delete"))
+    run = next(path for path in pages if "/message/" in path and "/change/" in path)
+    for context in browse(session_key, live_server.url, theme=theme):
+        page, complaints = watched(context)
+        colours = []
+        for path in (restore, delete):
+            page.goto(path)
+            colours.append(background(page.locator("main form input[type=submit]")))
+        assert colours[0] != colours[1]
+        page.goto(run)
+        head = page.locator("details.call-error > summary").first
+        assert background(head.locator(".badge-error")) != background(head)
         assert complaints == []
 
 

@@ -203,6 +203,8 @@ def test_error_page_has_frame_and_language_of_admin(
         assert f"<h1>{words}</h1>" in content
         assert f"<title>{words} | Tracesite</title>" in content
         assert '<div id="site-name"><a href="/admin/">Tracesite</a></div>' in content
+        # Programs and crawlers meet these pages, too.
+        assert page.cookies == {}
 
 
 def test_error_page_keeps_navigation_of_staff(client: Client, db: None) -> None:
