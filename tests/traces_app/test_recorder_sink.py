@@ -125,7 +125,7 @@ def test_an_event_that_cannot_be_takes_no_other_with_it(sink: DatabaseSink) -> N
         call(1),
         Clean(b"{broken"),
         event(id="odd", type="odd"),
-        event(id="early", timestamp="1999-01-01T00:00:00Z"),
+        event(id="early", timestamp="yesterday"),
         event(id="gone", message_id=delete_me),
         # A run cannot be what the user asked.
         event(id="role", message_id="run:prompt"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 from pytest_django import Settings
 
 from access_app.models import ApiKey, Project, Scope
@@ -20,7 +21,7 @@ def test_an_empty_database_gets_samples_a_login_and_a_key_whose_secrets_are_told
 
     project = Project.objects.get()
     assert (project.slug, made.sessions) == ("demo", Session.objects.filter(project=project).count())
-    user = authenticate(username="admin", password=made.password)
+    user = authenticate(HttpRequest(), username="admin", password=made.password)
     assert user is not None
     assert (user.is_staff, user.is_superuser) == (True, True)
     key = ApiKey.objects.get(project=project)
@@ -62,8 +63,8 @@ def test_the_password_of_the_settings_is_set_at_any_run_and_not_told(settings: S
     made = demo.prepare()
     settings.ADMIN_PASSWORD = "chosen by the operator"
     assert demo.prepare().password is None
-    assert authenticate(username="admin", password=made.password) is None
-    assert authenticate(username="admin", password="chosen by the operator") is not None
+    assert authenticate(HttpRequest(), username="admin", password=made.password) is None
+    assert authenticate(HttpRequest(), username="admin", password="chosen by the operator") is not None
 
 
 def test_a_password_of_the_settings_that_is_easily_guessed_is_refused(settings: Settings) -> None:
