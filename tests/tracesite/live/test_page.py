@@ -213,7 +213,7 @@ def test_page_of_an_ended_session_says_so(
     site: Site, network: Network, staff: str, port: int, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any],
     language: str, over: str, nothing: str,
 ) -> None:  # fmt: skip
-    database.execute("UPDATE messages_app_session SET status = 'completed' WHERE id = %s", [agent.session])
+    database.execute("UPDATE messages_app_session SET said_status = 'completed' WHERE id = %s", [agent.session])
     with logged_in(network, staff, language) as (page, complaints):
         page.goto(f"/admin/messages_app/session/{agent.session}/change/")
         assert page.locator("a[href$='/live/']").count() == 0
