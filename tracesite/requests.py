@@ -12,12 +12,17 @@ from secrets import token_hex
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
+from access_app.redaction_rules import DEFAULT_RULES, MARKER
+
 from .metrics import count_request
 
 logger = logging.getLogger(__name__)
 
 # What a caller's X-Request-ID may look like. Anything else is replaced: the id is logged and echoed as it stands.
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+# Callers put keys into paths by mistake.
+_KEY = next(shape.pattern for shape in DEFAULT_RULES.shapes if shape.name == "tracesite_key")
 
 # The URL arguments that are worth a field of their own in the line of a request.
 LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
@@ -63,8 +68,10 @@ class RequestIdMiddleware:
 
 
 def clean_for_log(text: str, limit: int = 200) -> str:
-    """The text on one line: what does not print (line ends, escapes, directions of writing) becomes `?`, the end is cut off."""
-    text = text[:limit]
+    """Return the text on one line, without keys of Tracesite. What does not print (line ends, escapes, directions of writing)
+    becomes `?`, the end is cut off."""
+    # Before it is cut: half a key would be logged otherwise.
+    text = _KEY.sub(MARKER, text)[:limit]
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 

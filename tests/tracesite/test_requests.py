@@ -127,6 +127,8 @@ def test_ids_from_the_url_cannot_write_lines_or_escapes_of_their_own(
         ("\u202egnp.exe\u200b\ufeff", "?gnp.exe??"),
         ("\ud800", "?"),
         ("x" * 500, "x" * 200),
+        ("/api/v1/sessions/ts_" + "aB3_" * 10 + "xyz/", "/api/v1/sessions/[redacted]/"),
+        ("x" * 180 + "/ts_" + "aB3_" * 10 + "xyz/", "x" * 180 + "/[redacted]/"),
     ],
 )
 def test_text_for_the_log_is_one_printable_line(text: str, clean: str) -> None:
@@ -160,3 +162,11 @@ def test_requests_at_the_same_time_keep_their_own_ids(token: str, log_lines: Log
         thread.join()
 
     assert sorted(line["request_id"] for line in log_lines()) == sorted([f"r{number}" for number in range(4)] * 5)
+
+
+@pytest.mark.requirement("002-25")
+def test_request_line_hides_key_in_path(client: Client, token: str, log_lines: LogLines) -> None:
+    client.get(f"/api/sessions/{token}/messages/m/", headers={"X-API-Key": token})
+
+    assert token.startswith("ts_")
+    assert token not in str(log_lines()[-1])
