@@ -5,50 +5,40 @@ singly or doubly encoded, header lines, `name=value`, command-line flags, URLs, 
 
 How it works, and why so:
 
-1. Almost every value is clean, so the first pass only looks (`may_hold_secrets`): it asks of all keys of an object at once
-   whether they are known to be harmless, and searches all texts at once with a few regular expressions that each begin
-   with literal characters, the fastest search that the standard library has: in what of them is ASCII (`Rules.glances`),
-   and where that finds something, with more exact ones in all of them (`Rules.hints`). JSON that nobody has decoded, a
-   msgspec.Raw, it searches as it is written (`Rules.written`).
-2. Only a suspicious value is walked again, rebuilt where it changes, and leaves a `Receipt` for all that was taken out.
-3. Keys, and the names that stand before `:` or `=` in text, are judged by one and the same function (`Rules.rule_for`).
+1. Almost every value is clean, so the first pass only decides whether to look closer (`may_hold_secrets`): it compares all
+   names of an object at once with those known to be harmless, and searches all texts at once with a filter that is derived
+   from the rules (redaction_filter). JSON that is not decoded, a msgspec.Raw, is searched as it is written.
+2. Only a suspicious value is walked again, rebuilt where it changes, and leaves a `Receipt` for each path and rule.
+3. Keys, and the names before a separator in text, are judged by one function (`Rules.rule_for`), and the values behind
+   them by another (redaction_values): a telling name alone is no proof, least of all in source code.
 
-It rather takes out too much: what stands under a secret key goes whole, also when it is a dict or a list
-(`{"authorization": {"type": "bearer", "value": "x"}}`), and what is nested too deeply to be looked at is dropped.
-Plain Python: the recorder runs this in processes without Django.
+What is under a secret key goes whole, also when it is a dict or a list (`{"authorization": {"type": "bearer", "value": "x"}}`), and
+what is nested too deeply to be searched is dropped. Plain Python: the recorder runs this in processes without Django.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import Raw, json
 
+from .redaction_filter import filter_of
 from .redaction_json import is_json, parts_of_json
-from .redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from .redaction_rules import DEFAULT_RULES, LONG_NAME, MARKER, KeyRule, Rules, Shape
 from .redaction_text import SecretText, secrets_by_name
+from .redaction_values import is_secret, is_secret_of_pair
 
 MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""
 
 
-# What they stand for may be a part of what the patterns look for. Those of quotes, backslashes and whitespace end names and
-# secrets in JSON as they do in text.
-_HIDING_ESCAPE: Final = re.compile(rb"\\[u/b]")
-# Letters in lower-case text, which end a word in the name of a field: İ and the Kelvin sign.
-_BETWEEN_LETTERS: Final = ("\u0130".encode(), "\u212a".encode())
+_ESCAPE: Final = re.compile(r"\\u00([2-7][0-9a-fA-F])")
 
 # Types of which no value holds other values.
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
-
-
-_NOT_ASCII: Final = bytes(range(128, 256))
-
-_FEW: Final = 16
-"""So many times a rare letter is looked at by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +48,30 @@ class Receipt:
     path: str
     """Where: `agent_steps[0].tool_calls[1].args.headers.Authorization`; for text, the path of the string it was in."""
     rule: str
-    """The name of the KeyRule or Shape that asked for it; `url_password`, `depth` or `failure` otherwise."""
+    """The name of the KeyRule or Shape that asked for it; `depth` or `failure` otherwise."""
+    count: int = 1
+    """How many secrets the rule took out there."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the receipt as it is stored and sent: the count only where there are several."""
+        said: dict[str, Any] = {"path": self.path, "rule": self.rule}
+        return said | {"count": self.count} if self.count > 1 else said
+
+
+def counted(receipts: Iterable[Receipt]) -> list[Receipt]:
+    """Return one receipt for each path and rule, with the sum of their counts, in their order."""
+    counts: dict[tuple[str, str], int] = {}
+    for receipt in receipts:
+        place = receipt.path, receipt.rule
+        counts[place] = counts.get(place, 0) + receipt.count
+    return [Receipt(path, rule, count) for (path, rule), count in counts.items()]
 
 
 def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[Any, list[Receipt]]:
-    """The value without its secrets, and one receipt for each of them, in reading order.
+    """Return the value without its secrets, and a receipt for each path and rule, in reading order.
 
     A clean value comes back as the same object. The argument is never changed: what must change is copied. A second time
-    changes nothing. What is not dict, list, tuple or str passes as it is; keys stay. `path` is what the receipts' paths
+    changes nothing. What is not dict, list, tuple or str passes as it is; keys stay, unless a secret is in them. `path` is what the receipts' paths
     begin with. The value must be a tree, as all that JSON can hold; a Raw in it must be JSON that can be decoded, and what
     becomes of it is decoded only where something was taken out. Never raises on one: what cannot be looked at is dropped,
     with a receipt.
@@ -74,7 +80,7 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
         return value, []
     walk = _Walk(rules)
     try:
-        return walk.value(value, path, 0), walk.receipts
+        return walk.value(value, path, 0), counted(walk.receipts)
     except RecursionError:
         # The caller had used up the stack itself.
         return MARKER, [Receipt(path, "failure")]
@@ -87,6 +93,7 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> boo
     spares decoding it; where that cannot be done the answer is True.
     """
     harmless = rules.harmless
+    quick = filter_of(rules)
     texts: list[str] = []
     written: list[bytes] = []
     level = list(values)
@@ -96,14 +103,18 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> boo
         texts += [node for node in level if type(node) is str]
         nodes = [node for node in level if type(node) not in _LEAVES]
         if not nodes:
-            return _are_suspicious(texts, rules) or (bool(written) and _are_written_suspiciously(written, rules))
+            return quick.finds(texts, written)
         level = []
         for node in nodes:
             if isinstance(node, dict):
-                if not harmless.issuperset(node) and _has_secret_key(node, rules):
-                    return True
+                if not harmless.issuperset(node):
+                    if _has_secret_key(node, rules):
+                        return True
+                    texts += [key for key in node if isinstance(key, str) and len(key) >= LONG_NAME]
                 level += node.values()
             elif isinstance(node, (list, tuple)):
+                if len(node) == 2 and _rule_of_pair(node, rules) is not None:
+                    return True
                 level += node
             elif isinstance(node, Raw):
                 written.append(bytes(node))
@@ -115,7 +126,7 @@ def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> boo
 def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
     for key, item in mapping.items():
         rule = rules.rule_for(key) if isinstance(key, str) else None
-        if rule is not None and _is_secret(item, rule):
+        if rule is not None and is_secret(item, rule):
             return True
     return "value" in mapping and _rule_of_named_value(mapping, rules) is not None
 
@@ -128,6 +139,7 @@ class _Walk:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
+        self.quick = filter_of(rules)
         self.receipts: list[Receipt] = []
 
     def value(self, value: Any, path: str, depth: int) -> Any:
@@ -151,19 +163,40 @@ class _Walk:
             if rule is None and key == "value":
                 rule = named
             below = _below(path, key)
-            if rule is not None and _is_secret(item, rule):
+            if rule is not None and is_secret(item, rule):
                 clean: Any = self.drop(below, rule.name)
             else:
                 clean = self.value(item, below, depth + 1)
             if clean is not item:
                 changed = dict(mapping) if changed is None else changed
                 changed[key] = clean
-        return mapping if changed is None else changed
+        return self.names_of(mapping if changed is None else changed, path)
+
+    def names_of(self, mapping: dict[Any, Any], path: str) -> dict[Any, Any]:
+        """Take out secrets that are names: `{"ghp_...": 1}`."""
+        names = {
+            key: clean
+            for key in mapping
+            if isinstance(key, str) and len(key) >= LONG_NAME and (clean := self.text(key, path)) is not key
+        }
+        if not names:
+            return mapping
+        renamed: dict[Any, Any] = {}
+        for key, item in mapping.items():
+            name = plain = names.get(key, key)
+            number = 1
+            while name in renamed:
+                number += 1
+                name = f"{plain} {number}"
+            renamed[name] = item
+        return renamed
 
     def sequence(self, sequence: list[Any] | tuple[Any, ...], path: str, depth: int) -> list[Any] | tuple[Any, ...]:
         changed: list[Any] | None = None
+        of_pair = _rule_of_pair(sequence, self.rules) if len(sequence) == 2 else None
         for index, item in enumerate(sequence):
-            clean = self.value(item, f"{path}[{index}]", depth + 1)
+            below = f"{path}[{index}]"
+            clean = self.drop(below, of_pair.name) if of_pair and index else self.value(item, below, depth + 1)
             if clean is not item:
                 changed = list(sequence) if changed is None else changed
                 changed[index] = clean
@@ -172,8 +205,14 @@ class _Walk:
         return changed if isinstance(sequence, list) else tuple(changed)
 
     def text(self, text: str, path: str) -> str:
-        if len(text) <= 4 or not _are_suspicious([text], self.rules):
+        if len(text) <= 4 or not self.quick.finds([text]):
             return text
+        if "\\u00" in text:
+            # Programs write characters as escapes, also in text that is no JSON.
+            plain = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+            if plain != text:
+                clean = self.text(plain, path)
+                return text if clean is plain else clean
         if is_json(text):
             return self.json(text, path)
         for shape in self.rules.shapes:
@@ -231,15 +270,13 @@ def _with_changes(text: str, changes: list[tuple[int, int, str]]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _is_secret(item: Any, rule: KeyRule) -> bool:
-    """Whether what stands under a secret name is worth taking out; nothing, yes and no are not."""
-    if item is None or isinstance(item, bool):
-        return False
-    if isinstance(item, (str, dict, list, tuple)):
-        return len(item) > 0 and item != MARKER
-    if isinstance(item, (int, float)):
-        return rule.numbers
-    return True
+def _rule_of_pair(pair: Sequence[Any], rules: Rules) -> KeyRule | None:
+    """Return the rule for the second of `["Cookie", "a=b"]`."""
+    name, value = pair
+    if not isinstance(name, str) or not isinstance(value, str) or len(name) > 64:
+        return None
+    rule = rules.rule_for(name)
+    return rule if rule is not None and is_secret_of_pair(value, rule) else None
 
 
 def _rule_of_named_value(mapping: dict[Any, Any], rules: Rules) -> KeyRule | None:
@@ -248,79 +285,9 @@ def _rule_of_named_value(mapping: dict[Any, Any], rules: Rules) -> KeyRule | Non
         name = mapping.get(key)
         if isinstance(name, str):
             rule = rules.rule_for(name)
-            if rule is not None and _is_secret(mapping["value"], rule):
+            if rule is not None and is_secret(mapping["value"], rule):
                 return rule
     return None
-
-
-def _are_suspicious(texts: list[str], rules: Rules) -> bool:
-    # Step by step, for of a text of 50 MB no more than two copies at a time are to be there.
-    low = _ascii("\n".join(texts))
-    low = low.lower()
-    if not _is_worth_a_look(low, rules):
-        return False
-    del low
-    letters = _lower_ascii("\n".join(texts))
-    return any(hint.search(letters) for hint in rules.hints)
-
-
-def _are_written_suspiciously(written: list[bytes], rules: Rules) -> bool:
-    """The same for JSON, however deeply it is nested. In it stand the texts, the names of fields, and nothing more that the
-    patterns could take for either. True also where something may hide what it stands for."""
-    low = b"\n".join(written).lower()
-    if b"\\" in low and _HIDING_ESCAPE.search(low):
-        return True
-    is_ascii = low.isascii()
-    # For one byte a text is searched at the speed of memory.
-    if not is_ascii and any(letter[:1] in low and letter in low for letter in _BETWEEN_LETTERS):
-        return True
-    has_words = False
-    for pattern in rules.written:
-        for found in pattern.finditer(low):
-            if found.lastindex is not None:
-                return True
-            has_words = True
-    if has_words or b"@" in low:
-        if not is_ascii:
-            low = low.replace("：".encode(), b":").translate(None, _NOT_ASCII)
-        if _is_worth_a_look(low, rules):
-            return True
-    # A name may stand anywhere beside its value.
-    return b'"value"' in low and rules.words.search(low.decode("ascii", "ignore")) is not None
-
-
-def _is_worth_a_look(low: bytes, rules: Rules) -> bool:
-    for glance in rules.glances:
-        if glance.search(low):
-            return True
-    for letter, glance in rules.rare_glances:
-        # A single letter is searched for at the speed of memory. Where there are many, the pattern is quicker by itself.
-        left = _FEW
-        at = low.find(letter)
-        while at >= 0 and left:
-            if glance.match(low, at):
-                return True
-            left -= 1
-            at = low.find(letter, at + 1)
-        if at >= 0 and glance.search(low, at):
-            return True
-    return b"@" in low and rules.at_glance.search(low) is not None
-
-
-def _ascii(text: str) -> bytes:
-    """What of a text is ASCII or becomes it: the wide colon, and what is an ASCII letter in lower case."""
-    if not text.isascii():
-        text = text.replace("\u0130", "I").replace("\u212a", "K").replace("：", ":")
-    return text.encode("ascii", "ignore")
-
-
-def _lower_ascii(text: str) -> str:
-    """The text with its ASCII letters in lower case, and with those others that become ASCII letters: İ and the Kelvin
-    sign. Hints look for nothing else, and of a text with one Chinese character lower() takes three times as long."""
-    if text.isascii():
-        return text.lower()
-    text = text.replace("\u0130", "I").replace("\u212a", "K")
-    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 def _below(path: str, key: object) -> str:

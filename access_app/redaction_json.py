@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .redaction_rules import MARKER, KeyRule, Rules
+from .redaction_rules import LONG_NAME, KeyRule, Rules
 from .redaction_text import SecretText
+from .redaction_values import is_secret, is_secret_of_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class InnerText:
 # Reads a value from the middle of a text, and says where it ends.
 _read_value = json.JSONDecoder().raw_decode
 _COLON = re.compile(r"\s*:\s*")
+_PAIR = re.compile(r'\s*,\s*(?=")')
+_NAME_NEXT = re.compile(r'\s*,\s*"(?:name|key)"\s*:\s*(?=")')
 _VALUE_NEXT = re.compile(r'\s*,\s*"value"\s*:\s*')
 
 
@@ -53,8 +56,15 @@ def parts_of_json(text: str, rules: Rules) -> Iterator[SecretText | InnerText]:
         string, at = _read_value(text, quote)
         colon = _COLON.match(text, at)
         if colon is None:
+            secret = _second_of_pair(text, string, quote, at, rules)
+            if secret is not None:
+                yield secret
+                at = secret.end + 1
+                continue
             yield InnerText(quote, at, string, _is_ascii_only(text[quote:at]))
             continue
+        if len(string) >= LONG_NAME:
+            yield InnerText(quote, at, string, _is_ascii_only(text[quote:at]))
         rule, start = _rule_of_member(text, string, colon.end(), rules)
         if rule is not None:
             secret = _secret_at(text, start, rule)
@@ -64,9 +74,29 @@ def parts_of_json(text: str, rules: Rules) -> Iterator[SecretText | InnerText]:
                 at = secret.end + (text[start] == '"')
 
 
+def _second_of_pair(text: str, name: str, quote: int, end: int, rules: Rules) -> SecretText | None:
+    """Return the second string of `["Cookie", "a=b"]`, when the first is a secret name and the second looks like a secret."""
+    following = _PAIR.match(text, end)
+    if following is None or not text[max(0, quote - 64) : quote].rstrip().endswith("["):
+        return None
+    rule = rules.rule_for(name)
+    if rule is None:
+        return None
+    start = following.end()
+    value, after = _read_value(text, start)
+    if not text[after : after + 64].lstrip().startswith("]") or not is_secret_of_pair(value, rule):
+        return None
+    return SecretText(start + 1, after - 1, rule)
+
+
 def _rule_of_member(text: str, name: str, start: int, rules: Rules) -> tuple[KeyRule | None, int]:
     """The rule for the member with its value at `start`; for `"name": "Authorization", "value": ...` that of the latter."""
     rule = rules.rule_for(name)
+    if rule is None and name == "value" and text[start] == '"':
+        _value, end = _read_value(text, start)
+        beside = _NAME_NEXT.match(text, end)
+        if beside:
+            return rules.rule_for(_read_value(text, beside.end())[0]), start
     if rule is None and name in ("name", "key") and text[start] == '"':
         string, end = _read_value(text, start)
         value = _VALUE_NEXT.match(text, end)
@@ -76,12 +106,11 @@ def _rule_of_member(text: str, name: str, start: int, rules: Rules) -> tuple[Key
 
 
 def _secret_at(text: str, start: int, rule: KeyRule) -> SecretText | None:
-    """The value that begins at `start`, when it is worth taking out."""
+    """Return the value that begins at `start`, when it is worth taking out."""
     value, end = _read_value(text, start)
-    if isinstance(value, str):
-        return None if value in ("", MARKER) else SecretText(start + 1, end - 1, rule)
-    is_secret = len(value) > 0 if isinstance(value, (dict, list)) else rule.numbers and not isinstance(value, bool)
-    return SecretText(start, end, rule, quote='"') if is_secret and value is not None else None
+    if not is_secret(value, rule):
+        return None
+    return SecretText(start + 1, end - 1, rule) if isinstance(value, str) else SecretText(start, end, rule, quote='"')
 
 
 def _is_ascii_only(string: str) -> bool:

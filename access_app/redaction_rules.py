@@ -1,11 +1,12 @@
-"""What counts as a secret: the names it is kept under, and the looks that tell it.
+"""The table of redaction rules: names under which secrets are kept, and shapes by which secrets are known.
 
-All of it is data. A project that wants more will have a `Rules` of its own.
+All of it is data. A new rule is one line in `DEFAULT_RULES`; everything that makes the search fast is derived from the
+table (redaction_filter), so that no rule can be applied to some forms of a value and not to others. A project that wants
+more makes its own `Rules` with `dataclasses.replace`.
 
 No pattern of the redaction uses possessive quantifiers (`*+`) or atomic groups (`(?>...)`): Python 3.11.0 to 3.11.4,
 Debian 12's among them, match them wrongly (python/cpython#106052), and a wrong match here stores a secret. What keeps
-the patterns linear instead: what is repeated cannot begin what follows it, so that giving back is useless and ends at
-once, and the number of repetitions of a group is bounded, for each of them costs memory until the match is done.
+the patterns linear instead: repetitions are bounded, or what is repeated cannot begin what follows it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from functools import cached_property
 from typing import Final
 
 MARKER: Final = "[redacted]"
-"""What stands in place of a secret."""
+"""Replaces a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Names under which secrets are kept, told by one of their words."""
+    """Names under which secrets are kept, recognised by one of their words."""
 
     name: str
     words: frozenset[str]
+    """In lower case. A word with letters outside of ASCII (`密码`) counts at the end of a name, because such names are written
+    without spaces."""
     only_after: frozenset[str] | None = None
     """The word counts only right after one of these: `key` alone is no secret, `api key` is one."""
     unless_after: frozenset[str] = frozenset()
@@ -32,9 +35,15 @@ class KeyRule:
     only_last: bool = False
     """The word counts only at the end of the name."""
     numbers: bool = True
-    """Whether numbers are taken out too: a password may be one, but what is called a token and is a number counts."""
-    whole_line: bool = False
-    """In text, the value goes on to the end of the line, as that of a header does."""
+    """Whether numbers are taken out: a password may be one, but what is called a token and is a number counts."""
+    weak: bool = False
+    """The name is used for other things, too, so the value must look like a secret everywhere (redaction_values)."""
+    any_value: bool = False
+    """Every value counts that is not empty, a placeholder or code: the name was chosen by the project."""
+    phrases: bool = False
+    """Several words may be the secret."""
+    header: bool = False
+    """The value is that of a header: a scheme with credentials, or pairs of a name and a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +53,43 @@ class Shape:
     name: str
     pattern: re.Pattern[str]
     """A group named `secret` narrows what is taken out."""
-    example: str
+    example: str = ""
+    anchors: tuple[str, ...] = ()
+    """Each match has one of these in it, so that most texts need not be searched with the pattern. Those with capitals are
+    compared as they are, others in any case. Without anchors every text is searched."""
+    after_anchor: str = ""
+    """What follows the anchor in each match, as a pattern; narrows the search for anchors that are frequent in text."""
+    also: str = ""
+    """Another part of each match, rarer than the anchors."""
     before_names: bool = False
-    """Goes before names are looked for, because it has several lines, of which `name: value` would take out only one."""
+    """Applied before names are looked for, because it has several lines, of which `name: value` would take out only one."""
 
 
-@dataclass(frozen=True)
+def prefixed(name: str, prefixes: str, rest: str, example: str) -> Shape:
+    """Return the shape of tokens that begin with one of the prefixes and go on with `rest`."""
+    anchors = tuple(prefixes.split())
+    begin = "|".join(map(re.escape, anchors))
+    return Shape(
+        name,
+        re.compile(rf"(?<![A-Za-z0-9])(?:{begin}){rest}", re.ASCII),
+        example,
+        anchors,
+        rest,
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Rules:
-    """What counts as a secret. Immutable, but for the verdicts on names that it remembers."""
+    """What counts as a secret. Immutable, except for the verdicts on names that it remembers; compared by identity, so that
+    what is derived from it is found quickly."""
 
     keys: tuple[KeyRule, ...]
     harmless_endings: frozenset[str]
     """A name that ends with one of these describes a secret and holds none: `token_count`, `secret_name`."""
     shapes: tuple[Shape, ...]
-    hints: tuple[re.Pattern[str], ...]
-    """Find, in lower-case text, all that the key rules and shapes find in text: they may find too much, never too little."""
-    glances: tuple[re.Pattern[bytes], ...]
-    """Find all that the key rules and shapes find, and more than the hints, in what of a text is ASCII, in lower case."""
-    rare_glances: tuple[tuple[bytes, re.Pattern[bytes]], ...]
-    """More of them, with the letter that each begins with, of which most texts have few."""
-    at_glance: re.Pattern[bytes]
-    """One more, where there is an `@`."""
-    written: tuple[re.Pattern[bytes], ...]
-    """What `glances` look for, in JSON as it is written, in lower case. They find the shapes of secrets, telling words in the
-    names of fields, and those behind which an escape may hide what they tell: then a group says so. Where they find other
-    telling words `glances` must look, too."""
 
     def rule_for(self, name: str) -> KeyRule | None:
-        """The rule by which values under this name are secret; None when they are not."""
+        """Return the rule by which values under this name are secret; None when they are not."""
         try:
             return self.verdicts[name]
         except KeyError:
@@ -82,7 +100,7 @@ class Rules:
                     self.verdicts.clear()
                     self.harmless.clear()
                 self.verdicts[name] = verdict
-                if verdict is None and name != "value":
+                if verdict is None and name != "value" and (len(name) < LONG_NAME or name.replace("_", "").isalpha()):
                     self.harmless.add(name)
             return verdict
 
@@ -93,28 +111,53 @@ class Rules:
 
     @cached_property
     def harmless(self) -> set[str]:
-        """The names that are known to say nothing of what stands under them or beside them: of a mapping all at once."""
+        """Names without a rule, so that all names of a mapping can be compared at once."""
         return set()
 
     @cached_property
     def words(self) -> re.Pattern[str]:
-        """Finds the telling words of the key rules in lower-case text."""
+        """Finds the words of the key rules in lower-case text."""
         by_letter: dict[str, list[str]] = {}
-        for word in sorted(self._by_word):
+        # Longest first: `passwort` before `pass`.
+        for word in sorted({*self._by_word, *self.foreign}, key=lambda word: (-len(word), word)):
             by_letter.setdefault(word[0], []).append(re.escape(word[1:]))
         # Grouped by first letters, the search passes over all other letters at once.
         return re.compile("|".join(f"{letter}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()))
+
+    @cached_property
+    def foreign(self) -> dict[str, KeyRule]:
+        """The words with letters outside of ASCII."""
+        return {word: rule for rule in self.keys for word in rule.words if not word.isascii()}
 
     @cached_property
     def _by_word(self) -> dict[str, list[KeyRule]]:
         rules: dict[str, list[KeyRule]] = {}
         for rule in self.keys:
             for word in rule.words:
-                rules.setdefault(word, []).append(rule)
+                if word.isascii():
+                    rules.setdefault(word, []).append(rule)
         return rules
 
+    @cached_property
+    def _glued(self) -> re.Pattern[str]:
+        """Splits names without borders between their words: `dbpassword`, `APIkey`."""
+        kinds = {kind for rule in self.keys for kind in rule.only_after or () if len(kind) > 3 or kind in _SHORT_KINDS}
+        words = {word for word in self._by_word if len(word) > 4 or word in _GLUED_SHORT}
+
+        def one_of(parts: set[str]) -> str:
+            return "|".join(sorted(map(re.escape, parts), key=lambda part: (-len(part), part)))
+
+        return re.compile(
+            rf"(?P<rest>[A-Za-z]*?)(?P<before>{one_of(kinds - {'app'})})?(?P<word>{one_of(words)})", re.IGNORECASE
+        )
+
     def _judge(self, name: str) -> KeyRule | None:
-        words = split_words(name)
+        if not name.isascii():
+            low = name.rstrip(" 0123456789:：*").lower()
+            for word, rule in self.foreign.items():
+                if low.endswith(word):
+                    return rule
+        words = self.split(name)
         if not words or words[-1] in self.harmless_endings:
             return None
         for index, word in enumerate(words):
@@ -128,138 +171,96 @@ class Rules:
                     return rule
         return None
 
+    def split(self, name: str) -> list[str]:
+        """Return the words of a name in lower case, however they are joined: `dbPassword`, `DB_PASSWORD`, `dbpassword`.
 
-def split_words(name: str) -> list[str]:
-    """The words of a name in lower case, however they are joined: `dbPassword`, `DB_PASSWORD`, `db password`, `dbpassword`.
-
-    Digits at the end are left out (`password2`). Of a name of more than 1,000 characters only the end is read.
-    """
-    words: list[str] = []
-    for piece in _PIECE.findall(name[-1000:]):
-        # `APIkey` shows no border where one is, so the known endings are tried on the piece before its capitals are.
-        glued = _GLUED.fullmatch(piece)
-        if glued is None:
-            parts = _CAMEL.findall(piece)
-        else:
-            parts = [*_CAMEL.findall(glued["rest"]), glued["before"], glued["word"]]
-        words += [part.lower() for part in parts if part]
-    while len(words) > 1 and words[-1].isdigit():
-        words.pop()
-    return words
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+        Digits at the end are left out (`password2`). Only the last characters of a very long name are read.
+        """
+        words: list[str] = []
+        for piece in _PIECE.findall(name[-LONGEST_NAME:]):
+            # `APIkey` shows no border where one is, so the known endings are tried on the piece before its capitals are.
+            glued = self._glued.fullmatch(piece)
+            if glued is None:
+                parts = _CAMEL.findall(piece)
+            else:
+                parts = [*_CAMEL.findall(glued["rest"]), glued["before"], glued["word"]]
+            words += [part.lower() for part in parts if part]
+        while len(words) > 1 and words[-1].isdigit():
+            words.pop()
+        return words
 
 
-# --- What is a secret by default ------------------------------------------------------------------------------
-
+LONGEST_NAME: Final = 300
+"""Characters of a name that are read, from its end."""
+LONG_NAME: Final = 16
+"""Names of fields from this length on are searched for secrets themselves."""
+_SHORT_KINDS: Final = frozenset({"api", "app", "ssh", "aws", "gcp"})
+_GLUED_SHORT: Final = frozenset({"pwd", "key", "keys", "creds", "token"})
 _PIECE = re.compile(r"[A-Za-z]+|[0-9]+")
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
+
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Makers of keys, whose names stand before `key` and `token`: OPENAI_KEY, github_token.
+_VENDORS = words_of(
+    """
+    openai anthropic claude gemini google gcp azure aws bedrock mistral cohere deepseek dashscope qwen zhipu moonshot baidu
+    volcengine hunyuan minimax groq xai perplexity replicate huggingface hf together openrouter stripe paypal github gh gitlab
+    bitbucket slack discord telegram twilio sendgrid mailgun mailchimp postmark datadog dd newrelic sentry grafana cloudflare
+    heroku vercel netlify digitalocean supabase firebase pinecone weaviate qdrant algolia tavily serper serpapi brave langsmith
+    langfuse linear notion jira atlassian airtable figma npm pypi docker vault aliyun tencent wechat feishu dingtalk tracesite
+    """
+)
 # What a key must be for, to be a secret one.
-_KEY_KINDS = _words(
-    "access account admin api app application auth client consumer deploy encryption hmac license master private"
-    " secret service shared signing ssh storage subscription webhook"
+_KEY_KINDS = _VENDORS | words_of(
+    "access account admin api apim app application auth client consumer deploy encryption fernet hmac jwt license master"
+    " private secret service session shared signing ssh storage subscription webhook"
 )
-# Tokens are counted more often than kept; only these kinds are meant to be kept when there are several.
-_TOKEN_KINDS = _words("access api auth bearer csrf oauth personal refresh secret security session xsrf")
+# Tokens that are surely secret, also when the name is plural. Tokens of other kinds are counted more often than kept.
+_TOKEN_KINDS = (_VENDORS - words_of("together linear brave")) | words_of(
+    "access api auth bearer bot csrf csrfmiddleware id jwt oauth personal private refresh secret security session user xsrf"
+)
 # One token of these kinds is a unit of text, a count or a place in a list.
-_TOKENS_OF_TEXT = _words(
-    "bos cached cls completion continuation eos first input last mask max min new next output pad page pagination per"
-    " prompt reasoning sep special stop text thinking total unk"
+_TOKENS_OF_TEXT = words_of(
+    "bos cached cancel cancellation cls completion continuation eos first generated input key last lexer mask max min new next"
+    " output pad page pagination per prompt reasoning sep special stop text thinking total unk"
 )
-_GLUED = re.compile(
-    rf"""
-    (?P<rest>[A-Za-z]*?)
-    (?P<before>{"|".join(sorted((_KEY_KINDS | _TOKEN_KINDS) - {"app"}, key=len, reverse=True))})?
-    (?P<word>passwords?|passwd|pwd|passphrase|passcode|secrets?|credentials?|creds|authorization|cookies?|tokens?|keys?)
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-
-
-def _ahead(*, in_ascii: bool = False) -> str:
-    """In lower-case text: the rest of a name, then what separates it from its value. Satisfied where it may read no further.
-
-    Prose goes on over spaces for long, so those words are read as a whole (a lookahead that is repeated by its group) and
-    not given back one by one. The `(?!` before them is so anyway, but is quick to say so.
-    """
-    # What is a space in text and not in bytes; the wide colon is a plain one where only ASCII is left.
-    space, colon = (r"[\s\x1c-\x1f]", "") if in_ascii else (r"\s", "：")
-    return rf"""
-    (?:[\w.\-]{{64}}
-      |[\w.\-]{{0,63}}(?![\w.\-])
-       (?:(?=(?P<prose>\ [\w\ .\-]{{0,64}}))(?P=prose)(?=\\{{0,64}}["']))?
-       (?:\\{{0,64}}["'])?
-       (?:{space}{{64}}|{space}{{0,63}}(?:[:={colon}]|,(?:{space}{{64}}|{space}{{0,63}}\\{{0,64}}["']value))))
-    """
-
-
-# Right after `key` in lower-case text: it followed one of its kinds, glued or over a separator. Without this every "key"
-# in the JSON of a tool would be looked at closely.
-_KEY_OF_A_KIND = "|".join(
-    [
-        *(
-            rf"(?<=(?:{'|'.join(kind for kind in sorted(_KEY_KINDS) if len(kind) == length)}){separator}key)"
-            for length in sorted({len(kind) for kind in _KEY_KINDS})
-            for separator in ("", r"[_\-.\ ]")
-        ),
-        r"(?<=[_\-.\ ]{2}key)",
-    ]
-)
-
-
-# In the name of a field anything may stand between the two. Then what stands before `key` is odd, or what stands before a
-# separator there: no letter, no number, or a letter that belongs to an escape.
-_KEY_OF_A_KIND_IN_FIELD = (
-    _KEY_OF_A_KIND
-    + r"""|(?<=[^a-z0-9_\-.\ "]key)|(?<=[^a-z0-9][_\-.\ ]key)|(?<=\\["nrtf]key)|(?<=\\[nrtf][_\-.\ ]key)"""
-)
-
-
-def _tellers(behind: str, *, kinds: str = _KEY_OF_A_KIND, behind_pin: str = "") -> dict[str, str]:
-    """What stands at the beginning or in the middle of what is secret, by the letters that it is searched by: shapes, and
-    telling words with what must be `behind` them. `behind_pin` leaves out words in which a pin is none; in text they may end
-    a name of several words, `password mapping: x`."""
-    return {
-        # tokens and keys, sk- sk_live_ rk_live_, AKIA and the last word of PRIVATE KEY-----: all have a k
-        "k": rf"k(?:(?P<shape>ey-----|-(?<=sk-)[\w-]{{16}}|_(?<=[rs]k_)(?:live|test)_|ia(?<=akia)[0-9a-z]{{16}})"
-        rf"|(?:ey(?:{kinds})|en(?<=token)|ie(?<=cookie)){behind})",
-        "p": rf"p(?:(?P<shape>at-(?<=glpat-))|(?:ass(?:w(?:or)?d|phrase|code)|wd|in{behind_pin}){behind})",
-        "cre": rf"cre(?:t(?<=secret)|d){behind}",
-        "z": rf"z(?:(?P<shape>a(?<=aiza)[\w-]{{35}})|ation(?<=authorization){behind})",
-        "bearer": rf"bearer(?:(?P<shape>\s{{1,8}}[\w.~+/=-]{{8}})|{behind})",
-        "_": r"_(?P<shape>(?<=gh[opsur]_)[0-9a-z]{20}|(?<=_pat_)\w{20}|(?<=hf_)[0-9a-z]{30}|(?<=ts_)[\w-]{43})",
-        "j": r"j(?P<shape>(?<=eyj)[\w-]{8})",
-    }
-
-
-# Behind the hyphens of a flag with its value: --password x
-_FLAG_NAME = r"(?=[a-z])[\w.\-]{0,64}?(?:passw|passp|passc|pwd|pin|secret|token|key|authoriz|cookie|cred|bearer)"
-_SLACK_OR_FLAG = rf"-(?P<shape>(?<=xox[abeprs]-)|(?<=--){_FLAG_NAME})"
-_IN_TEXT, _IN_ASCII = _tellers(_ahead()), _tellers(_ahead(in_ascii=True))
-# Each match takes in the rest of its string, so that all of it is read once.
-_IN_JSON = _tellers(r"""[^"\\]*(?P<field>\\|"\s*:)?""", kinds=_KEY_OF_A_KIND_IN_FIELD, behind_pin="(?![a-z])")
+_PASSWORDS = words_of("password passwords passwd pwd passcode passwort kennwort")
 
 DEFAULT_RULES: Final = Rules(
     keys=(
-        KeyRule("password", _words("password passwords passwd pwd passcode")),
-        KeyRule("passphrase", _words("passphrase"), whole_line=True),
-        KeyRule("pin", _words("pin"), only_last=True),
-        KeyRule("secret", _words("secret secrets")),
-        KeyRule("credentials", _words("credential credentials cred creds")),
-        KeyRule("authorization", _words("authorization"), numbers=False, whole_line=True),
-        KeyRule("cookie", _words("cookie cookies"), numbers=False, whole_line=True),
-        KeyRule("token", _words("token bearer"), unless_after=_TOKENS_OF_TEXT, numbers=False),
-        KeyRule("token", _words("tokens"), only_after=_TOKEN_KINDS, numbers=False),
-        KeyRule("key", _words("key keys"), only_after=_KEY_KINDS),
+        KeyRule("password", _PASSWORDS),
+        KeyRule("passphrase", words_of("passphrase passphrases"), phrases=True),
+        KeyRule("password", words_of("passe"), only_after=words_of("de")),
+        KeyRule("password", words_of("密码 密碼 口令 パスワード 비밀번호 пароль contraseña hasło")),
+        KeyRule("password", words_of("pass pw"), weak=True, only_last=True, numbers=False),
+        KeyRule("pin", words_of("pin otp"), only_last=True),
+        KeyRule("secret", words_of("secret secrets")),
+        KeyRule("credentials", words_of("credential credentials cred creds")),
+        KeyRule("authorization", words_of("authorization"), numbers=False, header=True),
+        KeyRule("authorization", words_of("auth"), numbers=False, weak=True, only_last=True),
+        KeyRule("cookie", words_of("cookie cookies"), numbers=False, header=True),
+        KeyRule("token", words_of("token tokens"), only_after=_TOKEN_KINDS, numbers=False),
+        KeyRule("token", words_of("bearer"), numbers=False),
+        KeyRule("token", words_of("token"), unless_after=_TOKENS_OF_TEXT, numbers=False, weak=True),
+        KeyRule("token", words_of("令牌"), numbers=False),
+        KeyRule("token", words_of("phpsessid"), only_last=True, numbers=False, weak=True),
+        KeyRule("key", words_of("key keys"), only_after=_KEY_KINDS),
+        KeyRule("key", words_of("apikey apikeys accesskey secretkey privatekey")),
+        KeyRule("key", words_of("密钥 私钥 金鑰")),
     ),
-    harmless_endings=_words(
-        "age algorithm at budget cost count counts description details enabled endpoint expired expires expiration expiry"
-        " field file format hint ids in index label length lifetime limit limits name names path policy position price"
-        " rate reached required rotation size status strength threshold total ttl type types uri url usage used valid"
-        " version window"
+    harmless_endings=words_of(
+        "age algorithm at attempts bucket budget bytes changed characters class column component confirmation config cost count counts"
+        " description details dir direction enabled encoder encoding encryption endpoint env err error errors exists expired"
+        " expires expiration expiry field fields file format form generator handler hash hasher hashers header help hint ids in"
+        " index input invalid kind label length lifetime limit limits list logprob logprobs manager map message method min minimum missing mode"
+        " msg name names node param params path paths pattern placeholder policy position prefix price prompt provider rate"
+        " reached realm ref refs regex required requirements reset resets rotation rule rules scheme scopes set size source status"
+        " stdin store stream strategy strength suffix test tests threshold title total ttl type types uri url usage used"
+        " validation validator validators valid var version view window"
     ),
     shapes=(
         Shape(
@@ -267,13 +268,24 @@ DEFAULT_RULES: Final = Rules(
             re.compile(
                 # Up to its last line, or else to the end of its string. It cannot fail once it has begun, so that
                 # many beginnings without an end are read once, and it is longer than any key.
-                r"""-----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----
-                (?:[^"'\\-]+|-(?!----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----)|\\+(?:[^"'\\]|\Z)){0,50000}
-                (?:-----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY-----)?""",
+                r"""-----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----
+                (?:[^"'\\-]+|-(?!----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY)|\\+(?:[^"'\\]|\Z)){0,50000}
+                (?:-----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----)?""",
                 re.VERBOSE,
             ),
             "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf9Cnzj4p4WGeKLs1Pt8Qu\n"
             "-----END RSA PRIVATE KEY-----",
+            anchors=("PRIVATE KEY",),
+            after_anchor="(?:-----| BLOCK-----)",
+            before_names=True,
+        ),
+        Shape(
+            "putty_key",
+            re.compile(
+                r"PuTTY-User-Key-File-\d(?:[^P]+|P(?!rivate-MAC)){0,2000}(?:Private-MAC:\s{0,4}[0-9a-f]{0,200})?"
+            ),
+            "PuTTY-User-Key-File-2: ssh-rsa\nPrivate-Lines: 1\nAAAAgQCy\nPrivate-MAC: 7b1ad1f0c2b4a5d6e7f8a9b0c1d2e3f4a5b6c7d8",
+            anchors=("PuTTY-User-Key-File",),
             before_names=True,
         ),
         Shape(
@@ -282,80 +294,202 @@ DEFAULT_RULES: Final = Rules(
                 r"\bbearer\s{1,8}(?P<secret>(?=[\w.~+/=-]{0,60}?[0-9])[\w.~+/=-]{8,})", re.ASCII | re.IGNORECASE
             ),
             "Bearer mF_9.B5f-4.1JqM",
+            anchors=("bearer",),
+            after_anchor=r"\s{1,8}[\w.~+/=-]{8}",
         ),
         Shape(
+            "basic_credentials",
+            re.compile(
+                r"(?<![A-Za-z0-9])Basic\ (?P<secret>(?=[A-Za-z+/]{0,60}?[0-9])[A-Za-z0-9+/]{12,}={0,2})(?![A-Za-z0-9+/=])"
+            ),
+            "Basic " + "YWRhOmxvdmVsYWNlMTg0Mw==",
+            anchors=("basic ",),
+            after_anchor=r"[\w+/]{12}",
+        ),
+        prefixed(
             "openai_or_anthropic_key",
-            re.compile(r"(?<![A-Za-z0-9])sk-(?=[\w-]{0,60}?[0-9])[\w-]{16,}", re.ASCII),
-            "sk-proj-4f9a7c21b0e84d6fa3",
+            "sk-",
+            r"(?=[\w-]{0,80}?[0-9])(?=[\w-]{0,80}?[A-Z]|[\w-]{0,40}?[a-z0-9]{16})[\w-]{16,}",
+            "sk-proj-4f9A7c21b0e84d6fa3",
         ),
-        Shape(
+        prefixed(
             "stripe_key",
-            re.compile(r"(?<![A-Za-z0-9])[rs]k_(?:live|test)_[A-Za-z0-9]{10,}"),
+            "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
+            r"[A-Za-z0-9+/=]{10,}",
             "sk_test_" + "4eC39HqLyjWD",
         ),
-        Shape(
+        prefixed(
             "github_token",
-            re.compile(r"(?<![A-Za-z0-9])(?:gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,})", re.ASCII),
+            "ghp_ gho_ ghs_ ghu_ ghr_ github_pat_",
+            r"[A-Za-z0-9_]{20,}",
             "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a",
         ),
-        Shape(
-            "gitlab_token", re.compile(r"(?<![A-Za-z0-9])glpat-[\w-]{20,}", re.ASCII), "glpat-" + "zsxdcfvgb1234567890x"
+        prefixed("gitlab_token", "glpat- glrt- gldt- glptt- glcbt-", r"[\w-]{20,}", "glpat-" + "zsxdcfvgb1234567890x"),
+        prefixed(
+            "slack_token",
+            "xoxa- xoxb- xoxe- xoxe.xoxp- xoxp- xoxr- xoxs- xapp-",
+            r"[A-Za-z0-9-]{10,}",
+            "xoxb-" + "123456789012-abcdef",
         ),
         Shape(
-            "slack_token", re.compile(r"(?<![A-Za-z0-9])xox[abeprs]-[A-Za-z0-9-]{10,}"), "xoxb-" + "123456789012-abcdef"
+            "slack_webhook",
+            re.compile(
+                r"(?:https?(?:://|%3[Aa]%2[Ff]%2[Ff]))?hooks\.slack\.com(?:/|%2[Ff])(?:services|workflows)(?:/|%2[Ff])[\w/+%-]{20,}",
+                re.ASCII,
+            ),
+            "hooks.slack" + ".com/services/T0A1B2C3D/B0A1B2C3D/x1y2z3x1y2z3x1y2z3",
+            anchors=("hooks.slack.com",),
         ),
-        Shape("aws_access_key", re.compile(r"(?<![A-Za-z0-9])AKIA[0-9A-Z]{16}(?![A-Za-z0-9])"), "AKIAIOSFODNN7EXAMPLE"),
-        Shape(
-            "google_key",
-            re.compile(r"(?<![A-Za-z0-9])AIza[\w-]{35}", re.ASCII),
-            "AIza" + "SyA1234567890abcdefghijklmnopqrstuv",
-        ),
-        Shape(
-            "huggingface_token",
-            re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
-            "hf_" + "abcdefghijklmnopqrstuvwxyz012345",
-        ),
-        Shape(
-            "tracesite_key",
-            re.compile(r"(?<![A-Za-z0-9])ts_[\w-]{43}", re.ASCII),
-            "ts_" + "x0IuIxh9VnCrGb7yYvQmE2fPq4sT6wZ8aB1cD3eF5gH",
-        ),
+        prefixed("aws_access_key", "AKIA ASIA", r"[0-9A-Z]{16}(?![A-Za-z0-9])", "AKIAIOSFODNN7EXAMPLE"),
+        prefixed("google_key", "AIza", r"[\w-]{35}", "AIza" + "SyA1234567890abcdefghijklmnopqrstuv"),
+        prefixed("google_oauth", "GOCSPX-", r"[\w-]{20,}", "GOCSPX-" + "a1b2c3d4e5f6g7h8i9j0k1l2m3n4"),
+        prefixed("huggingface_token", "hf_", r"[A-Za-z0-9]{30,}", "hf_" + "abcdefghijklmnopqrstuvwxyz012345"),
+        prefixed("tracesite_key", "ts_", r"[\w-]{43}", "ts_" + "x0IuIxh9VnCrGb7yYvQmE2fPq4sT6wZ8aB1cD3eF5gH"),
         Shape(
             "jwt",
+            # A hyphen before it would begin the search again at each of many beginnings.
             re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?", re.ASCII),
             "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
+            anchors=("eyJ",),
+            after_anchor=r"[\w-]{8}",
+        ),
+        # Makers whose tokens have a prefix and a long rest.
+        prefixed(
+            "vendor_token",
+            "npm_ lin_api_ ntn_ shpat_ shpca_ shppa_ shpss_ gsk_ r8_ glsa_ glc_ figd_ sbp_ dop_v1_ doo_v1_ dor_v1_ dckr_pat_ dckr_oat_"
+            " sntrys_ sntryu_ pscale_tkn_ pscale_pw_ hvs. dp.pt. dp.st. pplx- xai- nrak- NRAK- PMAK- sq0atp- sq0csp- rubygems_"
+            " ATATT3 ATCTT3 pypi-AgE lsv2_pt_ lsv2_sk_ tvly- nvapi- sk-lf- phc_ fo1_ key-live- EAAA",
+            r"(?=[A-Za-z_.=-]{0,60}?[0-9])[\w.=-]{20,}",
+            "npm_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",
+        ),
+        prefixed("databricks_token", "dapi", r"[0-9a-f]{32}(?:-\d)?", "dapi" + "0123456789abcdef0123456789abcdef"),
+        prefixed("mailgun_key", "key-", r"[0-9a-f]{32}", "key-" + "0123456789abcdef0123456789abcdef"),
+        prefixed(
+            "sendgrid_key",
+            "SG.",
+            r"[\w-]{16,32}\.[\w-]{16,64}",
+            "SG." + "abcdefghijklmnopqrstuv.0123456789abcdefghijklmnopqrstuvwxyz0123456",
+        ),
+        prefixed(
+            "cloud_access_key",
+            "LTAI AKID",
+            r"(?=[A-Za-z]{0,30}?[0-9])[A-Za-z0-9]{12,40}(?![A-Za-z0-9])",
+            "LTAI" + "5tAbCdEf1234567890Gh",
+        ),
+        prefixed("age_key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{50,}", "AGE-SECRET-KEY-1" + "Q" * 58),
+        prefixed(
+            "airtable_token",
+            "pat",
+            r"[A-Za-z0-9]{14}\.[0-9a-f]{64}",
+            "pat" + "AbCdEfGh123456." + "0123456789abcdef" * 4,
+        ),
+        Shape(
+            "telegram_token",
+            re.compile(r"(?<![\w:])\d{8,10}:AA[\w-]{32,34}(?![\w-])", re.ASCII),
+            "1234567890:AA" + "HdqTcvCH1vGWJxfSeofSAs0K5PALDsaw1",
+            anchors=(":AA",),
+            after_anchor=r"[\w-]{32}",
+        ),
+        Shape(
+            "terraform_token",
+            re.compile(r"(?<![\w.])[A-Za-z0-9]{14}\.atlasv1\.[\w-]{50,}", re.ASCII),
+            "AbCdEfGh123456.atlasv1." + "a1B2c3D4e5" * 6,
+            anchors=(".atlasv1.",),
+        ),
+        Shape(
+            "mailchimp_key",
+            re.compile(r"(?<![\w-])[0-9a-f]{32}-us\d{1,2}(?![\w-])", re.ASCII),
+            "0123456789abcdef0123456789abcdef" + "-us12",
+            anchors=("-us",),
+            after_anchor=r"\d",
+        ),
+        Shape(
+            "azure_client_secret",
+            re.compile(r"(?<![\w~.-])[A-Za-z0-9_~.-]{3}8Q~[\w~.-]{30,40}", re.ASCII),
+            "abc8Q~" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7",
+            anchors=("8Q~",),
+        ),
+        Shape(
+            "azure_account_key",
+            re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<secret>[A-Za-z0-9+/]{40,90}={0,2})"),
+            "AccountKey=" + "a1B2c3D4e5" * 8 + "==",
+            anchors=("AccountKey=", "SharedAccessKey="),
+            before_names=True,
+        ),
+        Shape(
+            "url_signature",
+            re.compile(r"(?<=[?&;])sig=(?P<secret>(?=[\w+/=~-]{0,80}%)[\w%+/=~-]{20,})", re.ASCII),
+            "https://acme.blob.core.windows.net/x?sp=r&sig=" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4%3D",
+            anchors=("sig=",),
+            also="%",
+        ),
+        Shape(
+            "presigned_url",
+            re.compile(r"(?<=[?&;])X-(?:Amz|Goog)-Signature=(?P<secret>[0-9a-fA-F]{20,})", re.ASCII),
+            "https://bucket.s3.amazonaws.com/x?X-Amz-Signature=" + "0123456789abcdef" * 4,
+            anchors=("X-Amz-Signature", "X-Goog-Signature"),
         ),
         Shape(
             "url_password",
-            re.compile(r"""://[^\s/?#"'\\@:]{0,128}:(?P<secret>[^\s/?#"'\\]{1,256})@"""),
+            re.compile(r"""://[^\s/?#"'\\@:]{0,128}:(?P<secret>(?![$<{%]|\*{2}|x{3})[^\s/?#"'\\]{1,256})@"""),
             "postgresql://ada:s3cret@db.example.com/x",
+            anchors=("://",),
+            also="@",
+            after_anchor=r"""[^\s/?#"'\\@:]{0,128}:[^\s/?#"'\\]{0,385}@""",
+        ),
+        Shape(
+            "url_user_token",
+            re.compile(r"""://(?P<secret>(?=[A-Za-z_-]{0,60}?[0-9])[\w-]{20,128})(?::x-oauth-basic)?@""", re.ASCII),
+            "https://" + "a1b2c3d4e5f6a7b8c9d0e1f2@git.example.com/x",
+            anchors=("://",),
+            also="@",
+            after_anchor=r"[\w-]{20,128}[:@]",
+        ),
+        # Options of commands: -u user:password, -ppassword, -p password.
+        Shape(
+            "curl_user",
+            re.compile(
+                r"""(?<![A-Za-z0-9])(?:curl|http|https|wget|xh)\b[^\n|;&]{0,400}?\ (?:-u|--user|--proxy-user|-a|--auth)[ =]?["']?(?![$"'])[^\s:"'$]{1,128}:(?P<secret>(?![$<{"'\s])[^\s"'\\]{1,256})"""
+            ),
+            "curl -u ada:l0velace https://example.com",
+            anchors=(" -u", "--user", "--proxy-user", " -a", "--auth"),
+            after_anchor=r"""[ =]?["']?[^\s:"']{1,128}:""",
+        ),
+        Shape(
+            "command_password",
+            re.compile(
+                r"""(?<![A-Za-z0-9])(?:mysql(?:dump|admin)?|mariadb)\b[^\n|;&]{0,200}?\ -p(?P<secret>(?![$<{"'\s])[^\s"'\\;|&]{1,128})"""
+            ),
+            "mysql -u root -ps3cret shop",
+            anchors=(" -p",),
+            after_anchor=r"[^\s-]",
+        ),
+        Shape(
+            "command_login",
+            re.compile(
+                r"""(?<![A-Za-z0-9])(?:sshpass|(?:docker|podman|helm\ registry|az|oc)\ login)\b[^\n|;&]{0,200}?\ -p[ =]?["']?(?P<secret>(?![$<{"'\s-])[^\s"'\\;|&]{1,256})"""
+            ),
+            "sshpass -p s3cret ssh ada@example.com",
+            anchors=(" -p",),
+            after_anchor=r"[ =]?[^\s-]",
+        ),
+        Shape(
+            "netrc_password",
+            re.compile(
+                r"""(?<![A-Za-z0-9])login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<secret>(?=[^\s]{0,255}?[^a-zA-Z.,;:\s])\S{1,256})"""
+            ),
+            "machine example.com login ada password l0velace",
+            anchors=("password",),
+            after_anchor=r"\s{1,8}(?=\S{0,256}?[^a-z.,;:\s])",
+        ),
+        Shape(
+            "sql_password",
+            re.compile(
+                r"""(?i)(?<![A-Za-z0-9])(?:identified(?:\s{1,4}with\s{1,4}\w{1,40})?\s{0,4}\ by|password)\s{1,4}'(?P<secret>(?![$%:<{])[^'\s]{1,128})'"""
+            ),
+            "CREATE USER ada IDENTIFIED BY 'l0velace'",
+            anchors=(" by", "password"),
+            after_anchor=r"\s{1,4}'",
         ),
     ),
-    hints=tuple(
-        re.compile(pattern, re.VERBOSE)
-        for pattern in (
-            *(_IN_TEXT[letters] for letters in ("k", "p", "cre", "z", "bearer", "_")),
-            r"xox[abeprs]-",
-            _IN_TEXT["j"],
-            r"://[^\s/?\#\"'\\@:]{0,128}:[^\s/?\#\"'\\]{1,256}@",
-            rf"--(?<!---){_FLAG_NAME}",
-        )
-    ),
-    # Each begins with one letter that is not frequent, or with a word. What is not ASCII has been left out before, so nothing
-    # here may need such a letter, or be refused for what stands beside it. Of 14,000 characters with some Chinese they take
-    # 0.7 of the time of the hints, of Chinese alone 0.16, of base64 1.1: Python keeps text with Chinese in two bytes a
-    # character, where it searches for one at a time.
-    glances=tuple(
-        re.compile(pattern.encode(), re.VERBOSE)
-        for pattern in (
-            *(_IN_ASCII[letters] for letters in ("k", "p", "cre", "bearer")),
-            _SLACK_OR_FLAG,
-        )
-    ),
-    rare_glances=tuple(
-        (letter.encode(), re.compile(_IN_ASCII[letter].encode(), re.VERBOSE)) for letter in ("z", "j", "_")
-    ),
-    written=tuple(re.compile(pattern.encode(), re.VERBOSE) for pattern in (*_IN_JSON.values(), _SLACK_OR_FLAG)),
-    # The first colon may be one that was wide, and a part of the name.
-    at_glance=re.compile(rb"""://[^\s/?#"'\\@:]{0,128}:[^\s/?#"'\\]{0,385}@"""),
 )

@@ -1,8 +1,8 @@
-"""Finds secrets in text by the names before them: JSON in strings, header lines, `name=value`, flags of commands.
+"""Finds secrets in text by the names before them: JSON in strings, YAML, env files, headers, commands, source code.
 
-JSON text stays valid JSON, and what is not a secret keeps every byte. Where text is ambiguous, rather more is taken out.
-Linear in the length of the text: repetitions give nothing back or are bounded (redaction_rules says how), and what was
-read once is skipped.
+JSON text stays valid JSON, and what is not a secret keeps every byte. A name is not enough: the value must look like a
+secret, the more so the less the place is made for values (redaction_values). Linear in the length of the text:
+repetitions are bounded or give nothing back, and what was read once is skipped.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from .redaction_rules import MARKER, KeyRule, Rules
+from .redaction_values import Look, Place, credentials, holds_secret, look
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,79 +27,200 @@ class SecretText:
     """What the marker must stand in, where the value had no quotes of its own: a number, object or array of JSON."""
 
 
-# A name goes on over these; between quotes over spaces, too.
-_NAME_END = re.compile(r"[\w.\-]*")
-_QUOTED_NAME_END = re.compile(r""" [\w .\-]{0,64}(?=\\{0,64}["'])""")
-_SEPARATOR = re.compile(r"""(?P<quote>\\{0,64}["'])?\s*(?:=>|:=|={1,3}(?!=)|[:：](?!:))""")
-# {"name": "Authorization", "value": "Bearer x"}
-_VALUE_OF_NAME = re.compile(r"""(?P<quote>\\{0,64}["'])\s*,\s*\\{0,64}["']value\\{0,64}["']\s*:""")
-_FLAG = re.compile(r"--[A-Za-z]")
-_FLAG_SEPARATOR = re.compile(r"(?P<quote>(?!))?[ \t]+(?=[^\s-])")
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A secret name in a text, with what separates it from its value."""
+
+    start: int
+    end: int
+    rule: KeyRule
+    at: int
+    """Where the value may begin."""
+    quote: str | None
+    """The quote that ends the name, with its backslashes."""
+    sign: str
+    """What kind of separator follows: `=`, `:`, `|`, `flag`, `element`, `pair`, `space`, `is`."""
+    spaced: bool
+    """Whether there are spaces around the sign."""
+    attribute: bool = False
+    """Whether the value is an attribute beside the name: `name="password" value="x"`."""
+
+
+_JSON_BEGIN = re.compile(r"""\s*(?:\{\s*(?:["}\\]|\Z)|\[\s*(?:["{\[\]\\0-9-]|\Z)|")""")
+_NAME_END = re.compile(r"[\w.\-]{0,160}")
+_PROSE_END = re.compile(r" [\w .\-]{0,64}")
+# Marks of Markdown and the quote that end a name, and the sign after it.
+_SIGN = re.compile(
+    r"""
+    [*_`\])]{0,3}(?P<quote>\\{0,64}["'])?[*_`\])]{0,3}
+    (?:
+      (?P<typed>[ \t]{0,8}:[ \t]{0,8}&?(?:'\w{1,20}\ )?(?:str|string|bytes|char|any|Optional|Final|ClassVar|Secret\w{1,10}|typing)\b[\w.\[\]|,&' ]{0,60}=)(?!=)
+      |(?P<space>[ \t]{0,64}(?:\r?\n[ \t]{0,64})?)(?P<sign>=>|:=|={1,3}|:|：|\|)
+      |(?<=["'])\s{0,64},\s{0,64}\\{0,64}["']value\\{0,64}["']\s{0,64}(?P<beside>:)
+      |(?<=["'])\s{1,64}value\s{0,8}(?P<attribute>=)
+      |(?<=["'])\s{0,64}(?P<pair>,)
+      |(?P<element>(?:[ \t][^<>\n]{0,100})?>)
+      |(?P<item></\w{1,20}>\s{0,64}<\w{1,20}>)
+      |(?P<apart>[ \t])(?=\\{0,64}["'`])
+      |[ ](?P<is>is)[ ]
+      |[ ](?P<to>to)[ ](?=["'`])
+    )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_SIGNS: Final = {"typed": ":=", "beside": ":", "attribute": "flag", "item": "element", "apart": "space", "to": "space"}
+# After a word that is written without spaces around it.
+_FOREIGN_SIGN = re.compile(
+    r"""(?P<quote>[`*】」』]{0,3}\\{0,64}["']?)[*_`]{0,3}(?P<space>[ \t]{0,8})(?P<sign>=|:|：|\||是|为|為|】|</?[^<>\n]{0,60}>|>)"""
+)
+_FLAG = re.compile(r"--[A-Za-z][\w\-]{0,64}")
+_FLAG_SPACE = re.compile(r"[ \t]+(?=[^\s-])")
 _SPACE = re.compile(r"[ \t]*")
 _SPACE_AND_LINES = re.compile(r"\s*")
+_MARKS = re.compile(r"[*_]{1,3}[ \t]*")
 # The letters are those of Python's literals: b"x".
-_OPENING_QUOTE = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?(?P<run>\\{0,64})(?P<quote>["'])""")
+_OPENING_QUOTE = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?(?P<run>\\{0,64})(?P<quote>["'`])""")
 _QUOTE = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])""")
 _QUOTE_OR_BRACKET = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])|[{}\[\]]""")
-_NUMBER = re.compile(r"[+-]?\d[\w.+-]*")
-# No values: nothing, yes and no, and the types that stand behind the names of parameters in source code.
-_NO_VALUE = re.compile(
-    r"""(?:null|none|nil|undefined|true|false|str|string|bytes|int|bool)(?=[\s,;&"'\\)}\]>|]|\Z)""", re.IGNORECASE
-)
+_NUMBER = re.compile(r"[+-]?\d[\w.+-]*|-?(?:Infinity|NaN)")
 # The next ones match a piece, and _end_of_pieces goes on from there: a piece per match of bounded memory.
 # In JSON a line also ends at the quote that ends the string, and at a written \n.
-_LINE = re.compile(r"[^\r\n]*")
-_LINE_IN_DOUBLE_QUOTES = re.compile(r"""(?:[^\r\n"\\]+|\\+(?![\\nr"])){0,500}""")
-_LINE_IN_SINGLE_QUOTES = re.compile(r"""(?:[^\r\n'\\]+|\\+(?![\\nr'])){0,500}""")
+_LINE = re.compile(r"""(?:[^\r\n"'\\<]+|\\+(?![nr"'\\])|(?<==)"[^"\r\n]{0,4096}"|<(?!/)){0,500}""")
 # A comma, semicolon or ampersand ends a word only where a space or another name follows it.
-_CHARACTERS = r"""[^\s"'\\,;&<]+|[,;&](?!\s|\Z|[\w.\-]{0,64}[:=])|<(?!/)"""
+_CHARACTERS = r"""[^\s"'\\,;&<`\u3000-\u9fff\uff00-\uffef]+|[,;&](?!\s|\Z|[\w.\-]{0,64}[:=])|<(?!/)|`(?=\w)"""
 _WORD = rf"{_CHARACTERS}|\\+"
 _WORD_IN_JSON = rf"""{_CHARACTERS}|\\+(?![\\nrt"'])"""
-# After a colon the next word belongs to the value, too: `password: token: abc`.
-_WORDS = re.compile(rf"(?:{_WORD}|(?<=:)[ \t]+(?={_WORD})){{0,500}}")
-_WORDS_IN_JSON = re.compile(rf"(?:{_WORD_IN_JSON}|(?<=:)[ \t]+(?={_WORD_IN_JSON})){{0,500}}")
+_WORDS = re.compile(rf"(?:{_WORD}){{0,500}}")
+_WORDS_IN_JSON = re.compile(rf"(?:{_WORD_IN_JSON}){{0,500}}")
+# A value after a name of its own belongs to both: `password: token: abc`.
+_NAMED_VALUE = re.compile(r"""[A-Za-z][\w\-]{0,40}:[ \t]+""")
+# Of an XML element.
+_CONTENT = re.compile(r"\s{0,64}(?:<!\[CDATA\[)?(?P<value>[^<>\s][^<>\n]{0,8192}?)(?:\]\]>)?\s{0,64}</")
+# YAML: a block, or the value on a line of its own.
+_BLOCK = re.compile(r"[|>][+-]?[0-9]?[ \t]*\r?\n")
+_NEXT_LINE = re.compile(r"[ \t]*\r?\n[ \t]+(?P<value>[^\s:#\"'{\[-][^\s:\"']{0,256})[ \t]*(?=\r?\n|\Z)")
+_BLOCK_LINE = re.compile(r"[ \t]*(?P<rest>[^\r\n]*)(?:\r?\n|\Z)")
+_LITERAL = re.compile(r"""(["'])([^"'\\]{1,512})\\{0,64}\1""")
+_SCHEMA = re.compile(
+    r"""\s*\\{0,64}["']?(?:type|\$ref|anyOf|oneOf|allOf|description|title)\\{0,64}["']?\s*:""",
+)
+_EMPTY = re.compile(r"[\[{]\s{0,600}[\]}]")
+_PEEK: Final = 600
+"""Characters of a value that are read to judge it. Only a value that is taken out is read to its end, so that each name
+costs a bounded time."""
 # These close a sentence or a bracket around the value more often than they are its last character.
-_CLOSERS = ")]}>.,;!?"
+_CLOSERS: Final = ")]}>.,;!?*。，；）】」"
+# What stands before a name where only a value can follow it: a query of a URL, the pairs of a connection string, an
+# environment line, arguments of docker, lines of a diff.
+_BEFORE_GIVEN = re.compile(
+    r"(?:^|[\n;?&]|\\n|(?:^|\s)(?:export|set|setx|env|ENV|ARG|-e|--env|--build-arg|-D)[ \t]+|^[ \t]*[-+>#$][ \t]*|\$env:)\Z"
+)
+_ENV_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+_CONFIG_NAME = re.compile(
+    r"[^\W\dA-Z][^\WA-Z]*(?:[.\-][^\WA-Z]+)*\Z|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z|[a-z]+(?:[A-Z][a-z0-9]+)+\Z|[A-Z]\w*(?:-[A-Z]\w*)+\Z|[a-z]+ [a-z]+\Z"
+)
+_BEFORE_LINE = re.compile(r"(?:^|\n|\\n|[\"'])[ \t]*(?:[-+>#$*][ \t]+|[-+])?\Z")
+_AFTER_LINE = re.compile(r"[ \t]{0,64}(?:#|\r|\n|\Z|\\n|\\r|\"|')")
+# Words after the value of a flag: a sentence and no command.
+_PROSE_AFTER = re.compile(r"[ \t]+[a-z]{2,20}[ \t,.][^-|;&]")
+_DECLARES = re.compile(
+    r"\b(?:const|let|var|val|final|auto|my|local|self|this|def|func|fn|String|char|static|public|private)\b[^\n=]{0,64}\Z|\.\Z"
+)
+_FILE_LINE = re.compile(r"\d+(?:[:\s,)\]]|\Z)")
+_FILE_NAME = re.compile(r"\.[A-Za-z]{1,5}\Z")
 
 
 def lower(text: str) -> str:
-    """The text in lower case, character by character: the one that would become longer (İ) is first made a plain I."""
+    """Return the text in lower case, character by character: the one that would become longer (İ) is first made a plain I."""
     return text.replace("İ", "I").lower()
 
 
 def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
-    """The values in a text that stand behind secret names, from left to right, without overlap."""
-    low = lower(text)
-    in_json = text.lstrip()[:1] in ("{", "[", '"')
+    """Yield the values in a text that stand behind secret names, from left to right, without overlap."""
+    in_json = _JSON_BEGIN.match(text) is not None
     read = taken = 0
-    for word in rules.words.finditer(low):
+    for word in rules.words.finditer(lower(text)):
         if word.start() < read:
             continue
-        start = _name_start(text, word.start(), taken)
-        end = read = _match_end(_NAME_END, text, word.end())
-        separator = _separator(text, end)
-        if separator is None and (longer := _QUOTED_NAME_END.match(text, end)):
-            end = longer.end()
-            separator = _separator(text, end)
-        if separator is None and _FLAG.match(text, max(start, text.rfind(" ", start, word.start()) + 1)):
-            separator = _FLAG_SEPARATOR.match(text, end)
-        if separator is None:
+        rule = rules.foreign.get(word[0])
+        if rule is not None:
+            name = _foreign_name(text, word, rule)
+        else:
+            start = _name_start(text, word.start(), taken)
+            end = _match_end(_NAME_END, text, word.end())
+            name = _name(text, start, end, word.start(), rules)
+            read = end if name is None else read
+        if name is None:
             continue
-        rule = rules.rule_for(text[start:end])
-        if rule is None:
-            continue
-        secret = _value(text, start, separator, rule, in_json)
+        read = max(read, name.end)
+        secret = _value(text, name, in_json)
         if secret is not None:
             yield secret
             read = taken = secret.end
 
 
-def _separator(text: str, at: int) -> re.Match[str] | None:
-    return _SEPARATOR.match(text, at) or _VALUE_OF_NAME.match(text, at)
+# --- Names -----------------------------------------------------------------------------------------------------
+
+
+def _name(text: str, start: int, end: int, word: int, rules: Rules) -> _Name | None:
+    """Return the name that ends at `end`, or after more words; None when no value can follow or it is not secret."""
+    found = _SIGN.match(text, end)
+    if found is None or not _fits(text, start, found):
+        flag = max(start, text.rfind(" ", start, word) + 1)
+        # The hyphens of a flag are part of its name.
+        if _FLAG.match(text, flag) and (space := _FLAG_SPACE.match(text, end)):
+            rule = rules.rule_for(text[flag:end])
+            return _Name(flag, end, rule, space.end(), None, "flag", False) if rule else None
+        if (prose := _PROSE_END.match(text, end)) is None:
+            return None
+        end = prose.end()
+        found = _SIGN.match(text, end)
+        if found is None or not _fits(text, start, found):
+            return None
+    if text[max(0, start - 1) : start] == "/" and found["quote"]:
+        # The path of a file: "../internals/shared-key"
+        return None
+    rule = rules.rule_for(text[start:end])
+    if rule is None:
+        return None
+    kind = found.lastgroup or "sign"
+    for group in ("sign", "typed", "beside", "attribute", "pair", "element", "item", "apart", "is", "to"):
+        if found[group] is not None:
+            kind = group
+    sign = found["sign"] if kind == "sign" else _SIGNS.get(kind, kind)
+    if _FLAG.match(text, max(start, text.rfind(" ", start, word) + 1)) and sign == "=":
+        sign = "flag"
+    if sign == "：":
+        sign = ":"
+    return _Name(start, end, rule, found.end(), found["quote"], sign, bool(found["space"]), kind == "attribute")
+
+
+def _fits(text: str, start: int, found: re.Match[str]) -> bool:
+    """Return whether a sign can separate a name from a value."""
+    after = text[found.end() : found.end() + 1]
+    if found["sign"] is not None:
+        if "\n" in found["space"] and not found["quote"]:
+            return False
+        if found["sign"] == ":" or found["sign"] == "：":
+            return after not in (":", "：")
+        return not (found["sign"][-1] == "=" and after == "=")
+    if found["element"] is not None:
+        return text[max(0, start - 1) : start] == "<" or "<" in text[max(0, start - 12) : start]
+    return True
+
+
+def _foreign_name(text: str, word: re.Match[str], rule: KeyRule) -> _Name | None:
+    found = _FOREIGN_SIGN.match(text, word.end())
+    if found is None:
+        return None
+    quote = found["quote"].lstrip("`*】」』") or None
+    sign = found["sign"]
+    sign = "element" if sign[-1] == ">" else "|" if sign == "|" else "=" if sign == "=" else ":"
+    return _Name(word.start(), word.end(), rule, found.end(), quote, sign, True)
 
 
 def _name_start(text: str, at: int, earliest: int) -> int:
-    """Where the name begins that has a telling word at `at`: at most 64 characters before, over spaces."""
+    """Return where the name begins that has a telling word at `at`: at most 64 characters before, over spaces."""
     earliest = max(earliest, at - 64)
     start = at
     while start > earliest and ((char := text[start - 1]).isalnum() or char in "_.- "):
@@ -109,61 +232,223 @@ def _name_start(text: str, at: int, earliest: int) -> int:
     return start
 
 
-def _value(text: str, name_start: int, separator: re.Match[str], rule: KeyRule, in_json: bool) -> SecretText | None:
-    """The value behind a separator; None when there is none, or none worth taking out."""
-    name_quote: str | None = separator["quote"]
-    at = _match_end(_SPACE if name_quote is None else _SPACE_AND_LINES, text, separator.end())
+# --- Values ----------------------------------------------------------------------------------------------------
 
+
+def _value(text: str, name: _Name, in_json: bool) -> SecretText | None:
+    """Return the value behind a name; None when there is none, or none that looks like a secret."""
+    rule, quote = name.rule, name.quote
+    at = _match_end(_SPACE if quote is None else _SPACE_AND_LINES, text, name.at)
+    if marks := _MARKS.match(text, at):
+        at = marks.end()
+    if text.startswith(MARKER, at):
+        return None
+    if name.sign == "element" and text[name.at - 1] == ">":
+        content = _CONTENT.match(text, name.at)
+        held = content is not None and holds_secret(content["value"], rule, Place.GIVEN, literal=True)
+        return SecretText(*content.span("value"), rule) if content and held else None
     opening = _OPENING_QUOTE.match(text, at)
     if opening:
-        start, run, quote = opening.end(), len(opening["run"]), opening["quote"]
-        if name_quote is None and in_json and quote == '"' and (run == 0 or text[start : start + 1] in ("", *",}]:")):
-            # A name without quotes stands inside of a JSON string, and this quote ends it.
-            return None
-        if name_quote and run < len(name_quote) - 1:
-            # A quote of a level further out ends the string in which the name stands.
-            return None
-        return _unless_marked(text, start, _closing_quote(text, start, quote, run, in_json), rule)
-
-    if text[at : at + 1] in ("{", "[") and not text.startswith(MARKER, at) and (name_quote or not in_json):
-        end = _closing_bracket(text, at, name_quote or "", in_json)
-        if not text[at + 1 : end - 1].strip():
-            # Before anything after it is read: the next name would read the same again.
-            return None
-        if name_quote is None:
-            end += len(text[end : _end_of_pieces(_WORDS, text, end)].rstrip(_CLOSERS))
-        return SecretText(at, end, rule, quote=name_quote or "")
-
-    if _NO_VALUE.match(text, at):
+        return _quoted(text, name, opening, in_json)
+    if name.sign in ("pair", "space"):
         return None
-
-    if name_quote and (number := _NUMBER.match(text, at)):
-        return SecretText(at, number.end(), rule, quote=name_quote) if rule.numbers else None
-
-    if rule.whole_line:
-        before = text[name_start - 1 : name_start]
-        if before == "'":
-            line = _LINE_IN_SINGLE_QUOTES
-        elif before == '"' or in_json:
-            line = _LINE_IN_DOUBLE_QUOTES
-        else:
-            line = _LINE
-        return _unless_marked(text, at, _end_of_pieces(line, text, at), rule)
-
-    end = _end_of_pieces(_WORDS_IN_JSON if in_json else _WORDS, text, at)
-    secret = _unless_marked(text, at, end, rule)
-    without_closers = at + len(text[at:end].rstrip(_CLOSERS))
-    return secret and SecretText(at, without_closers, rule) if without_closers > at else None
-
-
-def _unless_marked(text: str, start: int, end: int, rule: KeyRule) -> SecretText | None:
-    if start == end or (text.startswith(MARKER, start) and not text[start + len(MARKER) : end].strip(_CLOSERS + " \t")):
+    if name.attribute and text[at : at + 1] == "{":
         return None
-    return SecretText(start, end, rule)
+    if text[at : at + 1] in ("{", "[") and (quote or not in_json):
+        return _bracketed(text, name, at, in_json)
+    if quote and (number := _NUMBER.match(text, at)) and text[number.end() : number.end() + 1] in ("", *",}] \t\r\n\\"):
+        return SecretText(at, number.end(), rule, quote=quote) if rule.numbers else None
+    if name.sign == ":" and not quote and not rule.weak and (block := _block(text, name, at)):
+        return block
+    if rule.header:
+        return _header(text, name, at, in_json)
+    return _word(text, name, at, in_json)
+
+
+def _quoted(text: str, name: _Name, opening: re.Match[str], in_json: bool) -> SecretText | None:
+    start, run, quote = opening.end(), len(opening["run"]), opening["quote"]
+    if name.quote is None and quote != "`" and name.sign == ":" and text[name.start - 1 : name.start] == quote:
+        # The quote ends the string that the name begins: 'Password:'
+        return None
+    if name.quote is None and in_json and quote == '"' and (run == 0 or text[start : start + 1] in ("", *",}]:")):
+        # A name without quotes stands inside of a JSON string, and this quote ends it.
+        return None
+    if name.quote and run < len(name.quote) - 1:
+        # A quote of a level further out ends the string in which the name stands.
+        return None
+    place = Place.MEMBER if name.quote and name.sign in (":", "=>") else Place.QUOTED
+    if name.sign in ("pair", "space", "|", "is"):
+        place = Place.LOOSE
+    elif name.sign in ("flag", "element"):
+        place = Place.GIVEN
+    head = text[start : start + _PEEK]
+    value = head.partition("`")[0] if quote == "`" else head[: _closing_quote(head, 0, quote, run, in_json)]
+    if value == MARKER or not holds_secret(value, name.rule, place, literal=name.sign not in ("pair", "space")):
+        return None
+    if quote == "`":
+        return SecretText(start, start + len(value), name.rule)
+    return SecretText(start, _closing_quote(text, start, quote, run, in_json), name.rule)
+
+
+def _bracketed(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
+    head = text[at + 1 : at + _PEEK]
+    # Decided before the closing bracket is looked for: the next name would look for it again.
+    if _EMPTY.match(text, at):
+        return None
+    if name.quote is None:
+        if text[at] == "{" or not _is_list(head.partition("]")[0], name.rule):
+            return None
+    elif not _holds_values(head, name.rule, text[at]):
+        return None
+    end = _closing_bracket(text, at, name.quote or "", in_json)
+    if name.quote is None:
+        end += len(text[end : _end_of_pieces(_WORDS, text, end)].rstrip(_CLOSERS))
+    return SecretText(at, end, name.rule, quote=name.quote or "")
+
+
+def _word(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
+    words = _WORDS_IN_JSON if in_json else _WORDS
+    # The value may belong to a name between: `password: token: abc`.
+    nested = _NAMED_VALUE.match(text, at) if name.sign in (":", "=") else None
+    start = nested.end() if nested else at
+    end = _match_end(words, text, start, start + _PEEK)
+    value = text[start:end]
+    kept = value.rstrip(_CLOSERS)
+    if not kept or kept.startswith(MARKER):
+        return None
+    place = _place(text, name, at, end)
+    if place is Place.LOOSE and _is_in_code(text, name, value, end):
+        return None
+    if _FILE_LINE.match(value) and _FILE_NAME.search(text[name.start : name.end]) and name.sign == ":":
+        return None
+    literal = place is Place.GIVEN
+    if not holds_secret(kept, name.rule, place, literal=literal):
+        return None
+    # Closers may belong to the value, and tell that it is an expression, `f(x)`, or a placeholder, `<key>`, `sk-...`.
+    if len(value) > len(kept) and literal and look(value, literal=True) is Look.NOTHING:
+        return None
+    if len(value) > len(kept) and not literal:
+        closed = value.rstrip(".,;!?*")
+        if not holds_secret(closed, name.rule, place, literal=False):
+            return None
+    end = _end_of_pieces(words, text, start)
+    return SecretText(at, at + len(text[at:end].rstrip(_CLOSERS)), name.rule)
+
+
+def _place(text: str, name: _Name, at: int, end: int) -> Place:
+    """Return the kind of place at which a word without quotes stands."""
+    if name.sign == "flag" and text[at - 1] != "=" and _PROSE_AFTER.match(text, end):
+        return Place.LOOSE
+    if name.sign in ("flag", "element"):
+        return Place.GIVEN
+    before = text[max(0, name.start - 32) : name.start]
+    own = text[name.start : name.end]
+    bare = own.rsplit(" ", 1)[-1]
+    if name.sign == "=" and not name.spaced and text[at - 1] == "=":
+        first = text[name.end - len(bare) - 1 : name.end - len(bare)]
+        given = text[max(0, name.end - len(bare) - 32) : name.end - len(bare)]
+        if (
+            (_ENV_NAME.match(bare) and not given.rstrip(" ").endswith((",", "(")))
+            or _BEFORE_GIVEN.search(given)
+            and given[-1:] not in ("", "\n", "n")
+        ):
+            return Place.GIVEN
+        if first not in ("(", ",", "[", "{"):
+            return Place.LINE
+    if name.sign in (":", "=") and _CONFIG_NAME.match(own.strip()):
+        line = before + own[: len(own) - len(own.lstrip())]
+        if name.quote:
+            return Place.LOOSE
+        if (
+            _BEFORE_LINE.search(line)
+            and _AFTER_LINE.match(text, end)
+            and text[end - 1 : end] not in (",", ";", "{", "(")
+        ):
+            return Place.LINE
+    return Place.LOOSE
+
+
+def _is_in_code(text: str, name: _Name, value: str, end: int) -> bool:
+    """Return whether a word without quotes is part of source code, where secrets have quotes."""
+    if name.sign in (":=", "==", "===", "=>"):
+        return True
+    if text[end : end + 1] in ("(", "[") or value[-1:] in ("(", "{", "["):
+        return True
+    # A piece of a string follows: `password = [`, `token=f"`.
+    if text[end : end + 1] in ('"', "'", "`") and value[-1:] in ("(", "[", "=", "+", "f", "b", "r") and len(value) < 40:
+        return True
+    line = (
+        text[text.rfind("\n", max(0, name.start - 120), name.start) + 1 : name.start]
+        if name.sign == "=" or name.sign == ":"
+        else ""
+    )
+    return bool(_DECLARES.search(f"{line[-120:]}{text[name.start : name.end].rsplit(' ', 1)[0]} ")) and name.spaced
+
+
+def _header(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
+    """Return the credentials of a header: `Bearer x`, `a=b; c=d`."""
+    length = credentials(text[at : _match_end(_LINE, text, at, at + _PEEK)].rstrip(), name.rule)
+    if length == _PEEK or (length and name.rule.name == "cookie"):
+        length = len(text[at : _end_of_pieces(_LINE, text, at)].rstrip())
+    if length:
+        return SecretText(at, at + length, name.rule)
+    return None if name.rule.name == "cookie" else _word(text, name, at, in_json)
+
+
+def _block(text: str, name: _Name, at: int) -> SecretText | None:
+    """Return the value of a YAML name that stands on the lines below it."""
+    if following := _NEXT_LINE.match(text, at):
+        value = following["value"]
+        return (
+            SecretText(*following.span("value"), name.rule)
+            if holds_secret(value, name.rule, Place.LOOSE, literal=False)
+            else None
+        )
+    opening = _BLOCK.match(text, at)
+    if opening is None:
+        return None
+    line = text.rfind("\n", 0, name.start) + 1
+    indent = len(text[line : name.start]) - len(text[line : name.start].lstrip(" \t"))
+    start = end = opening.end()
+    while end < len(text) and end - start < 16_384:
+        row = _BLOCK_LINE.match(text, end)
+        if row is None or row.end() == end or (row["rest"] and row.start("rest") - end <= indent):
+            break
+        end = row.end()
+    value = text[start:end]
+    inside = value.strip()
+    if not inside or inside.startswith(MARKER):
+        return None
+    first = start + len(value) - len(value.lstrip())
+    return SecretText(first, first + len(inside), name.rule)
+
+
+def _is_list(inside: str, rule: KeyRule) -> bool:
+    """Return whether brackets after a name without quotes hold literals of which one is secret."""
+    literals = _LITERAL.findall(inside)
+    if not literals:
+        return (
+            bool(credentials(inside, rule)) if rule.header else holds_secret(inside, rule, Place.LOOSE, literal=False)
+        )
+    return any(holds_secret(value, rule, Place.QUOTED, literal=True) for _quote, value in literals)
+
+
+def _holds_values(inside: str, rule: KeyRule, bracket: str) -> bool:
+    """Return whether an object or array under a secret name, in text that could not be decoded, is worth taking out."""
+    if bracket == "{":
+        if _SCHEMA.match(inside):
+            return False
+        strings = [value for _quote, value in _LITERAL.findall(inside)]
+        return not rule.weak or any(holds_secret(value, rule, Place.MEMBER, literal=True) for value in strings)
+    strings = [value for _quote, value in _LITERAL.findall(inside)]
+    return not strings or any(holds_secret(value, rule, Place.MEMBER, literal=True) for value in strings)
+
+
+# --- Where values end -------------------------------------------------------------------------------------------
 
 
 def _closing_quote(text: str, start: int, quote: str, run: int, in_json: bool) -> int:
-    r"""Where the string ends that a quote with `run` backslashes before it began; the end of the text when it does not.
+    r"""Return where the string ends that a quote with `run` backslashes before it began; the end of the text when it does not.
 
     JSON inside of JSON doubles: on the first level strings stand between ", on the second between \", then between \\\".
     So a quote ends a string of its level when the backslashes before it, and the quote itself counted as one more, are
@@ -184,7 +469,7 @@ def _closing_quote(text: str, start: int, quote: str, run: int, in_json: bool) -
 
 
 def _closing_bracket(text: str, start: int, name_quote: str, in_json: bool) -> int:
-    """Where the object or array ends that begins at `start`; the end of the text when it does not."""
+    """Return where the object or array ends that begins at `start`; the end of the text when it does not."""
     depth = 0
     read = start
     for found in _QUOTE_OR_BRACKET.finditer(text, start):
@@ -210,7 +495,7 @@ def _end_of_pieces(pattern: re.Pattern[str], text: str, at: int) -> int:
     return at
 
 
-def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
+def _match_end(pattern: re.Pattern[str], text: str, at: int, limit: int | None = None) -> int:
+    found = pattern.match(text, at) if limit is None else pattern.match(text, at, limit)
     assert found, "the patterns that are used here match the empty string, too"
     return found.end()

@@ -24,7 +24,7 @@ Redactions = Annotated[
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": {"path": {"type": "string"}, "rule": {"type": "string"}},
+                "properties": {"path": {"type": "string"}, "rule": {"type": "string"}, "count": {"type": "integer"}},
                 "required": ["path", "rule"],
             },
         },

@@ -257,7 +257,7 @@ def _is_said(name: str, value: Any) -> bool:
 def said_of(context: Context, state: BatchSession) -> list[str | None]:
     """What the records say of a session that is there, in their order, as one change for `statements.insert_at_once`."""
     said: dict[str, Any] = {}
-    receipts: list[dict[str, str]] = []
+    receipts: list[dict[str, Any]] = []
     for item in state.said:
         for name in SAID:
             value = _value_of(context, item, name)

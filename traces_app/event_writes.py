@@ -952,8 +952,8 @@ def _make_room_for_references(run: _Run, said: Sequence[Said]) -> None:
 
 def _keep_receipts(session_id: UUID, session: _Session) -> None:
     """What was taken out of events is on the rows that they became, too: which event it was nobody needs to know."""
-    of_messages: dict[UUID, list[dict[str, str]]] = {}
-    of_session: list[dict[str, str]] = []
+    of_messages: dict[UUID, list[dict[str, Any]]] = {}
+    of_session: list[dict[str, Any]] = []
     for run in session.runs:
         for one in run.events:
             if not (one.subject and "redactions" in one.data):
@@ -963,7 +963,7 @@ def _keep_receipts(session_id: UUID, session: _Session) -> None:
                 place = losses.place_of(receipt.path, projection.about(one.subject))
                 if place is None:
                     continue
-                said = {"path": place.path, "rule": receipt.rule}
+                said = receipt.as_json() | {"path": place.path}
                 if place.owner == "session":
                     of_session.append(said)
                     continue

@@ -92,10 +92,15 @@ def receipts_of(data: Mapping[str, Any]) -> list[Receipt]:
     """What one event says was taken out of it; what is no such list says nothing."""
     said = data.get("redactions")
     return [
-        Receipt(one["path"][:_LONGEST_PATH], one["rule"][:100])
+        Receipt(one["path"][:_LONGEST_PATH], one["rule"][:100], _count_of(one))
         for one in (said if isinstance(said, list) else ())
         if isinstance(one, dict) and isinstance(one.get("path"), str) and isinstance(one.get("rule"), str)
     ]
+
+
+def _count_of(receipt: Mapping[str, Any]) -> int:
+    count = receipt.get("count", 1)
+    return count if isinstance(count, int) and not isinstance(count, bool) and 1 <= count < 2**31 else 1
 
 
 def flags_of(counts: Mapping[str, int], cuts: Iterable[Any]) -> set[str]:

@@ -578,8 +578,8 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def receipt_list(receipts: Iterable[Receipt]) -> list[dict[str, str]]:
-    return [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
+def receipt_list(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
+    return [receipt.as_json() for receipt in receipts]
 
 
 def holdable(value: Any) -> Any:

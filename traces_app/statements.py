@@ -462,7 +462,7 @@ def _adding(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[s
 
 
 def add_receipts(
-    table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, str]]
+    table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, Any]]
 ) -> None:
     """Adds to what was taken out of a message or session, each once and in one order."""
     said = rows.json(list(receipts))

@@ -113,13 +113,13 @@ def test_a_value_beside_its_name_is_judged_by_that_name() -> None:
 
 
 def test_the_argument_is_not_changed() -> None:
-    value = {"a": [{"password": "x"}], "b": {"c": "token=x"}}
+    value = {"a": [{"password": "x"}], "b": {"c": "password=x"}}
     before = json.dumps(value)
 
     clean, _receipts = redact(value)
 
     assert json.dumps(value) == before
-    assert clean == {"a": [{"password": MARKER}], "b": {"c": f"token={MARKER}"}}
+    assert clean == {"a": [{"password": MARKER}], "b": {"c": f"password={MARKER}"}}
     assert clean["b"] is not value["b"]
 
 
@@ -140,7 +140,7 @@ def test_tuples_and_subclasses_are_searched_and_other_types_pass() -> None:
 
     moment = object()
 
-    assert redact((Args(password="x"), Text("token=x"), moment))[0] == ({"password": MARKER}, f"token={MARKER}", moment)
+    assert redact((Args(password="x"), Text("pwd=x"), moment))[0] == ({"password": MARKER}, f"pwd={MARKER}", moment)
 
 
 # --- In text --------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ TEXTS = [
     # JSON
     ('{"user": "ada", "password": "hunter2"}', '{"user": "ada", "password": "[redacted]"}'),
     (r'{\"api_key\": \"x\", \"n\": 1}', r'{\"api_key\": \"[redacted]\", \"n\": 1}'),
-    (r'"{\\\"token\\\":\\\"x\\\"}"', r'"{\\\"token\\\":\\\"[redacted]\\\"}"'),
+    (r'"{\\\"auth_token\\\":\\\"x\\\"}"', r'"{\\\"auth_token\\\":\\\"[redacted]\\\"}"'),
     (r'{"password": "a\"b\\", "c": "d"}', r'{"password": "[redacted]", "c": "d"}'),
     (r'{\"password\": \"a\\\"b\\\\\", \"c\": 1}', r'{\"password\": \"[redacted]\", \"c\": 1}'),
     ('{"pin": 1234, "token": 12}', '{"pin": "[redacted]", "token": 12}'),
@@ -173,16 +173,16 @@ TEXTS = [
     ("curl -H 'X-API-Key: x' https://example.com", "curl -H 'X-API-Key: [redacted]' https://example.com"),
     # Names and values
     ("password=abc", "password=[redacted]"),
-    ("api_key: abc", "api_key: [redacted]"),
+    ("api_key: abc123", "api_key: [redacted]"),
     ("export DB_PASSWORD='a b'; ls", "export DB_PASSWORD='[redacted]'; ls"),
     ("host=h user=u password=p,w port=1", "host=h user=u password=[redacted] port=1"),
     ("https://example.com/?token=abc&page=2", "https://example.com/?token=[redacted]&page=2"),
     ("Server=s;Password=p;Timeout=1", "Server=s;Password=[redacted];Timeout=1"),
-    ("(password=abc).", "(password=[redacted])."),
-    ("password: token: abc rest", "password: [redacted] rest"),
+    ("(password=abc123).", "(password=[redacted])."),
+    ("password: token: abc123 rest", "password: [redacted] rest"),
     ("password = 'x' -- b'y'", "password = '[redacted]' -- b'y'"),
     ("api_keys = ['x', 'y'] # two", "api_keys = [redacted] # two"),
-    ("password：abc 是", "password：[redacted] 是"),
+    ("password：abc123 是", "password：[redacted] 是"),
     ("mysql --password hunter2 -u root --token=x", "mysql --password [redacted] -u root --token=[redacted]"),
     # URLs
     ("postgresql://ada:pw@db/x", "postgresql://ada:[redacted]@db/x"),

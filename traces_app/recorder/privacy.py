@@ -9,7 +9,7 @@ Nearly all entries hold no secret, so many are looked at together first; see acc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
-from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, split_words
+from access_app.redaction import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
+from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 
 from .entries import MARGIN, Cut, Entry, Kind, result_says_error
 from .guard import instead_of_failing
@@ -98,43 +98,34 @@ class Privacy:
             raise ValueError("Privacy.keys and Privacy.patterns: expected several, in a list.")
         if not isinstance(self.functions, Sequence) or not all(callable(one) for one in self.functions):
             raise ValueError("Privacy.functions: expected functions, in a list.")
-        assert self.shapes is not None, "compiling them says which is none"
         for name in self.keys:
-            if not split_words(name):
+            if name.isascii() and not DEFAULT_RULES.split(name):
                 raise ValueError(f"Privacy.keys: expected names with letters, not {name!r}.")
+        assert self.rules.shapes, "compiling the patterns raises for one that is none"
 
     @cached_property
     def rules(self) -> Rules:
-        """The rules of Tracesite, and the keys of this one."""
-        if not self.keys:
+        """The rules of Tracesite with the names and patterns of this one."""
+        if not self.keys and not self.patterns:
             return DEFAULT_RULES
-        own = tuple(_key_rule(name) for name in self.keys)
-        # The pre-filters know only the default names, so with other names every value must be searched closely.
-        return replace(
-            DEFAULT_RULES, keys=(*own, *DEFAULT_RULES.keys), hints=(re.compile(""),), glances=(re.compile(b""),)
-        )
-
-    @cached_property
-    def shapes(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(pattern) for pattern in self.patterns)
-
-    @property
-    def asks_of_all(self) -> bool:
-        """Whether every value has to be looked at closely."""
-        return bool(self.keys or self.patterns or self.functions)
+        keys = tuple(_key_rule(name) for name in self.keys)
+        shapes = tuple(Shape("pattern", re.compile(pattern)) for pattern in self.patterns)
+        return replace(DEFAULT_RULES, keys=(*keys, *DEFAULT_RULES.keys), shapes=(*DEFAULT_RULES.shapes, *shapes))
 
 
 def _key_rule(name: str) -> KeyRule:
-    *before, last = split_words(name)
-    return KeyRule(name, frozenset({last}), frozenset(before[-1:]) or None)
+    if not name.isascii():
+        return KeyRule(name, frozenset({name.lower()}))
+    *before, last = DEFAULT_RULES.split(name)
+    return KeyRule(name, frozenset({last}), frozenset(before[-1:]) or None, any_value=True)
 
 
 def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
     """The events of these entries, in their order."""
     if privacy.lean:
         entries = [_lean(entry) for entry in entries]
-    texts = [text for entry in entries for value in entry.content.values() if (text := _text(value))]
-    closely = privacy.asks_of_all or _may_hold_secrets(texts, privacy.rules)
+    contents = [value for entry in entries for value in entry.content.values()]
+    closely = bool(privacy.functions) or _may_hold_secrets(contents, privacy.rules)
     return [_event(entry, privacy, closely) for entry in entries]
 
 
@@ -156,7 +147,7 @@ def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, A
     }
     kept = {**document, **_short("", found, privacy, cuts), "calls": calls}
     if receipts:
-        kept["redactions"] = [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
+        kept["redactions"] = [receipt.as_json() for receipt in receipts]
     return kept | {"truncated": cuts} if cuts else kept
 
 
@@ -188,13 +179,11 @@ def report_of_losses(message: Message, losses: Mapping[str, int], name: str) -> 
 def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
     _kind, number, scope, name, said, content, *_rest = entry
     data = dict(said)
-    if closely and (
-        privacy.asks_of_all or _may_hold_secrets([*filter(None, map(_text, content.values()))], privacy.rules)
-    ):
+    if closely and (privacy.functions or _may_hold_secrets(content.values(), privacy.rules)):
         content, receipts = _redacted(content, privacy)
         if receipts:
-            data["redactions"] = [{"path": receipt.path, "rule": receipt.rule} for receipt in receipts]
-            scope.message.losses.redacted += len(receipts)
+            data["redactions"] = [receipt.as_json() for receipt in receipts]
+            scope.message.losses.redacted += sum(receipt.count for receipt in receipts)
     for key, value in content.items():
         kind = type(value)
         if kind is Cut:
@@ -219,17 +208,6 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
         type_ = "tool_call_error"
     event = _of(scope.message, f"{scope.id}.{name}", type_, number, data)
     return Clean(_encode({**event, **entry.event} if entry.event else event))
-
-
-def _text(value: Any) -> str:
-    """What of a frozen value may hold a secret."""
-    kind = type(value)
-    if kind is Cut:
-        value = value.kept
-        kind = type(value)
-    if kind is str:
-        return value if len(value) > 4 else ""
-    return value.decode() if kind is bytes else ""
 
 
 def _of(message: Message, id_: str, type_: str, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,11 +235,10 @@ def _seconds(seconds: int) -> str:
 # --- What is suspicious -----------------------------------------------------------------------------------------------
 
 
-def _may_hold_secrets(values: Sequence[Any], rules: Rules) -> bool:
-    """Whether texts and JSON may hold secrets. Of JSON with escapes, and where a name stands apart from its value, only a
-    closer look can tell."""
-    joined = "\n".join([value for value in values if type(value) is str])
-    return "\\" in joined or '"value"' in joined or may_hold_secrets((joined,), rules)
+def _may_hold_secrets(values: Iterable[Any], rules: Rules) -> bool:
+    """Return whether frozen values, texts and JSON, may hold secrets."""
+    frozen = [value.kept if type(value) is Cut else value for value in values]
+    return may_hold_secrets([Raw(value) if type(value) is bytes else value for value in frozen], rules)
 
 
 def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[Receipt]]:
@@ -278,11 +255,9 @@ def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, A
 
 def _without_secrets(value: Any, privacy: Privacy, path: str) -> tuple[Any, list[Receipt]]:
     found, receipts = redact(value, privacy.rules, path=path)
-    for pattern in privacy.shapes:
-        found = _walk(found, path, partial(_without_shape, pattern, receipts), 0)
     for function in privacy.functions:
         found = _walk(found, path, partial(_asked, function, receipts), 0)
-    return found, receipts
+    return found, counted(receipts)
 
 
 def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> Any:
@@ -293,22 +268,19 @@ def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> 
         return {key: _walk(item, f"{before}{key}", ask, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_walk(item, f"{path}[{place}]", ask, depth + 1) for place, item in enumerate(value)]
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        value = _json_walked(value, path, ask, depth)
     return ask(path, value)
 
 
-def _without_shape(pattern: re.Pattern[str], receipts: list[Receipt], path: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    group = "secret" if "secret" in pattern.groupindex else 0
-
-    def mask(match: re.Match[str]) -> str:
-        start, end = (place - match.start() for place in match.span(group))
-        if start < 0 or match[group] == MARKER:
-            return match[0]
-        receipts.append(Receipt(path, "pattern"))
-        return f"{match[0][:start]}{MARKER}{match[0][end:]}"
-
-    return pattern.sub(mask, value)
+def _json_walked(text: str, path: str, ask: Callable[[str, Any], Any], depth: int) -> str:
+    """Return JSON text of which every value was asked about; other text, and JSON without a change, as it is."""
+    try:
+        inside = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    walked = _walk(inside, path, ask, depth + 1)
+    return text if walked == inside else _encode(walked).decode()
 
 
 def _asked(function: Masking, receipts: list[Receipt], path: str, value: Any) -> Any:

@@ -244,14 +244,16 @@ def _generated(group: str, pattern: str, source: random.Random) -> tuple[str, st
         password = _drawn("an", 12, source)
         return f"{scheme}://{user}:{password}@{rest}", password
     parts = [_part(part, source) for part in re.findall(r"'[^']*'|\S+", pattern)]
-    value = "".join(parts)
+    value = "".join(part for part in parts if part != "::")
+    if " :: " in pattern:
+        return value, value.removeprefix("".join(parts[: parts.index("::")]))
     if group == "header" and len(parts) > 1:
         return value, parts[-1]
     return value, value
 
 
 def _part(part: str, source: random.Random) -> str:
-    if part.startswith("'"):
+    if part == "::" or part.startswith("'"):
         return part.strip("'")
     if part in _SPECIAL:
         return _SPECIAL[part](source)

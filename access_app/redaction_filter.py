@@ -1,0 +1,259 @@
+r"""Tells quickly that values hold no secret. All of it is derived from the table of rules.
+
+Nearly every value is clean, so the search for rules comes second. First, lower-case ASCII of all texts is searched for the
+words and anchors of the rules, each at one of its rare characters (its pin): `k` for `token` and `sk-`, `_` for `ghp_`.
+Python's `re` passes over everything else at the speed of memory; one alternation of all words takes ten times as long.
+
+The filter may find too much, never too little: what follows a word or an anchor here is at least what redaction_text and
+the shapes accept. `tests/access_app/test_redaction.py` compares both on generated texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from .redaction_rules import Rules
+
+# Rare characters and fragments in lower-case traces, the rarest first. Others are searched for as a whole.
+_PINS: Final = ("~", "_", "k", "-", "p", "b", "v", "cre", "auth", "://", "sig")
+_CAPITALS: Final = ("~", "J", "K", "G", "A", "P")
+
+_WIDE_COLON: Final = "：".encode()
+# İ and the Kelvin sign end a word and become ASCII letters in lower case.
+_BETWEEN_LETTERS: Final = ("\u0130".encode(), "\u212a".encode())
+_ASCII: Final = bytes(range(128))
+# JSON escapes that may stand for a part of what is searched for. Those of quotes, backslashes and whitespace end names and
+# secrets in JSON as they do in text.
+_HIDING_ESCAPE: Final = re.compile(rb"\\[u/b]")
+
+# After the word of a name: the rest of the name, perhaps more words, and what may stand before a value. In bytes of UTF-8,
+# where letters have up to four. The rest of a name is read as a whole (a lookahead that is repeated by its group): giving
+# it back one by one would be useless.
+_AHEAD: Final = re.compile(
+    rb"""
+    (?=(?P<rest>[\w.\-\x80-\xff]{0,640}))(?P=rest)
+    (?:
+      (?P<sign>[*_`\])]{0,3}(?:\\{0,64}["'])?[*_`\])]{0,3}
+        (?:[\s\x1c-\x1f]{0,200}[:=|>]|(?<=["'])[\s\x1c-\x1f\x80-\xff]{0,200}(?:,|value)|[ \t]\\{0,64}["'`]|[ ](?:is|to)[ ]|<))
+      |[ \t][^<>\n]{0,400}>
+      |(?=(?P<prose>[ ][\w .\-\x80-\xff]{0,256}))(?P=prose)
+       [*_`\])]{0,3}(?:\\{0,64}["'])?[*_`\])]{0,3}(?:[ \t]{0,64}[\r\n]{0,2}[ \t]{0,64}[:=|]|["'`,]|(?<=["'])[\s\x80-\xff]{0,200}(?:,|value))
+      |(?<=[ ]is|[ ]to)[ ]
+    )
+    """,
+    re.VERBOSE,
+)
+# In JSON as it is written a name goes on to its quote, whatever stands between.
+_FIELD: Final = re.compile(rb"""[^"\\]{0,1300}(?:\\|"\s{0,200}:)""")
+
+
+_RARE: Final = b"~JKG_"
+
+
+class Search(NamedTuple):
+    """A search that begins at its pin."""
+
+    pin: bytes
+    also: bytes
+    """Another part of each match; without it in the text the search is spared."""
+    pattern: re.Pattern[bytes]
+
+    def matches(self, text: bytes) -> Iterator[re.Match[bytes]]:
+        """Yield the matches."""
+        if self.also not in text:
+            return
+        at = text.find(self.pin)
+        if len(self.pin) == 1 and self.pin in _RARE:
+            # Python finds a single byte at the speed of memory, and `re` before 3.12 one after the other.
+            for _few in range(24):
+                if at < 0:
+                    return
+                if found := self.pattern.match(text, at):
+                    yield found
+                at = text.find(self.pin, at + 1)
+        if at >= 0:
+            yield from self.pattern.finditer(text, at)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The derived searches of one set of rules."""
+
+    exact: tuple[Search, ...]
+    """Searches for anchors with capitals, which are rare in text, before it is made lower case."""
+    searches: tuple[Search, ...]
+    """Searches in lower case. Words are groups of their own: `name`, and `part` of those that count only after others."""
+    kinds: re.Pattern[bytes]
+    """Finds a `part` with what it must stand after."""
+    kinds_in_json: re.Pattern[bytes]
+    """The same for names of fields, where anything may stand between the two."""
+    words: re.Pattern[bytes]
+    """All words of names."""
+    foreign: tuple[bytes, ...]
+    """Words outside of ASCII; of those with upper and lower case only a character, in both."""
+    escapes: re.Pattern[bytes]
+    """Finds escapes that may stand for a part of a word, in text that is JSON itself."""
+    foreign_words: re.Pattern[str] | None
+    shapes: tuple[re.Pattern[str], ...]
+    """Shapes without anchors: every text is searched for them."""
+
+    def finds(self, texts: Sequence[str], written: Sequence[bytes] = ()) -> bool:
+        """Return False only when no rule can find anything in these texts, and in these JSON documents as they are written,
+        however deep they are."""
+        if self.shapes and (written or any(pattern.search(text) for pattern in self.shapes for text in texts)):
+            return True
+        # Of a text of 50 MB no more than two copies at a time are to be there.
+        pieces = [text.encode("utf-8", "surrogatepass") for text in texts]
+        encoded = b"\n".join(pieces)
+        if b"\\" in encoded and self.escapes.search(encoded):
+            return True
+        begin_of_json = len(encoded)
+        if written:
+            raw = b"\n".join(written)
+            if b"\\" in raw and _HIDING_ESCAPE.search(raw):
+                return True
+            encoded = b"\n".join((encoded, raw))
+            pieces += written
+        if foreign := [piece for piece in pieces if not piece.isascii()]:
+            # Mostly little is left without ASCII.
+            rest = b"\n".join(foreign).translate(None, _ASCII)
+            if self._is_foreign(rest, foreign):
+                return True
+            if _WIDE_COLON in rest:
+                # The length stays.
+                encoded = encoded.replace(_WIDE_COLON, b":::")
+        del pieces, foreign
+        for search in self.exact:
+            for _found in search.matches(encoded):
+                return True
+        low = encoded.lower()
+        del encoded
+        for search in self.searches:
+            for found in search.matches(low):
+                if found.lastgroup is None or self._is_name(found, low, in_json=found.start() >= begin_of_json):
+                    return True
+        # A name may stand anywhere beside its value.
+        return b'"value' in low and self.words.search(low) is not None
+
+    def _is_name(self, found: re.Match[bytes], low: bytes, *, in_json: bool) -> bool:
+        """Return whether a value may follow a word."""
+        end = found.end()
+        if found.lastgroup == "part":
+            kinds = self.kinds_in_json if in_json else self.kinds
+            if kinds.search(low, max(0, end - 40), end) is None:
+                return False
+        return _AHEAD.match(low, end) is not None or (in_json and _FIELD.match(low, end) is not None)
+
+    def _is_foreign(self, rest: bytes, pieces: Sequence[bytes]) -> bool:
+        if any(letter in rest for letter in _BETWEEN_LETTERS):
+            return True
+        return (
+            self.foreign_words is not None
+            and any(part in rest for part in self.foreign)
+            and any(self.foreign_words.search(piece.decode("utf-8", "surrogatepass").lower()) for piece in pieces)
+        )
+
+
+@lru_cache(maxsize=64)
+def filter_of(rules: Rules) -> Filter:
+    """Derive the filter of these rules, once for each table."""
+    keys, shapes = rules.keys, rules.shapes
+    words = sorted({word for rule in keys for word in rule.words})
+    ascii_words = [word for word in words if word.isascii()]
+    foreign = [word for word in words if not word.isascii()]
+    flag = rf"(?=[a-z])[\w.\-]{{0,64}}?(?:{'|'.join(map(re.escape, ascii_words))})"
+    anchors = [(anchor, f"(?i:{shape.after_anchor})", shape.also) for shape in shapes for anchor in shape.anchors]
+    exact = [(anchor, behind, also) for anchor, behind, also in anchors if anchor != anchor.lower()]
+    lower = [(anchor, behind, also) for anchor, behind, also in anchors if anchor == anchor.lower()]
+    lower.append(("--", flag, ""))
+
+    names: list[tuple[str, str, str]] = []
+    parts: list[tuple[str, str, str]] = []
+    for word in ascii_words:
+        rules_of_word = [rule for rule in keys if word in rule.words]
+        # A word that counts only at the end of a name is not followed by a further letter.
+        behind = "(?![a-z])" if all(rule.only_last for rule in rules_of_word) else ""
+        only_after = all(rule.only_after is not None for rule in rules_of_word)
+        (parts if only_after else names).append((word, behind, ""))
+    kinds = "|".join(sorted({re.escape(kind) for rule in keys for kind in rule.only_after or ()}))
+    word = "|".join(re.escape(part) for part, *_rest in parts) or "(?!)"
+    after = rf"(?:{kinds or '(?!)'})[_\-. ]?(?:{word})\Z|[_\-. ]{{2}}(?:{word})\Z"
+    odd = rf"""(?:[^a-z0-9_\-. "]|[^a-z0-9][_\-. ]|\\["nrtf][_\-. ]?)(?:{word})\Z"""
+    return Filter(
+        exact=tuple(_pinned(_CAPITALS, {"": exact})),
+        searches=tuple(_pinned(_PINS, {"": lower, "P<name>": names, "P<part>": parts})),
+        kinds=re.compile(after.encode()),
+        kinds_in_json=re.compile(f"{after}|{odd}".encode()),
+        words=re.compile("|".join(map(re.escape, ascii_words)).encode()),
+        foreign=tuple(sorted({part.encode() for word in foreign for part in _parts_of(word)})),
+        escapes=re.compile(f"(?i)\\\\u(?:{'|'.join(['00', *_escapes_of(foreign)])})".encode()),
+        foreign_words=re.compile("|".join(map(re.escape, foreign))) if foreign else None,
+        shapes=tuple(shape.pattern for shape in shapes if not shape.anchors),
+    )
+
+
+def _escapes_of(words: Iterable[str]) -> list[str]:
+    """Return the hexadecimal digits of the first character outside of ASCII of each word, in both cases."""
+    first = [next(char for char in word if not char.isascii()) for word in words]
+    return sorted({f"{ord(char):04x}" for one in first for char in (one, one.upper()) if len(char) == 1})
+
+
+def _parts_of(word: str) -> Iterable[str]:
+    """Return what of a word outside of ASCII is searched for."""
+    if word == word.upper():
+        return [word]
+    char = next(char for char in word if not char.isascii())
+    return [char, char.upper()]
+
+
+def _pinned(common: Sequence[str], groups: Mapping[str, Sequence[tuple[str, str, str]]]) -> Iterable[Search]:
+    """Group literals, each with a pattern after it and another part of the match, by their pins."""
+    literals = [literal for searches in groups.values() for literal, _behind, _also in searches]
+    # A literal without a pin is one itself, also for longer ones that contain it.
+    pins = (*common, *sorted((literal for literal in literals if not any(pin in literal for pin in common)), key=len))
+    for pin in dict.fromkeys(pins):
+        parts = []
+        others = set()
+        for group, searches in groups.items():
+            of_pin: dict[str, list[str]] = {}
+            for literal, behind, also in searches:
+                if pin == next(pin for pin in pins if pin in literal):
+                    of_pin.setdefault(literal, []).append(behind)
+                    others.add(also)
+            if of_pin:
+                parts.append(f"(?{group or ':'}{_alternatives(pin, of_pin)})")
+        if parts:
+            also = others.pop() if len(others) == 1 else ""
+            pattern = re.compile(f"{re.escape(pin)}(?:{'|'.join(parts)})".encode())
+            yield Search(pin.encode(), also.encode(), pattern)
+
+
+def _alternatives(pin: str, literals: dict[str, list[str]]) -> str:
+    """Return what surrounds a pin. Alternatives begin with different letters where they can, which `re` tries quickly."""
+    by_letter: dict[str, list[str]] = {}
+    at_end: dict[str, list[str]] = {}
+    for literal, behinds in literals.items():
+        before, after = literal.split(pin, 1)
+        for behind in [""] if "" in behinds or "(?i:)" in behinds else dict.fromkeys(behinds):
+            if after:
+                condition = f"(?<={re.escape(literal)})" if before else ""
+                by_letter.setdefault(after[0], []).append(re.escape(after[1:]) + condition + behind)
+            else:
+                at_end.setdefault(behind, []).append(before)
+    parts = [f"{re.escape(letter)}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()]
+    for behind, befores in at_end.items():
+        if "" in befores:
+            parts.append(behind)
+            continue
+        # One look at the character before spares most of the others.
+        ends = "".join(sorted({re.escape(before[-1]) for before in befores}))
+        same = [
+            f"(?<=(?:{'|'.join(re.escape(before) for before in befores if len(before) == length)}){re.escape(pin)})"
+            for length in sorted({len(before) for before in befores})
+        ]
+        parts.append(f"(?<=[{ends}]{re.escape(pin)})(?:{'|'.join(same)}){behind}")
+    return "|".join(parts)
