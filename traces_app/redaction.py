@@ -23,13 +23,20 @@ from .normalise import NormalPatch
 
 R = TypeVar("R", bound=records.Record)
 
-# Free text and free JSON. Names, ids, numbers and times are left out: they are what traces are found by.
+# Free text, URLs and free JSON. Names, ids, numbers and times are left out: they are what traces are found by.
 _SEARCHED: dict[type[records.Record], tuple[str, ...]] = {
-    records.Session: ("title", "description", "workflow", "metadata"),
-    records.SessionPatch: ("title", "description", "workflow", "metadata"),
+    records.Session: ("title", "description", "workflow", "metadata", "current_phase", "tags"),
+    records.SessionPatch: ("title", "description", "workflow", "metadata", "current_phase", "tags"),
     records.Message: ("content", "content_parts", "error", "metadata", "usage"),
     records.MessagePatch: ("content", "content_parts", "error", "metadata", "usage"),
-    records.Reference: ("content", "knowledge_title", "image_info", "metadata"),
+    records.Reference: (
+        "content",
+        "knowledge_title",
+        "knowledge_filename",
+        "knowledge_source",
+        "image_info",
+        "metadata",
+    ),
     records.AgentStep: ("thought", "reasoning_content", "metadata", "usage"),
     records.ToolCall: ("args", "reflection", "metadata"),
     records.Event: ("data",),

@@ -30,7 +30,14 @@ def planted() -> dict[str, Any]:
     }
     call = {"name": "login", "args": PLANTED, "reflection": TEXT, "metadata": PLANTED, "result": result}
     step = {"thought": TEXT, "reasoning_content": TEXT, "metadata": PLANTED, "usage": PLANTED, "tool_calls": [call]}
-    reference = {"content": TEXT, "knowledge_title": TEXT, "image_info": TEXT, "metadata": PLANTED}
+    reference = {
+        "content": TEXT,
+        "knowledge_title": TEXT,
+        "knowledge_filename": TEXT,
+        "knowledge_source": f"https://ada:{SECRET}@example.com/x",
+        "image_info": TEXT,
+        "metadata": PLANTED,
+    }
     message = {
         "role": "assistant",
         "content": TEXT,
@@ -41,7 +48,15 @@ def planted() -> dict[str, Any]:
         "agent_steps": [step],
         "knowledge_references": [reference],
     }
-    return {"title": TEXT, "description": TEXT, "workflow": PLANTED, "metadata": PLANTED, "messages": [message]}
+    return {
+        "title": TEXT,
+        "description": TEXT,
+        "workflow": PLANTED,
+        "metadata": PLANTED,
+        "current_phase": TEXT,
+        "tags": ["eu", TEXT],
+        "messages": [message],
+    }
 
 
 def test_no_secret_survives_in_any_field() -> None:
@@ -54,19 +69,20 @@ def test_no_secret_survives_in_any_field() -> None:
         "description",
         "workflow.password",
         "metadata.password",
+        "current_phase",
+        "tags[1]",
     ]
     (receipts,) = clean.message_receipts
     assert "agent_steps[0].tool_calls[0].result.data.password" in [receipt.path for receipt in receipts]
-    assert len(receipts) == 6 - 1 + 4 + 4 + 3 + 6
+    assert len(receipts) == 6 - 1 + 6 + 4 + 3 + 6
 
 
 def test_every_field_of_every_record_is_searched_or_named_as_harmless() -> None:
     """A new field must be put on one side: the names, ids, numbers and times here hold no free text."""
     harmless = {
-        "id", "uuid", "external_id", "request_id", "role", "name", "end_user", "status", "success", "current_phase",
-        "tags", "created_at", "completed_at", "started_at", "timestamp", "duration", "iteration", "agent_name", "model",
+        "id", "uuid", "external_id", "request_id", "role", "name", "end_user", "status", "success", "created_at", "completed_at", "started_at", "timestamp", "duration", "iteration", "agent_name", "model",
         "is_completed", "health", "parent", "version", "knowledge_id", "chunk_index", "start_at", "end_at", "seq",
-        "score", "match_type", "sub_chunk_id", "chunk_type", "parent_chunk_id", "knowledge_filename", "knowledge_source",
+        "score", "match_type", "sub_chunk_id", "chunk_type", "parent_chunk_id",
         "session_id", "message_id", "type", "level", "category", "agent", "number",
     }  # fmt: skip
     below = {"messages", "agent_steps", "tool_calls", "result", "knowledge_references"}
@@ -82,7 +98,7 @@ def test_clean_records_come_back_as_they_were() -> None:
     assert (clean.session, clean.receipts, clean.message_receipts) == (session, [], [[]])
 
 
-@pytest.mark.parametrize("body", [b'{"metadata": {"token": "t0p"}}', b'{"content": "password=hunter2"}'])
+@pytest.mark.parametrize("body", [b'{"metadata": {"auth_token": "t0p"}}', b'{"content": "password=hunter2"}'])
 def test_patches_are_redacted_too(body: bytes) -> None:
     change = redact_message_patch(normalise_patch(decode.decode_message_patch(body)))
     assert len(change.receipts) == 1
