@@ -231,6 +231,9 @@ def look(value: str, *, literal: bool) -> Look:
         return Look.CODE
     if len(value) >= 12 and wordy < 0.6 and (len(_CHANGES.findall(value)) >= 3 or letters + digits < len(value) - 3):
         return Look.RANDOM
+    if len(value) >= 16 and letters == len(value) and len(_VOWEL.findall(value)) < 0.3 * letters and len(runs) <= 1:
+        # Longer than words are, and with fewer vowels.
+        return Look.RANDOM
     if _TELLING.search(value) and not (literal and digits):
         return Look.NOTHING
     if digits and (letters or _SIGN.search(value)) and len(value) >= 5:

@@ -414,7 +414,7 @@ def test_secrets_are_taken_out_with_a_receipt(project: Project) -> None:
     call = {
         "name": "login",
         "args": {"user": "ada", "password": "hunter2"},
-        "result": {"output": "ok", "data": {"token": "t0p"}},
+        "result": {"output": "ok", "data": {"token": "t0p5ecr3tx8y7"}},
     }
     store(project, answer(agent_steps=[{"tool_calls": [call]}], metadata={"headers": {"Authorization": "Bearer x1"}}))
     stored = ToolCall.objects.get()
