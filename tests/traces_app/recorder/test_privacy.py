@@ -284,7 +284,7 @@ def test_lean_keeps_what_was_called_how_long_it_took_and_whether_it_failed() -> 
         message.content = "the answer"
         message.references.append({"id": "1"})
     assert [(event["id"], event["data"]) for event in recorder.events] == [
-        ("m.1.s", {"session": {"title": "T"}}),
+        ("m.1.s", {"attempt": "1", "session": {"title": "T"}}),
         ("2.s", {"step": "2", "model": "gpt-5"}),
         ("3.s", {"uuid": "3", "name": "find", "call_id": "c1", "step": "2"}),
         ("3.e", {"uuid": "3", "name": "find", "duration": 1000.0, "call_id": "c1"}),
