@@ -130,14 +130,14 @@ def test_agent_does_not_wait_for_large_values() -> None:
     assert took < 0.1
 
 
-@pytest.mark.parametrize("before", range(0, 60_000, 7_000))
+@pytest.mark.parametrize("before", [*range(0, 60, 10), 7_000, 60_000])
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"page": [text]}], ids=["text", "dict"])
 def test_secret_at_the_place_of_the_cut_is_not_kept(before: int, wrap: Callable[[str], Any]) -> None:
     """Wherever it lies, also in what is frozen besides what is kept, and however much shorter redaction makes the rest."""
     secret = "ts_" + "Zq7Xw9Lk3Vb5Nm1Ty8Rc2Hd6Gj4Fs0Pa5Ue9Io3Wb7K"
-    filler = 'password: "hunter2hunter2" ' * 3000
+    filler = f'password: "{"hunter2" * 10}" ' * 3000
     room = 2**20 + MARGIN - len(filler) - before
-    text = filler + "lorem " * (room // 6) + secret + " ipsum" * MB
+    text = filler + ("lorem " * (room // 6 + 1))[-room:] + secret + " ipsum" * MB
     with recording(privacy=Privacy()) as recorder, recorder.message(), recorder.tool_call("reads") as call:
         call.result = wrap(text)
     (end,) = [event["data"] for event in recorder.events if event["type"] == "tool_call_complete"]
