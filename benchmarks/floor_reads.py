@@ -308,8 +308,8 @@ class Floor:
                 )
         results = []
         for row in messages:
-            usage, redactions, metadata = Raw(row[11]), Raw(row[20]), Raw(row[21])
-            values = [*row[:6], [], steps[row[0]], *row[6:10], None, row[10], usage, *row[12:20], redactions, metadata]
+            usage, redactions, metadata = Raw(row[11]), Raw(row[21]), Raw(row[22])
+            values = [*row[:6], [], steps[row[0]], *row[6:10], None, row[10], usage, *row[12:21], redactions, metadata]
             results.append(Message(*values))
         return msgspec.json.encode({"results": results})
 
