@@ -309,8 +309,8 @@ def test_a_run_that_is_tried_again_under_its_own_id_tells_both_tries() -> None:
 # --- One address, one sender ------------------------------------------------------------------------------------------
 
 
-def threads_of_recorders() -> int:
-    return sum(thread.name.startswith("tracesite-") for thread in threading.enumerate())
+def threads_of_recorders() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("tracesite-")}
 
 
 CELL = """
@@ -327,7 +327,7 @@ def test_cell_of_a_notebook_that_runs_again_leaves_no_strays(fake: FakeTracesite
     names: dict[str, Any] = {"Recorder": Recorder, "url": fake.url, "look": lambda query: query}
     for _run in range(4):
         exec(CELL, names)
-    until(lambda: threads_of_recorders() == before + 2)
+    until(lambda: len(threads_of_recorders() - before) == 2)
     recorder = names["recorder"]
     assert recorder.flush() == 0
     # Each run: a message with its call, and one call outside of a message. Those of recorders that were replaced are sent on a
