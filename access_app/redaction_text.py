@@ -267,7 +267,8 @@ def _value(text: str, name: _Name, in_json: bool) -> SecretText | None:
 
 def _quoted(text: str, name: _Name, opening: re.Match[str], in_json: bool) -> SecretText | None:
     start, run, quote = opening.end(), len(opening["run"]), opening["quote"]
-    if name.quote is None and quote != "`" and name.sign == ":" and text[name.start - 1 : name.start] == quote:
+    begins_a_string = text[name.start - 1 : name.start] == quote and not text[name.start : name.start + 1].isspace()
+    if name.quote is None and quote != "`" and name.sign == ":" and begins_a_string:
         # The quote ends the string that the name begins: 'Password:'
         return None
     if name.quote is None and in_json and quote == '"' and (run == 0 or text[start : start + 1] in ("", *",}]:")):

@@ -251,3 +251,10 @@ def test_redact_takes_linear_time_for_any_repetition(pieces: list[str]) -> None:
     unit = "".join(pieces)
     long, short = (unit * 40_000)[:40_000], (unit * 40_000)[:5_000]
     assert min(seconds(long) for _ in range(2)) < 24 * min(seconds(short) for _ in range(3)) + 0.15
+
+
+def test_quoted_value_after_another_quoted_value_is_redacted() -> None:
+    """The quote before a name may end another value: it begins no string that the name would be in."""
+    text = 'password: "hunter2" password: "hunter3" user: "ada" secret: "Zq7Xw9Lk"'
+
+    assert redact(text)[0] == 'password: "[redacted]" password: "[redacted]" user: "ada" secret: "[redacted]"'
