@@ -19,6 +19,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.test import RequestFactory
+from django.utils import translation
 
 from tracesite import embedded
 from tracesite.processes import is_running
@@ -66,6 +67,13 @@ def clients_without_cookies_send_none() -> Iterator[None]:
 
     with mock.patch.object(RequestFactory, "_base_environ", base_environ):
         yield
+
+
+@pytest.fixture(autouse=True)
+def language_of_the_settings() -> Iterator[None]:
+    """Django leaves the language of a test client's last request active in the thread, so for the next test too."""
+    yield
+    translation.deactivate()
 
 
 # --- Requirements -------------------------------------------------------------------------------------------
