@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from .database import memory, prepared_cursor
+from .db.statements import memory, prepared_cursor
 from .errors import InvalidInput
 from .models import ApiKey, Project, Scope
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from django.conf import settings
 
-from access_app.redaction import redact
-from tests.access_app.redaction_corpus import Innocent, Trial, innocents, trials
+from access_app.redaction.engine import redact
+from tests.access_app.redaction.corpus import Innocent, Trial, innocents, trials
 from traces_app.decode import decode_ingest
 from traces_app.normalise import normalise
 from traces_app.redaction import redact as redact_session

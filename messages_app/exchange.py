@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from msgspec import Struct
 from psycopg.errors import QueryCanceled, UndefinedTable
 
-from access_app.database import read_prepared
+from access_app.db.statements import read_prepared
 from access_app.errors import InvalidInput
 
 from .partitions import Month
@@ -33,7 +33,7 @@ class Query(Struct, frozen=True, kw_only=True):
     sql: str
     parameters: Sequence[Any]
     prepared: bool = False
-    """Whether one plan fits all values, and the text is the same every time. See access_app.database."""
+    """Whether one plan fits all values, and the text is the same every time. See access_app.db.statements."""
     month: Month | None = None
     """The month that all of its rows lie in, where it is one."""
     in_month: str = ""

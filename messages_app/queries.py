@@ -12,7 +12,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
-from access_app.database import prepared_cursor
+from access_app.db.statements import prepared_cursor
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, in_sql
 

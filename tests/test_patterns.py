@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from access_app.redaction_filter import filter_of
-from access_app.redaction_rules import DEFAULT_RULES
+from access_app.redaction.prefilter import filter_of
+from access_app.redaction.rules import DEFAULT_RULES
 
 APPS = ("access_app", "messages_app", "traces_app", "tracesite")
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from access_app.redaction import Receipt
+from access_app.redaction.engine import Receipt
 from messages_app.writes import Counts
 
 from . import records

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from django.db import connection
 
-from access_app.database import prepared_cursor
+from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.models import session_key
 from messages_app.writes import COUNTERS, Counts

@@ -15,7 +15,7 @@ import msgspec
 from django.db import connection
 from msgspec import UNSET, Raw
 
-from access_app.database import prepared_cursor
+from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.columns import Column, Source, as_text, as_they_are, instant
 from messages_app.listing import Rows

@@ -28,7 +28,7 @@ from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from access_app.database import prepared_cursor
+from access_app.db.statements import prepared_cursor
 from access_app.errors import Conflict
 from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of

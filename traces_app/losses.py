@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from access_app.redaction import Receipt
+from access_app.redaction.engine import Receipt
 
 from .health import EVENTS_DROPPED, SAMPLED, TRUNCATED
 

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import UNSET, DecodeError, Raw, json
 from msgspec.structs import force_setattr
 
-from access_app.redaction import MAX_DEPTH
+from access_app.redaction.engine import MAX_DEPTH
 
 from . import records
 from .images import json_may_hold_images

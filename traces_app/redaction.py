@@ -1,6 +1,6 @@
 """Takes secrets out of records before anything stores them: which fields are searched, and the receipts.
 
-The engine works on plain values (access_app.redaction); this is the mapping for records. `Redacted` is made here and
+The engine works on plain values (access_app.redaction.engine); this is the mapping for records. `Redacted` is made here and
 nowhere else, and sinks and writes accept nothing but it, so that forgetting to redact is a type error.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from access_app.redaction import Receipt, may_hold_secrets
-from access_app.redaction import redact as redact_value
+from access_app.redaction.engine import Receipt, may_hold_secrets
+from access_app.redaction.engine import redact as redact_value
 
 from . import records
 from .normalise import NormalPatch

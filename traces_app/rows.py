@@ -23,7 +23,7 @@ from uuid import UUID
 
 import msgspec
 
-from access_app.redaction import Receipt
+from access_app.redaction.engine import Receipt
 from messages_app import ids
 
 from . import records

@@ -15,7 +15,7 @@ from django.db.models import JSONField
 from msgspec import json
 from psycopg.errors import DivisionByZero
 
-from access_app.database import execute_at_once, prepared_cursor
+from access_app.db.statements import execute_at_once, prepared_cursor
 from messages_app import ids
 from messages_app.models import Message, session_key
 from messages_app.writes import COUNTERS, Counts

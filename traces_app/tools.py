@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from access_app.database import prepared_cursor
+from access_app.db.statements import prepared_cursor
 from access_app.visibility import Reach, in_sql
 from messages_app.exchange import LIST_MS, Row, fetch
 from messages_app.ids import created_at_of

@@ -8,7 +8,7 @@ class TracesiteConfig(AppConfig):
     name = "tracesite"
 
     def ready(self) -> None:
-        from tracesite import checks
+        from . import checks
 
         register(checks.check_settings)
         register(checks.check_deployment, deploy=True)

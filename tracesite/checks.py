@@ -21,7 +21,8 @@ from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from traces_app.partitions import TABLES
-from tracesite import embedded
+
+from . import embedded
 
 OLDEST_POSTGRESQL = 15
 # A statement over all months locks every partition and its indexes.

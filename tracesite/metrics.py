@@ -34,7 +34,8 @@ from prometheus_client.registry import Collector
 
 from traces_app import metrics as ingest_metrics
 from traces_app.metrics import REGISTRY
-from tracesite.processes import is_running
+
+from .processes import is_running
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from secrets import token_hex
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from access_app.redaction_rules import DEFAULT_RULES, MARKER
+from access_app.redaction.rules import DEFAULT_RULES, MARKER
 
 from .metrics import count_request
 

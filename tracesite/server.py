@@ -41,13 +41,14 @@ from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
 from granian.server.mp import MPServer
 
-from access_app.database import ACCESS_CHANGED
+from access_app.db.statements import ACCESS_CHANGED
 from messages_app.exchange import REQUEST_MS
-from tracesite import embedded
-from tracesite.balance import Balance
-from tracesite.bridge import over_asgi
-from tracesite.idle_connections import IdleConnections
-from tracesite.log_lines import look_up_no_more_than_lines_say
+
+from . import embedded
+from .balance import Balance
+from .bridge import over_asgi
+from .idle_connections import IdleConnections
+from .log_lines import look_up_no_more_than_lines_say
 
 # Connections that wait for a worker, which is also what a restart of all of them has room for.
 BACKLOG = 1024
@@ -316,7 +317,7 @@ _retiring = threading.Event()
 def _application_of_a_worker(listener: int, balance: Balance, workers: int) -> Callable[[], Callable[..., Any]]:
     def load() -> Callable[..., Any]:
         """In the worker, before it accepts anything."""
-        from tracesite.wsgi import application
+        from .wsgi import application
 
         _prepare_connections()
         idle = IdleConnections()
@@ -385,8 +386,8 @@ def _live_application_of_a_worker(
 ) -> Callable[[], Callable[..., Any]]:
     def load() -> Callable[..., Any]:
         """In the worker, before it accepts anything."""
-        from tracesite.live.application import application
-        from tracesite.live.clients import Live
+        from .live.application import application
+        from .live.clients import Live
 
         _prepare_connections()
         wsgi = load_wsgi() if load_wsgi else None
@@ -407,7 +408,7 @@ def _live_application_of_a_worker(
 
 def _prepare_connections() -> None:
     """Before any is opened. Commands may take their time, and have nothing to remember."""
-    from tracesite.postgresql.base import DatabaseWrapper
+    from access_app.db.base import DatabaseWrapper
 
     DatabaseWrapper.longest_statement_ms = REQUEST_MS
     DatabaseWrapper.avoids_whole_tables = True

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from pythonjsonlogger.core import RESERVED_ATTRS
 
-from tracesite import environment as env
+from . import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -66,7 +66,7 @@ SECRET_KEY = secret_key()
 
 # --- Database -----------------------------------------------------------------------------------------------
 
-DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "tracesite.postgresql"}}
+DATABASES = {"default": {**env.database("DATABASE_URL"), "ENGINE": "access_app.db"}}
 # Planning a query on partitioned tables costs 10 ms on a new connection: connections are kept.
 DATABASES["default"]["CONN_MAX_AGE"] = None
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True

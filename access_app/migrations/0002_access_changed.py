@@ -1,4 +1,4 @@
-"""PostgreSQL tells whoever listens when a project or a key changes: see access_app.database.memory.
+"""PostgreSQL tells whoever listens when a project or a key changes: see access_app.db.statements.memory.
 
 Not when its last use is noted, which happens every minute.
 """

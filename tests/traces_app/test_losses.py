@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from access_app.redaction import Receipt
+from access_app.redaction.engine import Receipt
 from traces_app.losses import (
     About,
     Cut,

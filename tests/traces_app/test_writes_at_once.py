@@ -13,13 +13,13 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from access_app.db.base import DatabaseWrapper
 from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Reference, Session
 from traces_app import batch_sessions, known, writes
 from traces_app.ingest import ingest
 from traces_app.models import AgentStep, ToolCall, ToolResult
-from tracesite.postgresql.base import DatabaseWrapper
 
 from .conftest import NOON, answer, question, session_of, store
 

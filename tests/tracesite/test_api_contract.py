@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
     response_headers_conformance,
 )
 
+from access_app.db.base import DatabaseWrapper
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
@@ -28,7 +29,6 @@ from traces_app.event_writes import record_events
 from traces_app.models import Context, ToolCall
 from traces_app.redaction import redact_event
 from tracesite.api import schema
-from tracesite.postgresql.base import DatabaseWrapper
 from tracesite.wsgi import application
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))

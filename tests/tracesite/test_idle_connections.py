@@ -13,7 +13,7 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from benchmarks.faults.site import Site, running
-from tests.tracesite.test_postgresql import backend
+from tests.access_app.db.test_base import backend
 from tests.tracesite.test_serve import request as ask
 from tracesite.idle_connections import UNUSED_SECONDS, IdleConnections
 

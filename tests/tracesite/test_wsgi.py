@@ -17,8 +17,8 @@ from psycopg.conninfo import make_conninfo
 
 from access_app.keys import create_key
 from access_app.models import Project
+from tests.access_app.db.test_base import backend, end
 from tests.traces_app.conftest import answer, question, store
-from tests.tracesite.test_postgresql import backend, end
 from traces_app.batch import SessionOutcome
 from tracesite.wsgi import Application
 

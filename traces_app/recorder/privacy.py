@@ -3,7 +3,7 @@
 In this order: a secret at the place of a cut would be half a secret. What was done is said in the event: `redactions` as
 receipts, `truncated` as places. This is the only place that makes `Clean` events, so that no sink sees any other.
 
-Nearly all entries hold no secret, so many are looked at together first; see access_app/redaction.py for what is looked for.
+Nearly all entries hold no secret, so many are looked at together first; see access_app/redaction/engine.py for what is looked for.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from access_app.redaction import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
-from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from access_app.redaction.engine import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
+from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 
 from .entries import MARGIN, Cut, Entry, Kind, result_says_error
 from .guard import instead_of_failing

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from access_app.database import ACCESS_CHANGED
+from access_app.db.statements import ACCESS_CHANGED
 from traces_app.events import CHANNEL
 
 from .feeds import Hub

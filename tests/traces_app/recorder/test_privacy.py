@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from access_app.redaction import redact
-from access_app.redaction_rules import MARKER
+from access_app.redaction.engine import redact
+from access_app.redaction.rules import MARKER
 from traces_app.recorder import Privacy, results
 from traces_app.recorder.sinks import Clean
 from traces_app.recorder.testing import RecorderForTests, recording

@@ -19,7 +19,7 @@ from django.db.backends.postgresql import base, operations
 from django.db.backends.utils import CursorWrapper
 from psycopg import pq
 
-from . import exchange
+from . import pipeline
 
 PLANS_FOR_ANY_VALUES = "SET plan_cache_mode = force_generic_plan; SET jit = off"
 """PostgreSQL would plan most statements on partitioned tables anew each time, and keep the plan of few. And for many
@@ -62,7 +62,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._memory: dict[Any, Any] = {}
         self._prepared: dict[str, bytes] = {}
         """The names of the statements that `execute_at_once` has prepared on this connection."""
-        self._reader: exchange.Reader | None = None
+        self._reader: pipeline.Reader | None = None
 
     def is_usable(self) -> bool:
         # What failed in the last request is closed by now, and has no socket to look at.
@@ -84,7 +84,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 cursor.execute("SET statement_timeout = %s", [self.longest_statement_ms])
         self._forget()
         self._prepared = {}
-        self._reader = exchange.Reader(self.connection)
+        self._reader = pipeline.Reader(self.connection)
         if self.listens_to is not None:
             # First the one and then the other: what is read from now on is heard of when it changes.
             self.connection.add_notify_handler(self._forget)
@@ -92,7 +92,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 cursor.execute(f"LISTEN {self.listens_to}")
 
     def memory(self) -> dict[Any, Any]:
-        """See access_app.database.memory."""
+        """See access_app.db.statements.memory."""
         self.close_if_health_check_failed()
         self.ensure_connection()
         if self.listens_to is None:
@@ -107,7 +107,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._memory = {}
 
     def prepared_cursor(self) -> CursorWrapper:
-        """See access_app.database. Django's own cursors write the values into the text of a statement, which then is
+        """See access_app.db.statements. Django's own cursors write the values into the text of a statement, which then is
         another one every time."""
         self.close_if_health_check_failed()
         self.ensure_connection()
@@ -116,7 +116,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return cursor
 
     def read_prepared(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """See access_app.database."""
+        """See access_app.db.statements."""
         self.close_if_health_check_failed()
         if not self.get_autocommit():
             # psycopg begins a transaction with its first statement, and Django asks for the savepoints.
@@ -129,12 +129,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
             lambda: reader.read(sql, values), forget=reader.forget, said=lambda: self.ops.compose_sql(sql, values)
         )
 
-    def execute_at_once(self, statements: Sequence[exchange.Statement]) -> list[list[exchange.Row]]:
-        """See access_app.database."""
+    def execute_at_once(self, statements: Sequence[pipeline.Statement]) -> list[list[pipeline.Row]]:
+        """See access_app.db.statements."""
         self.close_if_health_check_failed()
         assert self.get_autocommit(), "it is a transaction of its own"
         return self._asked(
-            lambda: exchange.execute(self.connection, self._prepared, statements),
+            lambda: pipeline.execute(self.connection, self._prepared, statements),
             forget=self._prepared.clear,
             said=lambda: "; ".join(sql for sql, _values in statements),
         )

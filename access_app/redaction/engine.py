@@ -25,11 +25,11 @@ from typing import Any, Final
 
 from msgspec import Raw, json
 
-from .redaction_filter import filter_of
-from .redaction_json import is_json, parts_of_json
-from .redaction_rules import DEFAULT_RULES, LONG_NAME, MARKER, KeyRule, Rules, Shape
-from .redaction_text import SecretText, secrets_by_name
-from .redaction_values import is_secret, is_secret_of_pair
+from .json_text import is_json, parts_of_json
+from .prefilter import filter_of
+from .rules import DEFAULT_RULES, LONG_NAME, MARKER, KeyRule, Rules, Shape
+from .text import SecretText, secrets_by_name
+from .values import is_secret, is_secret_of_pair
 
 MAX_DEPTH: Final = 100
 """Containers nested deeper than this are dropped, so that recursion stays far from Python's limit."""

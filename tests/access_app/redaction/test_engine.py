@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from access_app.redaction import MAX_DEPTH, Receipt, may_hold_secrets, redact
-from access_app.redaction_rules import DEFAULT_RULES, MARKER
-from access_app.redaction_text import lower, secrets_by_name
+from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, redact
+from access_app.redaction.rules import DEFAULT_RULES, MARKER
+from access_app.redaction.text import lower, secrets_by_name
 
 SECRET = "S3cret-hunter2"
 

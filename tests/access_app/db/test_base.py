@@ -18,13 +18,13 @@ from django.test.utils import CaptureQueriesContext
 from psycopg.conninfo import make_conninfo
 from pytest_django import DjangoAssertNumQueries
 
-from access_app.database import ACCESS_CHANGED, execute_at_once, memory, prepared_cursor, read_prepared
+from access_app.db.base import DatabaseWrapper
+from access_app.db.pipeline import PREPARED_AT_MOST
+from access_app.db.statements import ACCESS_CHANGED, execute_at_once, memory, prepared_cursor, read_prepared
 from access_app.errors import InvalidInput
 from access_app.keys import create_key, find_key
 from access_app.models import Project
 from messages_app.exchange import LIST_MS, Query, fetch, was_stopped
-from tracesite.postgresql.base import DatabaseWrapper
-from tracesite.postgresql.exchange import PREPARED_AT_MOST
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,7 +63,7 @@ def end(other: psycopg.Connection, process: int) -> None:
 
 
 def test_the_backend_of_the_settings_is_ours() -> None:
-    assert connection.settings_dict["ENGINE"] == "tracesite.postgresql"
+    assert connection.settings_dict["ENGINE"] == "access_app.db"
     assert connection.settings_dict["CONN_HEALTH_CHECKS"] is True
 
 

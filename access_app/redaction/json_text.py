@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .redaction_rules import LONG_NAME, KeyRule, Rules
-from .redaction_text import SecretText
-from .redaction_values import is_secret, is_secret_of_pair
+from .rules import LONG_NAME, KeyRule, Rules
+from .text import SecretText
+from .values import is_secret, is_secret_of_pair
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
-from access_app.redaction import redact
+from access_app.redaction.engine import redact
 
-from .redaction_corpus import SAMPLES, innocents, trials
+from .corpus import SAMPLES, innocents, trials
 
 
 def test_corpus_is_as_large_as_the_docs_say() -> None:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from access_app import redaction_filter
-from access_app.redaction import Receipt, may_hold_secrets, redact
-from access_app.redaction_rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from access_app.redaction import prefilter
+from access_app.redaction.engine import Receipt, may_hold_secrets, redact
+from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 
-from .redaction_corpus import innocents, trials
+from .corpus import innocents, trials
 
 RANDOM = "q7Zr2LmX9vKc4TbN8wPd"
 
@@ -104,7 +104,7 @@ def test_filter_misses_nothing_in_the_corpus(raw: bool, monkeypatch: pytest.Monk
     values = [trial.value for trial in trials()] + [snippet.value for snippet in innocents()]
     written = [Raw(json.dumps([value], ensure_ascii=False).encode()) if raw else value for value in values]
     quick = [redact(value)[1] for value in written]
-    monkeypatch.setattr(redaction_filter.Filter, "finds", lambda *_arguments: True)
+    monkeypatch.setattr(prefilter.Filter, "finds", lambda *_arguments: True)
     assert [
         value
         for value, receipts in zip(values, quick, strict=True)

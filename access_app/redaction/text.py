@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .redaction_rules import MARKER, KeyRule, Rules
-from .redaction_values import Look, Place, credentials, holds_secret, look
+from .rules import MARKER, KeyRule, Rules
+from .values import Look, Place, credentials, holds_secret, look
 
 
 @dataclass(frozen=True, slots=True)

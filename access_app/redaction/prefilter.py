@@ -5,7 +5,7 @@ words and anchors of the rules, each at one of its rare characters (its pin): `k
 Python's `re` passes over everything else at the speed of memory; one alternation of all words takes ten times as long.
 
 The filter may find too much, never too little: what follows a word or an anchor here is at least what redaction_text and
-the shapes accept. `tests/access_app/test_redaction.py` compares both on generated texts.
+the shapes accept. `tests/access_app/redaction/test_engine.py` compares both on generated texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from .redaction_rules import Rules
+from .rules import Rules
 
 # Rare characters and fragments in lower-case traces, the rarest first. Others are searched for as a whole.
 _PINS: Final = ("~", "_", "k", "-", "p", "b", "v", "cre", "auth", "://", "sig")

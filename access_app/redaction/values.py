@@ -12,7 +12,7 @@ from enum import Enum, IntEnum
 from itertools import islice
 from typing import Any, Final
 
-from .redaction_rules import MARKER, KeyRule
+from .rules import MARKER, KeyRule
 
 MOST: Final = 512
 """Characters of a value that are judged."""

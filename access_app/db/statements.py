@@ -19,13 +19,13 @@ ACCESS_CHANGED = "access_app_changed"
 
 def prepared_cursor() -> CursorWrapper:
     """A cursor whose statements are prepared. Each takes one statement, and the same text every time."""
-    cursor: CursorWrapper = connection.prepared_cursor()  # type: ignore[attr-defined]  # see tracesite.postgresql
+    cursor: CursorWrapper = connection.prepared_cursor()  # type: ignore[attr-defined]  # see access_app.db
     return cursor
 
 
 def read_prepared(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """The rows of a statement as `prepared_cursor` would read them, in two thirds of its CPU. Same rules."""
-    rows: list[tuple[Any, ...]] = connection.read_prepared(sql, values)  # type: ignore[attr-defined]  # see tracesite.postgresql
+    rows: list[tuple[Any, ...]] = connection.read_prepared(sql, values)  # type: ignore[attr-defined]  # see access_app.db
     return rows
 
 
@@ -36,7 +36,7 @@ def execute_at_once(statements: Sequence[tuple[str, Sequence[str | None]]]) -> l
     Each comes with its values, for which it has $1, $2 ..., as texts. What must not be so has to be an error: by the time of
     the answer it is committed. Not inside a transaction.
     """
-    answers: list[list[tuple[str | None, ...]]] = connection.execute_at_once(statements)  # type: ignore[attr-defined]  # see tracesite.postgresql
+    answers: list[list[tuple[str | None, ...]]] = connection.execute_at_once(statements)  # type: ignore[attr-defined]  # see access_app.db
     return answers
 
 
@@ -46,5 +46,5 @@ def memory() -> dict[Any, Any]:
 
     A new one each time in commands, which hear nothing.
     """
-    remembered: dict[Any, Any] = connection.memory()  # type: ignore[attr-defined]  # see tracesite.postgresql
+    remembered: dict[Any, Any] = connection.memory()  # type: ignore[attr-defined]  # see access_app.db
     return remembered
