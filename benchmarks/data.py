@@ -27,7 +27,7 @@ def prepare() -> tuple[int, str]:
 
     from access_app.keys import create_key
     from access_app.models import Project, Scope
-    from messages_app.partitions import Month
+    from messages_app.sql.partitions import Month
     from traces_app.models import Tool
     from traces_app.partitions import ensure_months
 

@@ -58,7 +58,7 @@ STEPS = (
     ("commit", "django.db.backends.base.base", "BaseDatabaseWrapper.commit"),
     ("store: the rest", "traces_app.ingest", "store"),
     ("answer: outcomes", "traces_app.views.ingestion", "sent_sessions"),
-    ("filters", "messages_app.filters", "ListFilterSet.__init__"),
+    ("filters", "messages_app.http.filters", "ListFilterSet.__init__"),
     ("filters", "traces_app.filters", "MessageFilterSet.found"),
     ("filters", "traces_app.filters", "CallFilterSet.found"),
     ("tools: look up", "traces_app.filters", "tool_ids"),

@@ -49,7 +49,7 @@ def main() -> None:
 
 def measure(runs: int, messages_a_session: int | None) -> None:
     from access_app.models import Project
-    from messages_app.partitions import Month
+    from messages_app.sql.partitions import Month
     from traces_app.partitions import ensure_months, forget
 
     project = Project.objects.create(slug="benchmark")

@@ -234,7 +234,7 @@ def _first_id_at(instant: Any) -> str:
 def _cursor_before(message_id: str) -> str:
     from uuid import UUID
 
-    from messages_app.pagination import Cursor
+    from messages_app.sql.pagination import Cursor
 
     return str(Cursor(position=UUID(message_id), newer=False))
 

@@ -23,7 +23,7 @@ BATCH = 500
 
 def measure(report: Report, runs: int, small: int, large: int, rows: int) -> None:
     from access_app.models import Project
-    from messages_app.partitions import Month
+    from messages_app.sql.partitions import Month
     from traces_app.partitions import ensure_months, forget
 
     project, other = (Project.objects.create(slug=slug) for slug in ("purged", "kept"))

@@ -19,8 +19,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from .instants import instant_text, parse_instant
 from .models import Message
+from .timestamps import instant_text, parse_instant
 
 FLAG = "interrupted"
 """In the health of a message; traces_app.health has it among the others, and can be read without Django."""

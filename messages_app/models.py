@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from access_app.models import Project
 
 from . import ids
-from .visible_text import one_line
+from .safe_text import one_line
 
 
 class SessionQuerySet(models.QuerySet["Session"]):

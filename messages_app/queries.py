@@ -16,10 +16,10 @@ from access_app.db.statements import prepared_cursor
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, in_sql
 
-from . import resources
-from .columns import Column, Source, as_text, as_they_are, instant, json
+from .http import schemas
+from .sql.json_rows import Column, Source, as_text, as_they_are, instant, json
 
-SESSION_FIELDS = frozenset(resources.Session.__struct_fields__)
+SESSION_FIELDS = frozenset(schemas.Session.__struct_fields__)
 
 Among = Literal["alive", "deleted", "any"]
 _AMONG: dict[Among, str] = {"alive": "deleted_at IS NULL", "deleted": "deleted_at IS NOT NULL", "any": "TRUE"}
@@ -105,7 +105,7 @@ def as_uuid(text: str) -> UUID | None:
         return None
 
 
-def sessions(ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> list[resources.Session]:
+def sessions(ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> list[schemas.Session]:
     """The sessions of `ids`, in this order, with the fields that are asked for; at most one query."""
     rows = SESSIONS.read(ids, fields)
     used = [_used(row[1], row[2], row[3]) for row in rows] if "resources" in fields else UNSET
@@ -113,8 +113,8 @@ def sessions(ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> l
     return [found[session_id] for session_id in ids if session_id in found]
 
 
-def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> resources.Resources:
-    return resources.Resources(
+def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> schemas.Resources:
+    return schemas.Resources(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         total_tokens=input_tokens + output_tokens,
@@ -123,7 +123,7 @@ def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> resources.
 
 
 SESSIONS = Source(
-    resource=resources.Session,
+    resource=schemas.Session,
     table="messages_app_session",
     key="id",
     partitioned=False,

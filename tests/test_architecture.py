@@ -16,8 +16,8 @@ LAYERS = ["access_app", "messages_app", "traces_app", "tracesite"]  # each may i
 WITHOUT_DJANGO = (
     "access_app/redaction",
     "messages_app/ids.py",
-    "messages_app/answer_text.py",
-    "messages_app/plans.py",
+    "messages_app/admin/display_text.py",
+    "messages_app/admin/workflow_plan.py",
     "messages_app/json_values.py",
     "traces_app/eko_callbacks.py",
     "traces_app/projection.py",

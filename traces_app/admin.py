@@ -1,4 +1,4 @@
-"""The admin of what agents did: the pages of messages_app.admin with runs in them, tools, and the calls to find the
+"""The admin of what agents did: the pages of messages_app.admin.model_admins with runs in them, tools, and the calls to find the
 failed one among. Trace rows are looked at, never edited; what staff add goes through `ingest`, as all data does.
 """
 
@@ -30,14 +30,14 @@ from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, Conflict
 from messages_app import ids
-from messages_app.admin import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
-from messages_app.admin_filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
-from messages_app.conversation import ids_below
-from messages_app.downloads import Source
-from messages_app.keyset_admin import KeysetAdmin
+from messages_app.admin.conversation import ids_below
+from messages_app.admin.downloads import Source
+from messages_app.admin.filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
-from messages_app.visible_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
+from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
 
 from . import records
 from .batch import Refusal

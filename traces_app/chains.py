@@ -20,11 +20,11 @@ from msgspec import UNSET
 
 from access_app.errors import Conflict, NotFound
 from access_app.visibility import Reach, visible_to
-from messages_app.columns import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
-from messages_app.exchange import LIST_MS, Query, Row, fetch
-from messages_app.listing import Rows
 from messages_app.models import Message
 from messages_app.queries import as_uuid
+from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
+from messages_app.sql.row_query import Rows
 
 from . import resources
 from .projection import ROOT_TOOL

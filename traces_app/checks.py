@@ -24,8 +24,8 @@ import msgspec
 from django.db import connection
 
 from messages_app import ids
-from messages_app.counters import disagreements
-from messages_app.partitions import Month, months_of
+from messages_app.session_counters import disagreements
+from messages_app.sql.partitions import Month, months_of
 
 from .isolation import one_snapshot
 from .rows import duration_between, rollup

@@ -17,8 +17,8 @@ from msgspec import UNSET, Raw
 
 from access_app.db.statements import prepared_cursor
 from messages_app import ids
-from messages_app.columns import Column, Source, as_text, as_they_are, instant
-from messages_app.listing import Rows
+from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
+from messages_app.sql.row_query import Rows
 
 from . import resources, rows
 from .contexts import Context, refs_of, with_fields

@@ -33,7 +33,7 @@ from access_app.errors import Conflict
 from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from messages_app.models import message_key
-from messages_app.partitions import Month
+from messages_app.sql.partitions import Month
 
 from . import context_rows, losses, projection, records, rows
 from .batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 from msgspec import UNSET, Raw
 
-from messages_app.columns import instant
+from messages_app.sql.json_rows import instant
 
 from . import resources
 

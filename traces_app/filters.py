@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from access_app.visibility import Reach
-from messages_app.exchange import LIST_MS, fetch
-from messages_app.filters import (
+from messages_app.http.filters import (
     InstantFilter,
     ListFilterSet,
     NameFilter,
@@ -23,9 +22,10 @@ from messages_app.filters import (
     WordFilter,
     YesNoFilter,
 )
-from messages_app.listing import Rows, alive_messages, deleted_messages
 from messages_app.models import Message
 from messages_app.queries import FoundSession
+from messages_app.sql.batch import LIST_MS, fetch
+from messages_app.sql.row_query import Rows, alive_messages, deleted_messages
 
 from .chains import NAMED_ROOT
 from .health import FLAGS, MISSING_RESULT

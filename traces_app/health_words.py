@@ -9,7 +9,7 @@ from django.db.models import Count, Func, IntegerField, Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from messages_app.conversation import ids_below
+from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
 
 from .health import (

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
 from messages_app.models import Message, Session
-from messages_app.visible_text import one_line
+from messages_app.safe_text import one_line
 
 
 class Tool(models.Model):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from django.db import connection, transaction
 
-from messages_app.partitions import Month, PartitionedTable, make_months
+from messages_app.sql.partitions import Month, PartitionedTable, make_months
 
 # Parents first. Foreign keys are leaf to leaf: one to a plain table would lock that table at attach and drop, and an
 # unindexed one (calls to their step or parent call) would cost 140 ms a purged message.

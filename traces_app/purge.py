@@ -43,9 +43,9 @@ from django.utils import timezone
 
 from access_app.models import Project
 from messages_app import ids
-from messages_app.counters import recount
 from messages_app.models import Message, Reference, Session
-from messages_app.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
+from messages_app.session_counters import recount
+from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
 from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
 
 from .isolation import one_snapshot

@@ -15,7 +15,8 @@ from uuid import UUID
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from messages_app.columns import (
+from messages_app.sql.batch import LIST_MS, Row, fetch
+from messages_app.sql.json_rows import (
     Column,
     Source,
     Through,
@@ -29,10 +30,9 @@ from messages_app.columns import (
     months_of,
     text_if_any,
 )
-from messages_app.exchange import LIST_MS, Row, fetch
-from messages_app.listing import Rows
-from messages_app.pagination import IdRange
-from messages_app.partitions import Month
+from messages_app.sql.pagination import IdRange
+from messages_app.sql.partitions import Month
+from messages_app.sql.row_query import Rows
 
 from . import resources
 

@@ -1,4 +1,4 @@
-"""The JSON that the API answers with for messages and what lies below them; see messages_app.resources."""
+"""The JSON that the API answers with for messages and what lies below them; see messages_app.http.schemas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from messages_app.resources import (
+from messages_app.http.schemas import (
     Count,
     Id,
     Json,

@@ -41,17 +41,9 @@ from django.db.models import (
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce
 
-from messages_app.conversation import ids_below
+from messages_app.admin.conversation import ids_below
 from messages_app.models import Message
-from messages_app.visible_text import (
-    Excerpt,
-    excerpt,
-    first_characters,
-    json_excerpt,
-    pretty_json,
-    size_of,
-    size_of_json,
-)
+from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
 
 from .models import AgentStep, ToolCall, ToolResult
 

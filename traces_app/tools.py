@@ -7,11 +7,11 @@ from uuid import UUID
 
 from access_app.db.statements import prepared_cursor
 from access_app.visibility import Reach, in_sql
-from messages_app.exchange import LIST_MS, Row, fetch
 from messages_app.ids import created_at_of
-from messages_app.instants import instant_text
-from messages_app.listing import Rows
-from messages_app.pagination import IdRange
+from messages_app.sql.batch import LIST_MS, Row, fetch
+from messages_app.sql.pagination import IdRange
+from messages_app.sql.row_query import Rows
+from messages_app.timestamps import instant_text
 
 from . import resources
 from .known import tools_named

@@ -39,7 +39,7 @@ from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
 from messages_app.interruptions import goes_on, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
-from messages_app.partitions import Month
+from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, Run, update_session
 
 from . import records, rows

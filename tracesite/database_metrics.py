@@ -19,7 +19,7 @@ from django.db import Error, connection
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from messages_app import ids
-from messages_app.partitions import Month
+from messages_app.sql.partitions import Month
 from traces_app.metrics import MESSAGES
 from traces_app.partitions import TABLES
 

@@ -13,10 +13,10 @@ from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 
-from messages_app import documentation
-from messages_app import resources as message_resources
-from messages_app.bodies import JSON
-from messages_app.resources import ErrorAnswer
+from messages_app.http import openapi
+from messages_app.http import schemas as message_resources
+from messages_app.http.request_body import JSON
+from messages_app.http.schemas import ErrorAnswer
 from traces_app import records
 from traces_app import resources as trace_resources
 
@@ -103,10 +103,10 @@ def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     there, without credentials, without the right, or with 5xx."""
     answer = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
     common = {
-        400: documentation.MEANINGS[400],
+        400: openapi.MEANINGS[400],
         401: "No valid credentials.",
         403: "The scope is missing.",
-        404: documentation.MEANINGS[404],
+        404: openapi.MEANINGS[404],
     }
     for operations in result["paths"].values():
         for operation in operations.values():

@@ -1,4 +1,4 @@
-"""How DRF's own answers become JSON, and what clients accept. Those of our views: messages_app.answers."""
+"""How DRF's own answers become JSON, and what clients accept. Those of our views: messages_app.http.responses."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from granian.log import LogLevels
 from granian.server.mp import MPServer
 
 from access_app.db.statements import ACCESS_CHANGED
-from messages_app.exchange import REQUEST_MS
+from messages_app.sql.batch import REQUEST_MS
 
 from . import embedded
 from .balance import Balance

@@ -147,7 +147,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tracesite.rendering.Negotiation",
     "DEFAULT_RENDERER_CLASSES": ["tracesite.rendering.JsonRenderer"],
-    # For small objects. Bodies with traces are read by the views themselves: see messages_app.bodies.
+    # For small objects. Bodies with traces are read by the views themselves: see messages_app.http.request_body.
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "tracesite.openapi.AutoSchema",
     # ?format= would be a parameter that some answer ignores.

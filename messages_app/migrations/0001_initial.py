@@ -1,11 +1,11 @@
-"""The first tables. Message and Reference are partitioned by month (messages_app/partitions.py)."""
+"""The first tables. Message and Reference are partitioned by month (messages_app/sql/partitions.py)."""
 
 import django.contrib.postgres.fields
 import django.contrib.postgres.indexes
 import django.db.models.deletion
 from django.db import migrations, models
 
-from messages_app.partitions import CreatePartitionedModel
+from messages_app.sql.partitions import CreatePartitionedModel
 
 
 class Migration(migrations.Migration):

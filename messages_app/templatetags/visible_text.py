@@ -1,15 +1,15 @@
-"""Template filters for showing trace content; see messages_app.visible_text."""
+"""Template filters for showing trace content; see messages_app.safe_text."""
 
 from __future__ import annotations
 
 from django import template
 
-from messages_app import visible_text
+from messages_app import safe_text
 
 register = template.Library()
 
-register.filter("visible", visible_text.visible)
-register.filter("duration", visible_text.duration)
-register.filter("message_duration", visible_text.message_duration)
-register.filter("one_line", visible_text.one_line)
-register.filter("moment", visible_text.moment)
+register.filter("visible", safe_text.visible)
+register.filter("duration", safe_text.duration)
+register.filter("message_duration", safe_text.message_duration)
+register.filter("one_line", safe_text.one_line)
+register.filter("moment", safe_text.moment)

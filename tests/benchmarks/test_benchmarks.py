@@ -23,7 +23,7 @@ from benchmarks.floor_ingest import WAYS, Floor, Write
 from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
-from messages_app.partitions import Month
+from messages_app.sql.partitions import Month
 from traces_app.decode import decode_ingest
 from traces_app.event_decode import decode_events
 from traces_app.event_writes import record_events

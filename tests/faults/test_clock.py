@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from access_app.models import Project
 from messages_app import ids
-from messages_app.counters import disagreements
 from messages_app.models import Message, Session
+from messages_app.session_counters import disagreements
 from messages_app.writes import delete_message, restore_message
 from traces_app import records
 from traces_app.batch import SessionOutcome

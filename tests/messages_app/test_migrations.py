@@ -12,9 +12,9 @@ from django.db.migrations.executor import MigrationExecutor
 
 from access_app.models import Project
 from messages_app import ids
-from messages_app.counters import disagreements
 from messages_app.models import Message, Session
-from messages_app.partitions import Month
+from messages_app.session_counters import disagreements
+from messages_app.sql.partitions import Month
 from traces_app.partitions import ensure_months
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

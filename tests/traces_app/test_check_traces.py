@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, Session
-from messages_app.partitions import Month
+from messages_app.sql.partitions import Month
 from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.batch import SessionOutcome

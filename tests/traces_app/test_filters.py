@@ -17,9 +17,9 @@ from django.utils import timezone
 from access_app.models import Project
 from access_app.visibility import EVERYTHING, NOTHING, Reach
 from messages_app.ids import first_id_at
-from messages_app.instants import instant_text
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession
+from messages_app.timestamps import instant_text
 from traces_app.filters import CallFilterSet, ChainFilterSet, MessageFilterSet, ToolFilterSet
 from traces_app.models import Tool, ToolCall
 

@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 
 from access_app.keys import create_key
 from access_app.models import Project
-from messages_app import exchange
-from messages_app.partitions import Month, drop_month
+from messages_app.sql import batch
+from messages_app.sql.partitions import Month, drop_month
 from tests.traces_app.conftest import answer, store
 from traces_app.partitions import TABLES, forget
 from traces_app.queries import messages
@@ -27,9 +27,9 @@ MARCH = Month(2026, 3)
 
 @pytest.fixture(autouse=True)
 def unknown_months() -> Iterator[None]:
-    exchange._months.clear()
+    batch._months.clear()
     yield
-    exchange._months.clear()
+    batch._months.clear()
     forget()
 
 
@@ -76,11 +76,11 @@ def test_a_month_that_another_process_has_dropped_is_empty(client: Client, weath
     # Named twice: several are asked for in another way than one.
     for _again in range(2):
         assert messages([weather]) and messages([weather, weather]) and calls(client)
-    known = set(exchange._months)
+    known = set(batch._months)
     drop_month(TABLES, MARCH)
 
     for read in (lambda: calls(client), lambda: messages([weather]), lambda: messages([weather, weather])):
-        exchange._months.update(known)
+        batch._months.update(known)
         assert read() == []
 
 

@@ -31,9 +31,9 @@ from django.test.utils import CaptureQueriesContext
 from access_app.errors import NotFound
 from access_app.keys import create_key
 from access_app.models import Project
-from messages_app.counters import disagreements
 from messages_app.models import Message, MessageKey, PurgedMonth, Session, SessionTombstone
-from messages_app.partitions import Month, MonthInUse, months_of, settle_months
+from messages_app.session_counters import disagreements
+from messages_app.sql.partitions import Month, MonthInUse, months_of, settle_months
 from messages_app.writes import delete_message, delete_session, restore_session
 from tests.traces_app.conftest import answer, question, session_of, store
 from traces_app import records

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from access_app.models import Project
 from benchmarks.faults.site import Site, running
-from messages_app.partitions import Month
+from messages_app.sql.partitions import Month
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.metrics import TABLES
 from tracesite import environment

@@ -6,7 +6,7 @@ import pytest
 from django.utils.translation import gettext_lazy, override
 from msgspec import UNSET
 
-from messages_app.resources import Resources
+from messages_app.http.schemas import Resources
 from traces_app.resources import SentMessage
 from tracesite.rendering import JsonRenderer
 

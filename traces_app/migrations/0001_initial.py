@@ -1,9 +1,9 @@
-"""The first tables. AgentStep, ToolCall and ToolResult are partitioned by month (messages_app/partitions.py)."""
+"""The first tables. AgentStep, ToolCall and ToolResult are partitioned by month (messages_app/sql/partitions.py)."""
 
 import django.db.models.deletion
 from django.db import migrations, models
 
-from messages_app.partitions import CreatePartitionedModel
+from messages_app.sql.partitions import CreatePartitionedModel
 
 
 class Migration(migrations.Migration):

@@ -1,9 +1,9 @@
-"""Events, partitioned by month (messages_app/partitions.py), with the long ones compressed by lz4 where the server has it."""
+"""Events, partitioned by month (messages_app/sql/partitions.py), with the long ones compressed by lz4 where the server has it."""
 
 import django.db.models.deletion
 from django.db import migrations, models
 
-from messages_app.partitions import CreatePartitionedModel
+from messages_app.sql.partitions import CreatePartitionedModel
 
 
 def use_lz4(apps, schema_editor):

@@ -1,11 +1,11 @@
-"""Contexts, partitioned by month (messages_app/partitions.py), compressed by lz4 where the server has it."""
+"""Contexts, partitioned by month (messages_app/sql/partitions.py), compressed by lz4 where the server has it."""
 
 import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 from django.db.models import Q
 
-from messages_app.partitions import CreatePartitionedModel
+from messages_app.sql.partitions import CreatePartitionedModel
 
 
 def use_lz4(apps, schema_editor):

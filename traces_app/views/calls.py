@@ -9,11 +9,11 @@ from rest_framework.request import Request
 
 from access_app.errors import NotFound
 from access_app.visibility import visible_to
-from messages_app import documentation
-from messages_app.answers import answer, list_answer, words
-from messages_app.filters import check_parameters
-from messages_app.pagination import page_request, read_page
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.responses import answer, list_answer, words
 from messages_app.queries import as_uuid
+from messages_app.sql.pagination import page_request, read_page
 from traces_app import resources
 from traces_app.filters import CallFilterSet
 from traces_app.models import ToolCall
@@ -28,12 +28,12 @@ class CallViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
-            *documentation.filters(CallFilterSet),
-            *documentation.PAGE,
-            documentation.fields(CALL_FIELDS),
-            documentation.PROJECT,
+            *openapi.filters(CallFilterSet),
+            *openapi.PAGE,
+            openapi.fields(CALL_FIELDS),
+            openapi.PROJECT,
         ],
-        responses={200: resources.CallPage, **documentation.errors(400, 404)},
+        responses={200: resources.CallPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Calls with their results, newest first: in the order of their messages."""
@@ -49,8 +49,8 @@ class CallViewSet(TraceViewSet):
         return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
 
     @extend_schema(
-        parameters=[documentation.fields(CALL_FIELDS), documentation.PROJECT],
-        responses={200: resources.Call, **documentation.errors(400, 404)},
+        parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],
+        responses={200: resources.Call, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, call_id: str) -> HttpResponseBase:
         """One call with its result."""

@@ -8,10 +8,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
-from messages_app import documentation
-from messages_app.answers import answer, list_answer, words
-from messages_app.filters import check_parameters
-from messages_app.pagination import page_request, read_page, read_sifted_page
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.responses import answer, list_answer, words
+from messages_app.sql.pagination import page_request, read_page, read_sifted_page
 from traces_app import resources
 from traces_app.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.filters import ChainFilterSet
@@ -25,12 +25,12 @@ class ChainViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
-            *documentation.filters(ChainFilterSet),
-            *documentation.PAGE,
-            documentation.fields(CHAIN_FIELDS),
-            documentation.PROJECT,
+            *openapi.filters(ChainFilterSet),
+            *openapi.PAGE,
+            openapi.fields(CHAIN_FIELDS),
+            openapi.PROJECT,
         ],
-        responses={200: resources.ChainPage, **documentation.errors(400, 404)},
+        responses={200: resources.ChainPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Chains without their calls, newest first.
@@ -47,9 +47,7 @@ class ChainViewSet(TraceViewSet):
         found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
         return list_answer(found, lambda ids: summaries(ids, fields))
 
-    @extend_schema(
-        parameters=[documentation.PROJECT], responses={200: resources.Chain, **documentation.errors(404, 409)}
-    )
+    @extend_schema(parameters=[openapi.PROJECT], responses={200: resources.Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
         """One chain with all its calls: the tree that `root_calls` and `child_calls` span."""
         check_parameters(request.query_params, ("project",))

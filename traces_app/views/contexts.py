@@ -8,11 +8,11 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
-from messages_app import documentation
-from messages_app.answers import answer, list_answer
-from messages_app.filters import check_parameters
-from messages_app.pagination import page_request, read_page
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.responses import answer, list_answer
 from messages_app.queries import find_session
+from messages_app.sql.pagination import page_request, read_page
 from traces_app import resources
 from traces_app.context_rows import (
     FoundContext,
@@ -34,8 +34,8 @@ class ContextViewSet(TraceViewSet):
     """Prompts, conversations, variables and large values. `{ref}` is what events say as `contextRef`."""
 
     @extend_schema(
-        parameters=[*documentation.PAGE, documentation.PROJECT],
-        responses={200: resources.ContextPage, **documentation.errors(400, 404)},
+        parameters=[*openapi.PAGE, openapi.PROJECT],
+        responses={200: resources.ContextPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """The references of a session and what each stands for, newest run first; of a content that several runs refer to
@@ -46,8 +46,8 @@ class ContextViewSet(TraceViewSet):
         return list_answer(read_page(contexts_of(session.pk), page), contexts)
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
-        responses={200: resources.WholeContext, **documentation.errors(400, 404)},
+        parameters=[openapi.PROJECT],
+        responses={200: resources.WholeContext, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """What stands behind a reference, whole."""
@@ -61,9 +61,9 @@ class ContextViewSet(TraceViewSet):
                 type={"type": "integer", "minimum": 1, "maximum": _MOST_ENTRIES},
                 description="So many of the last entries only.",
             ),
-            documentation.PROJECT,
+            openapi.PROJECT,
         ],
-        responses={200: resources.Conversation, **documentation.errors(400, 404)},
+        responses={200: resources.Conversation, **openapi.errors(400, 404)},
     )
     def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """The entries of a conversation, in order. 400 `no_conversation` where the context holds none."""
@@ -87,9 +87,9 @@ class ContextViewSet(TraceViewSet):
                 style="form",
                 description="These variables only, separated by commas; those that are not there are left out.",
             ),
-            documentation.PROJECT,
+            openapi.PROJECT,
         ],
-        responses={200: resources.Variables, **documentation.errors(400, 404)},
+        responses={200: resources.Variables, **openapi.errors(400, 404)},
     )
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Variables by name. 400 `no_variables` where the context holds none."""

@@ -11,10 +11,10 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
-from messages_app import documentation
-from messages_app.answers import answer
-from messages_app.bodies import JSON, NDJSON, read_body
-from messages_app.filters import check_parameters
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.request_body import JSON, NDJSON, read_body
+from messages_app.http.responses import answer
 from messages_app.queries import find_session
 from traces_app import records, resources
 from traces_app.eko_writes import record_callbacks
@@ -54,7 +54,7 @@ _PARAMETERS = [
         )
         for name, words in _WORDS.items()
     ),
-    documentation.PROJECT,
+    openapi.PROJECT,
 ]
 
 
@@ -62,12 +62,12 @@ class EventViewSet(TraceViewSet):
     """The door for events of many sessions at once."""
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request={
             JSON: records.Events,
             NDJSON: {"type": "string", "description": "One event a line, each an EventInput."},
         },
-        responses={200: resources.SentEvents, **documentation.errors(400, 404, 409, 413, 415)},
+        responses={200: resources.SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EVENTS,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -89,7 +89,7 @@ class EkoCallbackViewSet(TraceViewSet):
     """The door for what Eko tells its callback."""
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request={
             JSON: {
                 "type": "object",
@@ -98,7 +98,7 @@ class EkoCallbackViewSet(TraceViewSet):
             },
             NDJSON: {"type": "string", "description": "One callback message a line."},
         },
-        responses={200: resources.SentCallbacks, **documentation.errors(400, 404, 409, 413, 415)},
+        responses={200: resources.SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EKO,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -118,7 +118,7 @@ class EkoCallbackViewSet(TraceViewSet):
 class SessionEventViewSet(TraceViewSet):
     """What happened in a session."""
 
-    @extend_schema(parameters=_PARAMETERS, responses={200: resources.EventPage, **documentation.errors(400, 404)})
+    @extend_schema(parameters=_PARAMETERS, responses={200: resources.EventPage, **openapi.errors(400, 404)})
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """The events of a session after a number, in order. What happens later is found by the same request, `after` the
         last one that was seen."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from drf_spectacular.utils import OpenApiExample
 
-from messages_app.bodies import JSON, NDJSON
+from messages_app.http.request_body import JSON, NDJSON
 
 _QUESTION = {"external_id": "q-1", "role": "user", "content": "How is the weather in Shanghai?"}
 _CALLS: list[dict[str, Any]] = [

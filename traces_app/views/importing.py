@@ -20,10 +20,10 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
-from messages_app import documentation
-from messages_app.answers import answer
-from messages_app.bodies import JSON, NDJSON, kept_body, most_values
-from messages_app.filters import check_parameters
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.request_body import JSON, NDJSON, kept_body, most_values
+from messages_app.http.responses import answer
 from traces_app import resources
 from traces_app.formats.registry import FORMATS, Format, format_named
 from traces_app.imports import FileReport, import_source, totals_of
@@ -57,7 +57,7 @@ class ImportViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
-            documentation.PROJECT,
+            openapi.PROJECT,
             *(
                 OpenApiParameter(name=name, type=_SAID[name], description=description)
                 for name, description in _MEANINGS.items()
@@ -76,7 +76,7 @@ class ImportViewSet(TraceViewSet):
             JSON: {"description": "A transcript of any format that is JSON."},
             NDJSON: {"type": "string", "description": "A transcript of any format that is lines of JSON."},
         },
-        responses={200: resources.Imported, **documentation.errors(400, 404, 413, 415)},
+        responses={200: resources.Imported, **openapi.errors(400, 404, 413, 415)},
         examples=examples.IMPORT,
     )
     def create(self, request: Request) -> HttpResponseBase:

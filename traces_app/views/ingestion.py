@@ -7,10 +7,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.permissions import project_for_write
-from messages_app import documentation
-from messages_app.answers import answer
-from messages_app.bodies import JSON, NDJSON, read_body
-from messages_app.filters import check_parameters
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.request_body import JSON, NDJSON, read_body
+from messages_app.http.responses import answer
 from traces_app import resources
 from traces_app.decode import decode_ingest
 from traces_app.ingest import ingest
@@ -26,7 +26,7 @@ class IngestViewSet(TraceViewSet):
     """The door for many sessions at once."""
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request={
             JSON: {
                 "type": "object",
@@ -41,7 +41,7 @@ class IngestViewSet(TraceViewSet):
             },
             NDJSON: {"type": "string", "description": "One session a line, each a SessionInput."},
         },
-        responses={200: resources.SentSessions, **documentation.errors(400, 404, 409, 413, 415)},
+        responses={200: resources.SentSessions, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.INGEST,
     )
     def create(self, request: Request) -> HttpResponseBase:

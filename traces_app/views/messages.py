@@ -18,12 +18,12 @@ from rest_framework.reverse import reverse
 from access_app.errors import Conflict, InvalidInput, NotFound, PreconditionRequired
 from access_app.models import Scope
 from access_app.permissions import may_read, require_scope
-from messages_app import documentation
-from messages_app.answers import answer, list_answer, no_content
-from messages_app.bodies import read_body
-from messages_app.filters import check_parameters
-from messages_app.pagination import page_request, read_page
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.request_body import read_body
+from messages_app.http.responses import answer, list_answer, no_content
 from messages_app.queries import FoundMessage, FoundSession, find_message, find_session
+from messages_app.sql.pagination import page_request, read_page
 from messages_app.writes import delete_message, restore_message
 from traces_app import records, resources
 from traces_app.decode import decode_message_patch, decode_messages
@@ -40,7 +40,7 @@ from .parameters import BY_TIME, reach_in, selection_in, sender_of, session_in
 from .viewset import TraceViewSet
 
 _IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
-_ONE = [documentation.fields(MESSAGE_FIELDS), documentation.expand(EXPANDABLE), documentation.PROJECT]
+_ONE = [openapi.fields(MESSAGE_FIELDS), openapi.expand(EXPANDABLE), openapi.PROJECT]
 _ONE_OR_MANY = {
     "oneOf": [
         {"$ref": "#/components/schemas/MessageInput"},
@@ -68,12 +68,12 @@ class MessageViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
-            *documentation.filters(MessageFilterSet),
-            *documentation.PAGE,
-            *documentation.BY_TIME,
+            *openapi.filters(MessageFilterSet),
+            *openapi.PAGE,
+            *openapi.BY_TIME,
             *_ONE,
         ],
-        responses={200: resources.MessagePage, **documentation.errors(400, 404)},
+        responses={200: resources.MessagePage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str | None = None) -> HttpResponseBase:
         """Messages with their traces.
@@ -96,12 +96,12 @@ class MessageViewSet(TraceViewSet):
         return list_answer(read_page(rows, page), lambda ids: messages(ids, selection))
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request={"application/json": _ONE_OR_MANY},
         responses={
             200: OpenApiResponse(_LIST_OR_ONE, description="What became of a list; or the one, which was there."),
             201: OpenApiResponse(resources.Message, description="The one message that was sent, as stored."),
-            **documentation.errors(400, 404, 409, 413, 415),
+            **openapi.errors(400, 404, 409, 413, 415),
         },
         examples=examples.MESSAGES,
     )
@@ -128,7 +128,7 @@ class MessageViewSet(TraceViewSet):
         stored.headers["Location"] = reverse("message", [one.id], request=request)
         return stored
 
-    @extend_schema(parameters=[*_ONE, _ETAG], responses={200: resources.Message, **documentation.errors(400, 404)})
+    @extend_schema(parameters=[*_ONE, _ETAG], responses={200: resources.Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """One message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
@@ -137,9 +137,9 @@ class MessageViewSet(TraceViewSet):
         return _answer(message.pk, selection)
 
     @extend_schema(
-        parameters=[_IF_MATCH, _ETAG, documentation.PROJECT],
+        parameters=[_IF_MATCH, _ETAG, openapi.PROJECT],
         request=records.MessagePatch,
-        responses={200: resources.Message, **documentation.errors(400, 404, 409, 412, 413, 415, 428)},
+        responses={200: resources.Message, **openapi.errors(400, 404, 409, 412, 413, 415, 428)},
         examples=examples.MESSAGE_CHANGE,
     )
     def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
@@ -161,7 +161,7 @@ class MessageViewSet(TraceViewSet):
         )
         return _answer(message.pk, _readable(request))
 
-    @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
+    @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Takes a message with its trace out of sight; see restore."""
         check_parameters(request.query_params, ("project",))
@@ -170,9 +170,9 @@ class MessageViewSet(TraceViewSet):
         return no_content()
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request=None,
-        responses={200: resources.Message, **documentation.errors(404)},
+        responses={200: resources.Message, **openapi.errors(404)},
     )
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Brings a deleted message back whole. One that was deleted with its session comes back with that."""

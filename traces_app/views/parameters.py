@@ -12,7 +12,7 @@ from access_app.errors import InvalidInput, NotFound
 from access_app.models import ApiKey
 from access_app.permissions import projects_visible_to, reach_of
 from access_app.visibility import Reach
-from messages_app.answers import words
+from messages_app.http.responses import words
 from messages_app.queries import Among, FoundSession, find_session
 from traces_app.queries import EXPANDABLE, MESSAGE_FIELDS, Selection
 

@@ -8,9 +8,9 @@ from rest_framework.request import Request
 
 from access_app.models import Project
 from access_app.permissions import project_for_write
-from messages_app import documentation
-from messages_app.answers import answer
-from messages_app.filters import check_parameters
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.responses import answer
 from traces_app import resources
 
 from .viewset import TraceViewSet
@@ -21,8 +21,8 @@ class RecorderViewSet(TraceViewSet):
 
     @extend_schema(
         operation_id="recorder_settings",
-        parameters=[documentation.PROJECT],
-        responses={200: resources.RecorderSettings, **documentation.errors(400, 404)},
+        parameters=[openapi.PROJECT],
+        responses={200: resources.RecorderSettings, **openapi.errors(400, 404)},
     )
     def settings_of(self, request: Request) -> HttpResponseBase:
         """What the project of the key asks of recorders, as it is set now. Needs the scope `write`.

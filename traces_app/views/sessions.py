@@ -16,14 +16,14 @@ from rest_framework.reverse import reverse
 from access_app.errors import Conflict
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, require_scope
-from messages_app import documentation
-from messages_app.answers import answer, list_answer, no_content, stream_answer, words
-from messages_app.bodies import read_body
-from messages_app.filters import SessionFilterSet, check_parameters
+from messages_app.http import openapi
+from messages_app.http.filters import SessionFilterSet, check_parameters
+from messages_app.http.request_body import read_body
+from messages_app.http.responses import answer, list_answer, no_content, stream_answer, words
+from messages_app.http.schemas import SessionPage
 from messages_app.models import Message
-from messages_app.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, sessions
-from messages_app.resources import SessionPage
+from messages_app.sql.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.writes import delete_session, restore_session
 from traces_app import records, resources
 from traces_app.context_rows import newest_refs
@@ -50,12 +50,12 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[
-            *documentation.filters(SessionFilterSet),
-            *documentation.PAGE,
-            documentation.fields(SESSION_FIELDS),
-            documentation.PROJECT,
+            *openapi.filters(SessionFilterSet),
+            *openapi.PAGE,
+            openapi.fields(SESSION_FIELDS),
+            openapi.PROJECT,
         ],
-        responses={200: SessionPage, **documentation.errors(400)},
+        responses={200: SessionPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Sessions, newest first."""
@@ -69,12 +69,12 @@ class SessionViewSet(TraceViewSet):
         return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request=records.Session,
         responses={
             200: OpenApiResponse(resources.SessionWithSent, description="It was already there, and is merged."),
             201: resources.SessionWithSent,
-            **documentation.errors(400, 409, 413, 415),
+            **openapi.errors(400, 409, 413, 415),
         },
         examples=examples.SESSION,
     )
@@ -99,8 +99,8 @@ class SessionViewSet(TraceViewSet):
         )
 
     @extend_schema(
-        parameters=[documentation.fields(_ONE_SESSION_FIELDS), documentation.PROJECT],
-        responses={200: resources.SessionWithContexts, **documentation.errors(400, 404)},
+        parameters=[openapi.fields(_ONE_SESSION_FIELDS), openapi.PROJECT],
+        responses={200: resources.SessionWithContexts, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
         """One session, with the references of its contexts."""
@@ -109,9 +109,9 @@ class SessionViewSet(TraceViewSet):
         return answer(_one_session(find_session(reach_in(request), session_id).pk, fields))
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request=records.SessionPatch,
-        responses={200: resources.SessionWithContexts, **documentation.errors(400, 404, 413, 415)},
+        responses={200: resources.SessionWithContexts, **openapi.errors(400, 404, 413, 415)},
         examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -122,7 +122,7 @@ class SessionViewSet(TraceViewSet):
         change_session(session.pk, redact_session_patch(patch))
         return answer(_one_session(session.pk, _readable_fields(request)))
 
-    @extend_schema(parameters=[documentation.PROJECT], responses={204: None, **documentation.errors(404)})
+    @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         """Takes a session with all its messages out of sight; see restore."""
         check_parameters(request.query_params, ("project",))
@@ -131,9 +131,9 @@ class SessionViewSet(TraceViewSet):
         return no_content()
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
+        parameters=[openapi.PROJECT],
         request=None,
-        responses={200: resources.SessionWithContexts, **documentation.errors(404)},
+        responses={200: resources.SessionWithContexts, **openapi.errors(404)},
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
@@ -143,8 +143,8 @@ class SessionViewSet(TraceViewSet):
         return answer(_one_session(session.pk, _readable_fields(request)))
 
     @extend_schema(
-        parameters=[documentation.PROJECT],
-        responses={200: resources.SessionExport, **documentation.errors(404)},
+        parameters=[openapi.PROJECT],
+        responses={200: resources.SessionExport, **openapi.errors(404)},
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
         """A session with all its messages, oldest first: one JSON document, which POST /sessions/ takes back."""

@@ -6,9 +6,9 @@ from django.http import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
-from messages_app import documentation
-from messages_app.answers import list_answer
-from messages_app.pagination import page_request, read_page
+from messages_app.http import openapi
+from messages_app.http.responses import list_answer
+from messages_app.sql.pagination import page_request, read_page
 from traces_app import resources
 from traces_app.filters import ToolFilterSet
 from traces_app.tools import tools
@@ -21,8 +21,8 @@ class ToolViewSet(TraceViewSet):
     """Tools appear by themselves, at their first call."""
 
     @extend_schema(
-        parameters=[*documentation.filters(ToolFilterSet), *documentation.PAGE, documentation.PROJECT],
-        responses={200: resources.ToolPage, **documentation.errors(400)},
+        parameters=[*openapi.filters(ToolFilterSet), *openapi.PAGE, openapi.PROJECT],
+        responses={200: resources.ToolPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Tools with the statistics of their calls, latest tool first. The times limit the calls that are counted."""

@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
-from messages_app.bodies import JSON, read_body
-from messages_app.instants import parse_instant
-from messages_app.pagination import DEFAULT_LIMIT, MAX_PAGE, PageRequest
+from messages_app.http.request_body import JSON, read_body
+from messages_app.sql.pagination import DEFAULT_LIMIT, MAX_PAGE, PageRequest
+from messages_app.timestamps import parse_instant
 from traces_app.decode import invalid, json_of
 
 MOST_MESSAGES = 10_000

@@ -10,12 +10,12 @@ from django.db.models.functions import Left
 from django.http import QueryDict
 
 from access_app.visibility import Reach
-from messages_app.columns import Column, Source, as_text, as_they_are, instant
-from messages_app.exchange import LIST_MS, fetch
-from messages_app.filters import SessionFilterSet
+from messages_app.http.filters import SessionFilterSet
 from messages_app.ids import range_below
 from messages_app.models import Message as MessageRow
-from messages_app.pagination import MAX_LIMIT, Page
+from messages_app.sql.batch import LIST_MS, fetch
+from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
+from messages_app.sql.pagination import MAX_LIMIT, Page
 from traces_app.models import Event
 from traces_app.queries import messages
 

@@ -18,11 +18,11 @@ from access_app.authentication import ApiKeyAuthentication
 from access_app.errors import InvalidInput, NotFound, Unavailable
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, reach_of, require_scope
-from messages_app.answers import answer, stream_answer
-from messages_app.listing import alive_messages
+from messages_app.http.responses import answer, stream_answer
 from messages_app.models import Message
-from messages_app.pagination import MAX_LIMIT, read_page
 from messages_app.queries import FoundMessage, FoundSession, as_uuid, find_message, find_session
+from messages_app.sql.pagination import MAX_LIMIT, read_page
+from messages_app.sql.row_query import alive_messages
 from messages_app.writes import clear_session, delete_message, delete_session, delete_sessions, update_session
 from traces_app import records
 from traces_app.batch import Refusal

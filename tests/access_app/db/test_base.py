@@ -24,7 +24,7 @@ from access_app.db.statements import ACCESS_CHANGED, execute_at_once, memory, pr
 from access_app.errors import InvalidInput
 from access_app.keys import create_key, find_key
 from access_app.models import Project
-from messages_app.exchange import LIST_MS, Query, fetch, was_stopped
+from messages_app.sql.batch import LIST_MS, Query, fetch, was_stopped
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

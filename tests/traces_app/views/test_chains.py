@@ -210,8 +210,8 @@ def test_a_bad_filter_is_named(viewer: Caller, runs: None, query: str) -> None:
 def test_pages_by_root_tool_lead_over_what_does_not_pass(
     viewer: Caller, project: Project, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messages_app.pagination.SIFT_CHUNK", 3)
-    monkeypatch.setattr("messages_app.pagination.SIFT_LOOKS", 2)
+    monkeypatch.setattr("messages_app.sql.pagination.SIFT_CHUNK", 3)
+    monkeypatch.setattr("messages_app.sql.pagination.SIFT_LOOKS", 2)
     steps = {
         True: [{"tool_calls": [{"name": "wanted"}]}],
         False: [{"tool_calls": [{"name": "other"}]}, {"tool_calls": [{"name": "wanted"}]}],
@@ -248,8 +248,8 @@ def test_pages_by_root_tool_lead_over_what_does_not_pass(
 def test_where_looking_takes_long_a_page_ends_early_and_leads_on(
     viewer: Caller, runs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messages_app.pagination.SIFT_CHUNK", 1)
-    monkeypatch.setattr("messages_app.pagination.SIFT_SECONDS", 0)
+    monkeypatch.setattr("messages_app.sql.pagination.SIFT_CHUNK", 1)
+    monkeypatch.setattr("messages_app.sql.pagination.SIFT_SECONDS", 0)
     pages = [viewer.get("chains/", root_tool="plan")]
     while pages[-1].json["next"]:
         pages.append(viewer.get("chains/", root_tool="plan", cursor=pages[-1].json["next"]))

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
 from messages_app.models import Message as MessageRow
-from messages_app.pagination import MAX_LIMIT
+from messages_app.sql.pagination import MAX_LIMIT
 from tests.traces_app.conftest import NOON, answer, question, statements_in, store
 from tests.traces_app.views.test_query_counts import run
 

@@ -10,9 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
-from messages_app.counters import disagreements
 from messages_app.models import Message as MessageRow
 from messages_app.models import Session as SessionRow
+from messages_app.session_counters import disagreements
 from messages_app.writes import AT_A_TIME, restore_message
 from tests.traces_app.conftest import NOON, answer, question, statements_in, store
 from traces_app.event_writes import record_events

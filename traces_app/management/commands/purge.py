@@ -15,8 +15,8 @@ from django.utils import timezone
 from tqdm import tqdm
 
 from messages_app import ids
-from messages_app.instants import instant_text, parse_instant
-from messages_app.partitions import MonthInUse
+from messages_app.sql.partitions import MonthInUse
+from messages_app.timestamps import instant_text, parse_instant
 from traces_app.management.naming import project_named, session_named
 from traces_app.purge import Report, Scope, purge, survey
 

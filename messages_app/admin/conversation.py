@@ -1,0 +1,253 @@
+"""A session as a person reads it: its messages in reading order, some at a time, long texts folded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from messages_app import ids
+from messages_app.interruptions import shown_error
+from messages_app.models import Message, Reference, Session
+from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
+from messages_app.sql.pagination import Cursor, PageRequest
+from messages_app.sql.partitions import Month
+
+from .display_text import without_tool_json
+from .keyset import read_rows
+from .workflow_plan import PlannedAgent, layers_of
+
+PAGE_SIZE = 50
+# A page of full messages stays below 2 MB; a message's own page shows more.
+PAGE_CHARACTERS = 16_384
+FULL_CHARACTERS = 65_536
+REFERENCES = 100
+SESSION_DETAILS = ("workflow", "metadata", "redactions")
+MESSAGE_DETAILS = ("usage", "metadata", "redactions")
+PLAN_BYTES = 262_144
+"""A larger workflow is shown as its JSON only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bubble:
+    """One message of the conversation."""
+
+    message: Any
+    """A Message; Any because of its annotations."""
+    content: Excerpt
+    as_received: Excerpt
+    """The content as it is stored, where it is shown without the JSON of a tool; see answer_text.py."""
+    content_parts: Excerpt
+    error: Excerpt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """A page of a session's messages, oldest first."""
+
+    bubbles: Sequence[Bubble]
+    earlier: str | None
+    """The cursor of the page before this one; None on the first page."""
+    later: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPage:
+    """A session by itself."""
+
+    session: Any
+    """A Session; Any because of its annotations."""
+    description: Excerpt
+    details: Sequence[tuple[str, Excerpt]]
+    """The JSON columns that hold something: name of the column, text."""
+    plan: Sequence[Sequence[PlannedAgent]]
+    """The agents of its workflow, in layers."""
+    duration_ms: int | None
+    """From the beginning of its first message to the end of its last one; None where that is no time at all."""
+
+
+def read_session(session_id: UUID) -> SessionPage | None:
+    """A session, deleted or not; None where there is none. Three queries; five where it has a workflow."""
+    sessions: QuerySet[Any] = (
+        Session.with_deleted.select_related("project")
+        .defer("description", *SESSION_DETAILS)
+        .annotate(
+            shown_description=first_characters("description", PAGE_CHARACTERS),
+            description_bytes=size_of("description"),
+            **_json_columns(SESSION_DETAILS),
+        )
+    )
+    session = sessions.filter(pk=session_id).first()
+    if session is None:
+        return None
+    return SessionPage(
+        session=session,
+        description=excerpt(session.shown_description, session.description_bytes),
+        details=_filled(session, SESSION_DETAILS),
+        plan=_plan(session) if 2 < (session.workflow_bytes or 0) <= PLAN_BYTES else (),
+        duration_ms=_duration(session_id),
+    )
+
+
+def _duration(session_id: UUID) -> int | None:
+    alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
+    columns = alive.values_list("created_at", "completed_at", "duration_ms")
+    first, last = columns.order_by("pk").first(), columns.order_by("-pk").first()
+    if first is None or last is None:
+        return None
+    begun, completed_at, duration_ms = last
+    end = completed_at or begun + timedelta(milliseconds=duration_ms or 0)
+    return round(max((end - first[0]).total_seconds(), 0) * 1000) or None
+
+
+def _plan(session: Session) -> list[list[PlannedAgent]]:
+    """The plan of a session, with what its last run knows of the agents."""
+    workflow = Session.with_deleted.values_list("workflow", flat=True).get(pk=session.pk)
+    runs = Message.with_deleted.filter(session=session, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
+    states = runs.order_by("-pk").values_list("metadata__agents", flat=True).first()
+    return layers_of(workflow, states if isinstance(states, dict) else {})
+
+
+def read_conversation(session: Session, *, cursor: Cursor | None = None, newest: bool = False) -> Conversation:
+    """The messages of `session` at `cursor`; else the first ones, or the `newest`. Messages in the trash are left out."""
+    # Messages of a deleted session are looked at before it is restored, so `objects` would be too strict.
+    alive = Message.with_deleted.filter(session=session, deleted_at__isnull=True)
+    # Reading begins at the beginning; from the end the way is back.
+    request = PageRequest(limit=PAGE_SIZE, order="asc", towards_newer=not newest, cursor=cursor)
+    page = read_rows(with_bounded_texts(alive, PAGE_CHARACTERS), request)
+    earlier, later = (page.next, page.previous) if newest else (page.previous, page.next)
+    return Conversation(bubbles=[bubble(message) for message in page.rows], earlier=earlier, later=later)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A retrieved passage behind an answer."""
+
+    reference: Any
+    """A Reference; Any because of its annotations."""
+    content: Excerpt
+    image_info: Excerpt
+    metadata: Excerpt
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessagePage:
+    """One message with what stands around it."""
+
+    bubble: Bubble
+    details: Sequence[tuple[str, Excerpt]]
+    """The JSON columns that hold something: name of the column, text."""
+    passages: Sequence[Passage]
+    has_more_passages: bool
+    question: Bubble | None
+    """The user's message before an answer."""
+    previous: Any
+    """The message before this one (with `role`), None for the first of its session."""
+    next: Any
+
+
+def read_message(message_id: UUID) -> MessagePage | None:
+    """A message, deleted or not, as its page shows it; None where there is none. Five queries."""
+    messages = with_bounded_texts(Message.with_deleted.select_related("session", "project"), FULL_CHARACTERS)
+    messages = messages.defer(
+        *MESSAGE_DETAILS,
+        "content",
+        "content_parts",
+        "error",
+        "session__description",
+        "session__workflow",
+        "session__metadata",
+    ).annotate(**_json_columns(MESSAGE_DETAILS))
+    message: Any = messages.filter(pk=message_id).first()
+    if message is None:
+        return None
+    passages = _passages(message)
+    neighbours = Message.with_deleted.filter(session_id=message.session_id, deleted_at__isnull=True)
+    question = None
+    if message.role == Message.Role.ASSISTANT:
+        asked = with_bounded_texts(neighbours.filter(role=Message.Role.USER, pk__lt=message.pk), PAGE_CHARACTERS)
+        question = asked.order_by("-pk").first()
+    return MessagePage(
+        bubble=bubble(message),
+        details=_filled(message, MESSAGE_DETAILS),
+        passages=passages[:REFERENCES],
+        has_more_passages=len(passages) > REFERENCES,
+        question=bubble(question) if question else None,
+        previous=neighbours.filter(pk__lt=message.pk).only("pk", "role").order_by("-pk").first(),
+        next=neighbours.filter(pk__gt=message.pk).only("pk", "role").order_by("pk").first(),
+    )
+
+
+def with_bounded_texts(messages: QuerySet[Message], characters: int) -> QuerySet[Message]:
+    """`messages` with the beginnings of their long columns as `shown_...`, and those columns deferred."""
+    return messages.defer("content", "content_parts", "error", "usage", "metadata", "redactions").annotate(
+        shown_content=first_characters("content", characters),
+        content_bytes=size_of("content"),
+        shown_parts=pretty_json("content_parts", characters),
+        parts_bytes=size_of_json("content_parts"),
+        shown_error=first_characters("error", characters),
+        error_bytes=size_of("error"),
+    )
+
+
+def bubble(message: Any) -> Bubble:
+    """A message of `with_bounded_texts` for showing."""
+    stored, content = excerpt(message.shown_content, message.content_bytes), message.shown_content
+    if message.role == Message.Role.ASSISTANT:
+        content = without_tool_json(content)
+    is_cleaned = content is not message.shown_content
+    error = shown_error(message.shown_error)
+    return Bubble(
+        message=message,
+        content=excerpt(content) if is_cleaned else stored,
+        as_received=stored if is_cleaned else excerpt(""),
+        content_parts=excerpt(message.shown_parts, message.parts_bytes),
+        # A text of ours is whole, in whatever language.
+        error=excerpt(error, message.error_bytes) if error is message.shown_error else excerpt(error),
+    )
+
+
+def _json_columns(names: Sequence[str]) -> dict[str, Any]:
+    return {f"shown_{name}": pretty_json(name, PAGE_CHARACTERS) for name in names} | {
+        f"{name}_bytes": size_of_json(name) for name in names
+    }
+
+
+def _filled(row: Any, names: Sequence[str]) -> list[tuple[str, Excerpt]]:
+    texts = ((name, json_excerpt(getattr(row, f"shown_{name}"), getattr(row, f"{name}_bytes"))) for name in names)
+    return [(name, text) for name, text in texts if text]
+
+
+def ids_below(messages: Collection[UUID]) -> dict[str, UUID]:
+    """Filter arguments for what lies below `messages`: the months that hold it, so that the others are not read."""
+    first, last = (Month.of(ids.created_at_of(end)) for end in (min(messages), max(messages)))
+    return {"pk__gte": first.first_id, "pk__lt": last.next.first_id}
+
+
+def _passages(message: Message) -> list[Passage]:
+    references: QuerySet[Any] = (
+        Reference.objects.filter(message=message, **ids_below([message.pk]))
+        .order_by("position")
+        .defer("content", "image_info", "metadata")
+        .annotate(
+            shown_content=first_characters("content", PAGE_CHARACTERS),
+            content_bytes=size_of("content"),
+            shown_image=first_characters("image_info", 2_000),
+            image_bytes=size_of("image_info"),
+            shown_metadata=pretty_json("metadata", 2_000),
+            metadata_bytes=size_of_json("metadata"),
+        )
+    )
+    return [
+        Passage(
+            reference=reference,
+            content=excerpt(reference.shown_content, reference.content_bytes),
+            image_info=excerpt(reference.shown_image, reference.image_bytes),
+            metadata=json_excerpt(reference.shown_metadata, reference.metadata_bytes),
+        )
+        for reference in references[: REFERENCES + 1]
+    ]

@@ -1,0 +1,273 @@
+"""Filters of the admin lists that an index serves: choices, a time range, and a name to type in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.admin import ListFilter, ModelAdmin, SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from access_app.errors import InvalidInput
+from access_app.models import Project
+from messages_app import ids
+from messages_app.sql.pagination import Cursor, IdRange
+
+ORDER, BY_ACTIVITY = "order", "activity"
+# Of projects and names a page offers so many; the others are typed in.
+MANY = 200
+
+
+class ProjectFilter(SimpleListFilter):
+    title = _("project")
+    parameter_name = "project"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        self.keys = dict(Project.objects.order_by("slug").values_list("slug", "pk")[:MANY])
+        return [(slug, slug) for slug in self.keys]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        slug = self.value()
+        if slug is None:
+            return queryset
+        # By its number: the indexes of a project's pages begin with it.
+        key = self.keys.get(slug) or Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
+        return queryset.filter(project_id=key) if key is not None else queryset.none()
+
+
+class CreatedFilter(ListFilter):
+    """By creation time: of the last hours and days, or from (inclusive) and until (exclusive) a time, in UTC.
+
+    A time is a bound of the primary key, so partitions that lie outside are not read.
+    """
+
+    title = _("time")
+    template = "admin/created_filter.html"
+    parameter_names: Sequence[str] = ("created", "created_after", "created_before")
+    """For the period, the lower bound and the upper bound."""
+
+    PERIODS: Sequence[tuple[str, Promise, timedelta]] = (
+        ("1h", _("Last hour"), timedelta(hours=1)),
+        ("24h", _("Last 24 hours"), timedelta(hours=24)),
+        ("7d", _("Last 7 days"), timedelta(days=7)),
+        ("30d", _("Last 30 days"), timedelta(days=30)),
+    )
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.given = {name: params.pop(name)[-1] for name in self.parameter_names if name in params}
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return list(self.parameter_names)
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether "until" is not later than "from", so that nothing can match."""
+        _period, after, before = (self.given.get(name) for name in self.parameter_names)
+        return bool(after and before) and _instant(str(after)) >= _instant(str(before))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(**created_ids(self.given).of("pk"))
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        """One dict that holds what the template needs."""
+        name_of_period, name_of_lower, name_of_upper = self.parameter_names
+        period = self.given.get(name_of_period)
+        anything = dict.fromkeys(self.parameter_names)
+        links = [
+            {
+                "selected": not any(self.given.values()),
+                "query_string": changelist.get_query_string(anything),
+                "display": _("Any time"),
+            }
+        ]
+        links += [
+            {
+                "selected": period == name,
+                "query_string": changelist.get_query_string({**anything, name_of_period: name}),
+                "display": label,
+            }
+            for name, label, _length in self.PERIODS
+        ]
+        yield {
+            "links": links,
+            "kept": kept_parameters(changelist, self.parameter_names),
+            "name_of_lower": name_of_lower,
+            "name_of_upper": name_of_upper,
+            "after": self.given.get(name_of_lower, ""),
+            "before": self.given.get(name_of_upper, ""),
+            "is_reversed": self.is_reversed,
+        }
+
+
+class BeganFilter(CreatedFilter):
+    """Sessions by the time at which they began."""
+
+    title = _("time it began")
+
+
+class ActiveFilter(CreatedFilter):
+    """Sessions by their last activity."""
+
+    title = _("last activity")
+    parameter_names = ("active", "active_after", "active_before")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        bounds: dict[str, datetime] = {}
+        if period := self.given.get("active"):
+            bounds["active_at__gte"] = timezone.now() - _length_of(period)
+        if after := self.given.get("active_after"):
+            bounds["active_at__gte"] = max(_instant(after), bounds.get("active_at__gte", ids.EPOCH))
+        if before := self.given.get("active_before"):
+            bounds["active_at__lt"] = _instant(before)
+        return queryset.filter(**bounds)
+
+
+class OrderFilter(SimpleListFilter):
+    """Sessions by the time at which they began, or by their last activity; see keyset_admin.KeysetChangeList."""
+
+    title = _("order")
+    parameter_name = ORDER
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, Any]]:
+        return [(BY_ACTIVITY, _("last activity"))]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() not in (None, BY_ACTIVITY):
+            raise IncorrectLookupParameters
+        return queryset
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        default, *others = super().choices(changelist)
+        yield {**default, "display": _("time it began")}
+        yield from others
+
+
+def created_ids(parameters: Mapping[str, str]) -> IdRange:
+    """The ids that the parameters of CreatedFilter let through. Raises IncorrectLookupParameters."""
+    chosen = IdRange()
+    if period := parameters.get("created"):
+        chosen &= IdRange(lower=ids.first_id_at(timezone.now() - _length_of(period)))
+    if after := parameters.get("created_after"):
+        chosen &= IdRange(lower=ids.first_id_at(_instant(after)))
+    if before := parameters.get("created_before"):
+        chosen &= IdRange(upper=ids.first_id_at(_instant(before)))
+    return chosen
+
+
+def ids_below_page(request: HttpRequest) -> IdRange:
+    """Where the ids lie of all that is below the rows of the page that `request` asks for, as far as time and cursor say.
+
+    A filter on rows below names it: 0.4 to 5 ms over 36 months, where a range computed from each row took 44 ms.
+    """
+    parameters = {name: request.GET[name] for name in CreatedFilter.parameter_names if name in request.GET}
+    try:
+        place = Cursor.parse(request.GET["cursor"]).ids if "cursor" in request.GET else IdRange()
+    except InvalidInput as error:
+        raise IncorrectLookupParameters from error
+    page = created_ids(parameters) & place
+    # What is below a message shares its microsecond, and nothing else of its id.
+    return IdRange(
+        lower=page.lower and ids.first_id_at(ids.created_at_of(page.lower)),
+        upper=page.upper and ids.first_id_at(ids.created_at_of(page.upper) + timedelta(microseconds=1)),
+    )
+
+
+class NameFilter(ListFilter):
+    """By a name that is typed in, with suggestions: there may be too many for a list of links."""
+
+    parameter_name: str
+    input_type = "search"
+    template = "admin/name_filter.html"
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, list[str]], model: type[Any], model_admin: ModelAdmin[Any]
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.value = params.pop(self.parameter_name, [""])[-1].strip()
+
+    def suggestions(self) -> Sequence[str]:
+        return ()
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        """The rows of `queryset` that belong to `name`. Each of these filters says which."""
+        raise NotImplementedError
+
+    def has_output(self) -> bool:
+        return True
+
+    def expected_parameters(self) -> list[str | None]:
+        return [self.parameter_name]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return self.having(request, queryset, self.value) if self.value else queryset
+
+    def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
+        """One dict that holds what the template needs."""
+        yield {
+            "name": self.parameter_name,
+            "value": self.value,
+            "suggestions": self.suggestions(),
+            "kept": kept_parameters(changelist, (self.parameter_name,)),
+            "without": changelist.get_query_string({self.parameter_name: None}),
+        }
+
+
+class YesNoFilter(SimpleListFilter):
+    """By a condition that holds or does not."""
+
+    yes = _("Yes")
+    no = _("No")
+
+    def condition(self) -> Q:
+        """What holds of the rows for "yes". Each of these filters says it."""
+        raise NotImplementedError
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, Any]]:
+        return [("yes", self.yes), ("no", self.no)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "yes":
+                return queryset.filter(self.condition())
+            case "no":
+                return queryset.exclude(self.condition())
+            case None:
+                return queryset
+            case _other:
+                raise IncorrectLookupParameters
+
+
+def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tuple[str, str]]:
+    """What a filter's form sends along, so that the other filters and the search stay as they are."""
+    return [(name, value) for name, value in changelist.params.items() if name not in changed]
+
+
+def _length_of(period: str) -> timedelta:
+    for name, _label, length in CreatedFilter.PERIODS:
+        if name == period:
+            return length
+    raise IncorrectLookupParameters
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise IncorrectLookupParameters from error
+    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    if instant < ids.EPOCH:
+        raise IncorrectLookupParameters
+    return instant

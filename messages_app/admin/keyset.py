@@ -1,0 +1,309 @@
+"""Admin lists of big tables: newest first by primary key, no COUNT, page 10,000 as quick as page 1.
+
+A page is found by the id of the row beside it (messages_app.sql.pagination). Nothing says how many rows there are. Where
+filters match so little that the database would read on and on, the query is stopped after a few seconds, and the page
+says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, connection, transaction
+from django.db.models import Model, Q, QuerySet, UUIDField
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from msgspec.structs import replace
+
+from access_app.errors import InvalidInput
+from messages_app import ids
+from messages_app.sql.batch import was_stopped
+from messages_app.sql.pagination import Cursor, IdRange, PageRequest, read_page
+
+from .downloads import Source, value_file
+from .filters import BY_ACTIVITY, ORDER, OrderFilter
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin  # not generic at run time
+
+CURSOR = "cursor"
+_ACTIVITY_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPage:
+    """The rows of a page, and the cursors of the pages beside it; None where there is none."""
+
+    rows: list[Any]
+    next: str | None = None
+    previous: str | None = None
+
+
+@dataclass(frozen=True)
+class QuerySetKeys:
+    """The rows of a QuerySet as pages want them."""
+
+    queryset: QuerySet[Any]
+
+    def within(self, ids: IdRange) -> QuerySetKeys:
+        bounds = ids.of("pk")
+        if not isinstance(self.queryset.model._meta.pk, UUIDField):
+            return QuerySetKeys(self.queryset.filter(**{lookup: bound.int for lookup, bound in bounds.items()}))
+        return QuerySetKeys(self.queryset.filter(**bounds))
+
+    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
+        found = self.queryset.values_list("pk", flat=True).order_by("-pk" if newest_first else "pk")
+        return list(found[offset : offset + limit])
+
+
+def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
+    """The page of `queryset` that `request` asks for. Whoever goes back to the first page finds it whole.
+
+    The ids are read first: joins, annotations and texts are computed for the rows of the page only.
+    """
+    keys = QuerySetKeys(queryset)
+    page = read_page(keys, request)
+    if request.cursor is not None and page.previous is None:
+        page = read_page(keys, replace(request, cursor=None))
+    found = queryset.in_bulk(page.ids)
+    # A row that was deleted between the two reads is left out.
+    rows = [found[key] for key in page.ids if key in found]
+    return RowPage(rows=rows, next=_text(page.next), previous=_text(page.previous))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivityCursor:
+    """A place between two sessions in the order of (active_at, id), and a side of it."""
+
+    at: datetime
+    pk: UUID
+    newer: bool
+
+    def __str__(self) -> str:
+        return f"{'n' if self.newer else 'o'}{(self.at - ids.EPOCH) // timedelta(microseconds=1)}-{self.pk.hex}"
+
+    @classmethod
+    def parse(cls, text: str) -> ActivityCursor:
+        """Raises InvalidInput for what `str` of a cursor did not give."""
+        match = _ACTIVITY_CURSOR.fullmatch(text)
+        if match is None:
+            raise InvalidInput(_("Invalid cursor. Use the links of the page."), field=CURSOR)
+        at = ids.EPOCH + timedelta(microseconds=int(match["at"]))
+        return cls(at=at, pk=UUID(match["pk"]), newer=match["side"] == "n")
+
+    def beyond(self) -> Q:
+        """The rows on the side of the cursor. The first condition is one that the index can begin at."""
+        if self.newer:
+            return Q(active_at__gte=self.at) & (Q(active_at__gt=self.at) | Q(pk__gt=self.pk))
+        return Q(active_at__lte=self.at) & (Q(active_at__lt=self.at) | Q(pk__lt=self.pk))
+
+
+def read_rows_by_activity(queryset: QuerySet[Any], limit: int, cursor: ActivityCursor | None) -> RowPage:
+    """The page of `queryset` at `cursor`, the latest activity first. A session that becomes active meanwhile moves to the
+    first page; the others keep their places."""
+    newer = cursor is not None and cursor.newer
+    rows = queryset if cursor is None else queryset.filter(cursor.beyond())
+    order = ("active_at", "pk") if newer else ("-active_at", "-pk")
+    keys = list(rows.order_by(*order).values_list("active_at", "pk")[: limit + 1])
+    more = len(keys) > limit
+    if newer and not more:
+        return read_rows_by_activity(queryset, limit, None)  # the first page, whole
+    keys = keys[:limit]
+    if newer:
+        keys.reverse()
+    found = queryset.in_bulk([pk for _at, pk in keys])
+    has_newer, has_older = (more, True) if newer else (cursor is not None, more)
+    return RowPage(
+        rows=[found[pk] for _at, pk in keys if pk in found],
+        next=str(ActivityCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
+        previous=str(ActivityCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
+    )
+
+
+@contextmanager
+def time_limit(milliseconds: int) -> Iterator[None]:
+    """Stops a query of this block that takes longer; it raises django.db.OperationalError, see `was_stopped`."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
+        yield
+        # Where this block is part of a longer transaction, the limit would outlive it.
+        cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
+
+
+class KeysetChangeList(ChangeList):
+    """Django's change list without its counting, sorting and page numbers."""
+
+    was_stopped = False
+    """The query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, and the page says why."""
+    newer_query_string: str | None = None
+    older_query_string: str | None = None
+
+    @property
+    def is_range_reversed(self) -> bool:
+        """Whether a time range ends before it begins."""
+        return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
+        # The place in the list is neither a filter nor to be kept when a filter changes.
+        self.params.pop(CURSOR, None)
+        self.filter_params.pop(CURSOR, None)
+        return super().get_queryset(request, exclude_parameters)
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        try:
+            return super().get_filters(request)
+        except DisallowedModelAdminLookup as error:
+            # A mistyped or outdated address, like a value that no filter knows.
+            raise IncorrectLookupParameters from error
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        return ["-pk"]
+
+    def get_ordering_field_columns(self) -> dict[int, Any]:
+        return {}
+
+    def get_results(self, request: HttpRequest) -> None:
+        admin_ = self.model_admin
+        assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
+        try:
+            read_page_of = self._reading(request.GET.get(ORDER), request.GET.get(CURSOR))
+        except InvalidInput as error:
+            raise IncorrectLookupParameters from error
+        try:
+            with time_limit(admin_.list_time_limit_ms):
+                page = read_page_of(self.queryset)
+        except OperationalError as error:
+            if not was_stopped(error):
+                raise
+            page = RowPage(rows=[])
+            self.was_stopped = True
+        self.result_list = page.rows
+        self.result_count = self.full_result_count = len(page.rows)
+        self.show_full_result_count = False
+        self.show_admin_actions = bool(page.rows)
+        self.can_show_all = self.multi_page = False
+        if page.previous:
+            self.newer_query_string = self.get_query_string({CURSOR: page.previous})
+        if page.next:
+            self.older_query_string = self.get_query_string({CURSOR: page.next})
+
+    def _reading(self, order: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
+        """How the page is read that is asked for. Raises InvalidInput for a cursor of another order."""
+        if order == BY_ACTIVITY and OrderFilter in self.list_filter:
+            place = ActivityCursor.parse(cursor) if cursor else None
+            return lambda rows: read_rows_by_activity(rows, self.list_per_page, place)
+        wanted = PageRequest(limit=self.list_per_page, cursor=Cursor.parse(cursor) if cursor else None)
+        return lambda rows: read_rows(rows, wanted)
+
+
+class KeysetAdmin(ModelAdmin):
+    """A ModelAdmin whose list is a KeysetChangeList, and whose rows are looked at, not edited.
+
+    Superusers see all projects; until there are roles nobody else sees any.
+    """
+
+    list_time_limit_ms = 10_000
+    list_per_page = 50
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # facets count
+    sortable_by = ()
+    # Switches the search box on; `get_search_results` decides what is searched.
+    search_fields = ("pk",)
+    change_list_template = "admin/keyset_change_list.html"
+    downloads: ClassVar[Mapping[str, Source]] = {}
+    """Values that the pages link to as files, by the name of their table in the address."""
+
+    def get_urls(self) -> list[URLPattern]:
+        value = path(
+            "value/<slug:table>/<uuid:key>/<slug:column>/",
+            self.admin_site.admin_view(self.value_view),
+            name=f"{self.opts.app_label}_{self.opts.model_name}_value",
+        )
+        return [value, *super().get_urls()]
+
+    def value_view(self, request: HttpRequest, table: str, key: UUID, column: str) -> HttpResponse:
+        """Send one stored value as a file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return value_file(self.downloads, table, key, column) or self.missing(request)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return KeysetChangeList
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if ERROR_FLAG in request.GET:
+            self.message_user(request, _("Unknown filter. Here is the whole list."), messages.WARNING)
+        return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
+
+    def list_title(self, request: HttpRequest) -> str:
+        return capfirst(str(self.opts.verbose_name_plural))
+
+    def missing(self, request: HttpRequest) -> HttpResponse:
+        """The answer for a row that is not there: the list, and a word why."""
+        text = _("There is no %(name)s with this id. It may have been deleted permanently.")
+        self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
+        url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+        return HttpResponseRedirect(url)
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        # Django would take any column as a filter, indexed or not.
+        assert request is not None, "Django 5.2 gives the request"
+        known = any(lookup in parameters_of(list_filter) for list_filter in self.get_list_filter(request))
+        return known and "\x00" not in value  # PostgreSQL has no such character
+
+    def row_name(self, row: Any) -> str:
+        """How a screen reader names the row; the default would load what the list leaves out."""
+        return str(row.pk)
+
+    def action_checkbox(self, obj: Model) -> SafeString:
+        label = _("Select %(name)s") % {"name": self.row_name(obj)}
+        checkbox = forms.CheckboxInput({"class": "action-select", "aria-label": label}, lambda value: False)
+        return checkbox.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return _sees_all(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return _sees_all(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def parameters_of(list_filter: Any) -> Sequence[str]:
+    """The query parameters that a filter class takes."""
+    names: Sequence[str] = getattr(list_filter, "parameter_names", None) or (list_filter.parameter_name,)
+    return names
+
+
+def _sees_all(request: HttpRequest) -> bool:
+    return request.user.is_active and request.user.is_superuser
+
+
+def _text(cursor: str | int | None) -> str | None:
+    assert cursor is None or isinstance(cursor, str), "page numbers were not asked for"
+    return cursor

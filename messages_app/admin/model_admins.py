@@ -1,0 +1,445 @@
+"""The admin of conversations: sessions open as what was said, messages as what they hold; both can be deleted and
+restored. traces_app.admin registers both again with what the agent did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst, format_lazy
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from access_app.errors import InvalidInput
+from access_app.models import Project
+from messages_app import writes
+from messages_app.interruptions import shown_error
+from messages_app.models import Message, Reference, Session
+from messages_app.queries import as_uuid
+from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, visible
+from messages_app.sql.pagination import Cursor
+
+from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, MessagePage, read_conversation, read_message, read_session
+from .downloads import Source
+from .filters import ActiveFilter, BeganFilter, CreatedFilter, NameFilter, OrderFilter, ProjectFilter, YesNoFilter
+from .trash import TrashAdmin
+
+NAME_CHARACTERS = 80
+TAB_CHARACTERS = 50
+TITLES_SEARCHED = 10_000
+FOUND = 500
+
+HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
+"""Of messages; written as the index `message_errors` has it."""
+
+
+class SessionStatusFilter(SimpleListFilter):
+    title = gettext_lazy("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(status.value, str(status.label)) for status in Session.Status]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return _among(queryset, "status", self.value(), Session.Status.values)
+
+
+class SessionErrorsFilter(YesNoFilter):
+    title = gettext_lazy("problems")
+    parameter_name = "has_errors"
+
+    def condition(self) -> Q:
+        return Q(problem_count__gt=0)
+
+
+class RoleFilter(SimpleListFilter):
+    title = gettext_lazy("role")
+    parameter_name = "role"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(role.value, str(role.label)) for role in Message.Role]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return _among(queryset, "role", self.value(), Message.Role.values)
+
+
+class MessageErrorsFilter(YesNoFilter):
+    title = gettext_lazy("errors")
+    parameter_name = "has_errors"
+
+    def condition(self) -> Q:
+        return HAS_ERRORS
+
+
+class CompletedFilter(YesNoFilter):
+    title = gettext_lazy("status")
+    parameter_name = "is_completed"
+    yes = gettext_lazy("completed")
+    no = gettext_lazy("still running")
+
+    def condition(self) -> Q:
+        return Q(is_completed=True)
+
+
+class SessionFilter(NameFilter):
+    title = gettext_lazy("session id")
+    parameter_name = "session"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        session = as_uuid(name)
+        if session is None:
+            raise IncorrectLookupParameters
+        return queryset.filter(session_id=session)
+
+
+class SessionAdmin(TrashAdmin):
+    """A session opens as its conversation."""
+
+    delete_row = staticmethod(writes.delete_session)
+    restore_row = staticmethod(writes.restore_session)
+    list_filter: ClassVar[Any] = (
+        *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
+        *(OrderFilter, ActiveFilter, BeganFilter),
+    )
+    search_help_text = format_lazy(
+        gettext_lazy(
+            "Search by id or external id, or by words in the titles of the newest {number} sessions of this list."
+        ),
+        number=f"{TITLES_SEARCHED:,}",
+    )
+    page_template = "admin/messages_app/session/page.html"
+    downloads: ClassVar[Any] = {
+        "session": Source(rows=Session.with_deleted, columns=frozenset(["description", *SESSION_DETAILS])),
+    }
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        fields = [
+            *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
+            *("created_at", "active_at", "deleted_at", "deleted_by"),
+        ]
+        sessions = self.rows(request).select_related("project")
+        named: QuerySet[Any] = sessions.only(*fields).annotate(
+            shown_title=first_characters("title", NAME_CHARACTERS + 1)
+        )
+        return named
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        if self.in_trash(request):
+            return ["name", "project", "deleted", "deleter", "messages", "created"]
+        return ["name", "project", "state", "messages", "calls", "problems", "took", "active", "created"]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if (session := as_uuid(term)) is not None:
+            return queryset.filter(pk=session), False
+        return queryset.filter(pk__in=_sessions_named(queryset, term)), False
+
+    def row_name(self, row: Any) -> str:
+        return session_name(row)
+
+    def contents(self, rows: Sequence[Any]) -> str:
+        count, calls = sum(row.message_count for row in rows), sum(row.call_count for row in rows)
+        if not count:
+            return ""
+        words = {
+            "messages": ngettext("%(number)s message", "%(number)s messages", count) % {"number": f"{count:,}"},
+            "calls": ngettext("%(number)s tool call", "%(number)s tool calls", calls) % {"number": f"{calls:,}"},
+        }
+        return (
+            _("This includes %(messages)s and %(calls)s.") % words
+            if calls
+            else _("This includes %(messages)s.") % words
+        )
+
+    # --- The page of a session ------------------------------------------------------------------------------
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        key = as_uuid(unquote(object_id))
+        page = read_session(key) if key is not None else None
+        if page is None:
+            return self.missing(request)
+        session = page.session
+        try:
+            cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
+        except InvalidInput:
+            text = _("This page of the conversation does not exist. Here is its beginning.")
+            self.message_user(request, text, messages.WARNING)
+            return HttpResponseRedirect(request.path)
+        conversation = read_conversation(session, cursor=cursor, newest="newest" in request.GET)
+        runs = self.runs_of([bubble.message for bubble in conversation.bubbles])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": session_name(session),
+            "opts": self.opts,
+            "session": session,
+            "description": page.description,
+            "details": [(name, self.field_name(name), text) for name, text in page.details],
+            "plan": page.plan,
+            "duration_ms": page.duration_ms,
+            "conversation": conversation,
+            "bubbles": [(bubble, runs.get(bubble.message.pk)) for bubble in conversation.bubbles],
+            "has_delete_permission": self.has_delete_permission(request, session),
+            "has_restore_permission": self.has_restore_permission(request),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, self.page_template, context)
+
+    def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
+        """What the agent did for each of `messages`, for a template that knows it: traces_app overrides this."""
+        return {}
+
+    # --- Columns --------------------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("session"))
+    def name(self, row: Any) -> SafeString:
+        return visible(session_name(row))
+
+    @admin.display(description=gettext_lazy("status"))
+    def state(self, row: Session) -> SafeString:
+        return badge(row.status, row.get_status_display())
+
+    @admin.display(description=gettext_lazy("messages"))
+    def messages(self, row: Session) -> int:
+        return row.message_count
+
+    @admin.display(description=gettext_lazy("tool calls"))
+    def calls(self, row: Session) -> int:
+        return row.call_count
+
+    @admin.display(description=gettext_lazy("problems"), empty_value="")
+    def problems(self, row: Session) -> SafeString | None:
+        if not row.problem_count:
+            return None
+        url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "yes"})
+        return format_html('<a href="{}">{}</a>', url, badge("error", str(row.problem_count)))
+
+    @admin.display(description=gettext_lazy("time in runs"), empty_value="")
+    def took(self, row: Session) -> str:
+        return duration(row.duration_ms) if row.duration_ms else ""
+
+    @admin.display(description=gettext_lazy("last activity (UTC)"))
+    def active(self, row: Session) -> SafeString:
+        return moment(row.active_at)
+
+    @admin.display(description=gettext_lazy("began (UTC)"))
+    def created(self, row: Session) -> SafeString:
+        return moment(row.created_at)
+
+
+class MessageAdmin(TrashAdmin):
+    """A message opens as what it holds, with the question before it."""
+
+    delete_row = staticmethod(writes.delete_message)
+    restore_row = staticmethod(writes.restore_message)
+    page_related = ("project", "session")
+    list_filter: ClassVar[Any] = (
+        *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
+        *(SessionFilter, CreatedFilter),
+    )
+    list_display_links = ("text",)
+    search_help_text = format_lazy(
+        gettext_lazy(
+            "Search by id, external id or request id of a message, or by its session: id, external id, or words in the "
+            "titles of the newest {number} sessions."
+        ),
+        number=f"{TITLES_SEARCHED:,}",
+    )
+    page_template = "admin/messages_app/message/page.html"
+    downloads: ClassVar[Any] = {
+        "message": Source(
+            rows=Message.with_deleted, columns=frozenset(["content", "content_parts", "error", *MESSAGE_DETAILS])
+        ),
+        "reference": Source(rows=Reference.objects, columns=frozenset(["content", "image_info", "metadata"])),
+    }
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        fields = [
+            *("project", "session__external_id", "session__deleted_at", "role", "external_id", "is_completed"),
+            *("call_count", "failure_count", "model_error_count", "health", "duration_ms"),
+            *("created_at", "completed_at", "deleted_at", "deleted_by"),
+        ]
+        messages = self.rows(request).select_related("project", "session")
+        shortened: QuerySet[Any] = messages.only(*fields).annotate(
+            # A few more than shown: runs of spaces count as one.
+            shown_content=first_characters("content", 4 * NAME_CHARACTERS),
+            shown_error=first_characters("error", NAME_CHARACTERS + 1),
+            session_title=first_characters("session__title", NAME_CHARACTERS + 1),
+        )
+        return shortened
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        if self.in_trash(request):
+            return ["text", "who", "in_session", "project", "deleted", "deleter", "created"]
+        return ["text", "who", "in_session", "project", "calls", "errors", "took", "created"]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        if (given := as_uuid(term)) is not None:
+            by_session = Session.with_deleted.filter(pk=given).exists()
+            return queryset.filter(session_id=given) if by_session else queryset.filter(pk=given), False
+        # By ids that small queries found: the database would walk along the primary key for an OR of three conditions.
+        sessions = _sessions_named(Session.objects.order_by("-pk"), term)
+        named = [
+            key for field in ("external_id", "request_id") for key in _first_keys(queryset.filter(**{field: term}))
+        ]
+        return queryset.filter(Q(pk__in=named) | Q(session_id__in=sessions)), False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or obj.session.deleted_at is None)
+
+    def row_name(self, row: Any) -> str:
+        text = one_line(getattr(row, "shown_content", None) or row.content, NAME_CHARACTERS)
+        return f"{row.get_role_display()}: {text}" if text else str(row)
+
+    def already_deleted(self, row: Any) -> str:
+        if not row.deleted_at and row.session.deleted_at:
+            return _("“%(name)s” is in the trash with its session.") % {"name": self.row_name(row)}
+        return super().already_deleted(row)
+
+    def contents(self, rows: Sequence[Any]) -> str:
+        calls = sum(row.call_count for row in rows)
+        if not calls:
+            return ""
+        words = ngettext("%(number)s tool call", "%(number)s tool calls", calls) % {"number": f"{calls:,}"}
+        return _("This includes %(calls)s.") % {"calls": words}
+
+    # --- The page of a message ------------------------------------------------------------------------------
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        key = as_uuid(unquote(object_id))
+        page = read_message(key) if key is not None else None
+        if page is None:
+            return self.missing(request)
+        message = page.bubble.message
+        context = {
+            **self.admin_site.each_context(request),
+            "title": capfirst(_("%(role)s message") % {"role": message.get_role_display()}),
+            "tab_title": f"{_tab_words(page)} · {session_name(message.session)}",
+            "tab_words": _tab_words(page),
+            "opts": self.opts,
+            "page": page,
+            "message": message,
+            "session": message.session,
+            "session_name": session_name(message.session),
+            "details": [(name, self.field_name(name), text) for name, text in page.details],
+            "has_delete_permission": self.has_delete_permission(request, message),
+            "has_restore_permission": self.has_restore_permission(request),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, self.page_template, context)
+
+    def url_after_delete(self, key: Any) -> str:
+        """The conversation that the message was in."""
+        session = Message.with_deleted.values_list("session_id", flat=True).get(pk=key)
+        return reverse("admin:messages_app_session_change", args=[quote(session)])
+
+    # --- Columns --------------------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("content"))
+    def text(self, row: Any) -> SafeString:
+        return visible(one_line(row.shown_content, NAME_CHARACTERS) or _("(empty)"))
+
+    @admin.display(description=gettext_lazy("role"))
+    def who(self, row: Message) -> SafeString:
+        return badge(row.role, row.get_role_display())
+
+    @admin.display(description=gettext_lazy("session"))
+    def in_session(self, row: Any) -> SafeString:
+        name = one_line(row.session_title, NAME_CHARACTERS // 2) or row.session.external_id or str(row.session_id)
+        url = reverse("admin:messages_app_session_change", args=[quote(row.session_id)])
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+
+    @admin.display(description=gettext_lazy("tool calls"), empty_value="")
+    def calls(self, row: Message) -> int | None:
+        return row.call_count or None
+
+    @admin.display(description=gettext_lazy("errors"), empty_value="")
+    def errors(self, row: Any) -> SafeString | None:
+        if row.failure_count:
+            return badge("error", _("%(count)d failed") % {"count": row.failure_count})
+        if row.shown_error:
+            return badge("error badge-text", one_line(shown_error(row.shown_error), NAME_CHARACTERS // 2))
+        if row.model_error_count:
+            words = ngettext("%(count)d model error", "%(count)d model errors", row.model_error_count)
+            return badge("error", words % {"count": row.model_error_count})
+        return None if row.is_completed else badge("running", _("running"))
+
+    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    def took(self, row: Message) -> SafeString:
+        return message_duration(row)
+
+    @admin.display(description=gettext_lazy("created at (UTC)"))
+    def created(self, row: Message) -> SafeString:
+        return moment(row.created_at)
+
+
+admin.site.register(Session, SessionAdmin)
+admin.site.register(Message, MessageAdmin)
+
+
+def session_name(session: Any) -> str:
+    """What people call a session: its title, else its external id, else its id."""
+    title = session.shown_title if hasattr(session, "shown_title") else session.title
+    return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
+
+
+def _tab_words(page: MessagePage) -> str:
+    """Return the beginning of the question, else of the message itself: what tells ten tabs apart."""
+    message = page.bubble.message
+    asked = page.question.message.shown_content if page.question else ""
+    return one_line(asked, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)
+
+
+def badge(kind: str, text: str) -> SafeString:
+    """A short coloured word; the colours are in tracesite/admin.css."""
+    return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))
+
+
+def _among(queryset: QuerySet[Any], field: str, value: str | None, known: Sequence[str]) -> QuerySet[Any]:
+    if value is None:
+        return queryset
+    if value not in known:
+        raise IncorrectLookupParameters
+    return queryset.filter(**{field: value})
+
+
+def _sessions_named(sessions: QuerySet[Any], term: str) -> list[UUID]:
+    """The keys of those of `sessions` that have `term` as their external id, or in their title if they are new."""
+    # With the projects: the index of external ids begins with them.
+    exact = sessions.filter(project__in=Project.objects.values_list("pk", flat=True), external_id=term)
+    newest = sessions.order_by("-pk").values_list("pk")[:TITLES_SEARCHED]
+    titled = Session.with_deleted.filter(pk__in=newest, title__icontains=term)
+    return [*_first_keys(exact), *_first_keys(titled)]
+
+
+def _first_keys(rows: QuerySet[Any]) -> list[UUID]:
+    return list(rows.order_by("-pk").values_list("pk", flat=True)[:FOUND])

@@ -1,0 +1,288 @@
+"""Admin of what can be deleted and brought back: deleting asks and fills the trash, the trash lists who and when and
+restores. Nothing is removed for good here; the purge command does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.contrib.admin.actions import delete_selected as ask_to_delete_selected
+from django.contrib.admin.utils import model_ngettext, quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import Field, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from access_app.errors import NotFound
+from messages_app.queries import as_uuid
+from messages_app.safe_text import moment, one_line, visible
+
+from .keyset import KeysetAdmin
+
+# What the log of an admin's actions says of a restored row; pages translate it.
+RESTORED = "Restored"
+
+
+class TrashAdmin(KeysetAdmin):
+    """An admin of a model with `objects` (alive), `with_deleted`, `deleted_at` and `deleted_by`."""
+
+    delete_confirmation_template = "admin/trash/delete_confirmation.html"
+    delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
+    actions = ("delete_selected", "restore_selected")
+
+    delete_row: ClassVar[Callable[..., None]]
+    """The write that deletes: (primary key, by=user name); raises NotFound when there is nothing to delete."""
+    restore_row: ClassVar[Callable[..., None]]
+    """The write that restores: (primary key); raises NotFound when there is nothing to restore."""
+
+    page_related: Sequence[str] = ("project",)
+    """What `get_object` loads beside the row."""
+
+    # --- Which rows -----------------------------------------------------------------------------------------
+
+    def in_trash(self, request: HttpRequest) -> bool:
+        match = request.resolver_match
+        return match is not None and match.url_name == self._url_name("trash")
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        """The rows of the list: those in the trash, or those that are alive."""
+        if self.in_trash(request):
+            # What was deleted by itself: a message of a deleted session comes back with its session.
+            trash: QuerySet[Any] = self.model.with_deleted.filter(deleted_at__isnull=False)
+            return trash
+        alive: QuerySet[Any] = self.model.objects.all()
+        return alive
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Also what is deleted: its page offers to restore it."""
+        try:
+            return self.model.with_deleted.select_related(*self.page_related).filter(pk=UUID(object_id)).first()
+        except ValueError:
+            return None
+
+    # --- Pages ----------------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("trash/", wrap(self.changelist_view), name=self._url_name("trash")),
+            path("undo/", wrap(self.undo_view), name=self._url_name("undo")),
+            path("<path:object_id>/restore/", wrap(self.restore_view), name=self._url_name("restore")),
+            *super().get_urls(),
+        ]
+
+    def list_title(self, request: HttpRequest) -> str:
+        title = super().list_title(request)
+        return _("Trash: %(rows)s") % {"rows": title} if self.in_trash(request) else title
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        context = {"in_trash": self.in_trash(request), "trash_url": reverse(f"admin:{self._url_name('trash')}")}
+        return super().changelist_view(request, {**context, **(extra_context or {})})
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if row is None:
+            return self.missing(request)
+        if reason := self.already_deleted(row):
+            # In another tab or by somebody else, while this page was open.
+            self.message_user(request, reason, messages.INFO)
+            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
+        return super().delete_view(request, object_id, {"contents": self.contents([row]), **(extra_context or {})})
+
+    def already_deleted(self, row: Any) -> str:
+        """Return a sentence that says why `row` cannot be deleted, or "" where it can."""
+        return _("“%(name)s” is already in the trash.") % {"name": self.row_name(row)} if row.deleted_at else ""
+
+    def contents(self, rows: Sequence[Any]) -> str:
+        """Return a sentence with the numbers of what is deleted or restored together with `rows`, or ""."""
+        return ""
+
+    def undo_view(self, request: HttpRequest) -> HttpResponse:
+        """Restore the rows that a deletion has just moved to the trash; the message about it has the button."""
+        if not self.has_restore_permission(request):
+            raise PermissionDenied
+        keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
+        rows = list(
+            self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[: self.list_per_page])
+        )
+        restored = [row for row in rows if self._restore(request, row)]
+        self._say_restored(request, restored)
+        if len(restored) == 1:
+            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(restored[0].pk)]))
+        return HttpResponseRedirect(reverse(f"admin:{self._url_name('changelist')}"))
+
+    def restore_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Asks on GET, restores on POST."""
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_restore_permission(request):
+            raise PermissionDenied
+        if row is None:
+            return self.missing(request)
+        if request.method == "POST":
+            if self._restore(request, row):
+                self._say_restored(request, [row])
+            return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Restore"),
+            "opts": self.opts,
+            "objects": [row],
+            "names": [self.row_name(row)],
+            "contents": self.contents([row]),
+            "is_action": False,
+        }
+        return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().history_view(request, object_id, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            for entry in response.context_data["action_list"]:
+                # Django has no words for a deletion, since it shows no history of what it deleted.
+                if entry.is_deletion():
+                    entry.change_message = _("Deleted")
+                elif entry.change_message == RESTORED:
+                    entry.change_message = _("Restored")
+        return response
+
+    # --- Actions --------------------------------------------------------------------------------------------
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        offered = "restore_selected" if self.in_trash(request) else "delete_selected"
+        return {name: action for name, action in super().get_actions(request).items() if name == offered}
+
+    @admin.action(
+        description=gettext_lazy("Move selected %(verbose_name_plural)s to the trash"), permissions=["delete"]
+    )
+    def delete_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        rows = queryset[: self.list_per_page]
+        if not rows:
+            self.message_user(request, _("The selected rows are already in the trash."), messages.INFO)
+            return None
+        if not request.POST.get("post"):
+            response = ask_to_delete_selected(self, request, queryset)
+            if isinstance(response, TemplateResponse) and response.context_data is not None:
+                response.context_data["contents"] = self.contents(list(rows))
+            return response
+        self.log_deletions(request, rows)
+        self.delete_queryset(request, rows)
+        text = ngettext("%(count)d %(rows)s is in the trash.", "%(count)d %(rows)s are in the trash.", len(rows))
+        words = {"count": len(rows), "rows": model_ngettext(self.opts, len(rows))}
+        self._say_deleted(request, text % words, [row.pk for row in rows])
+        return None
+
+    @admin.action(description=gettext_lazy("Restore selected %(verbose_name_plural)s"), permissions=["restore"])
+    def restore_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        rows = list(queryset[: self.list_per_page])
+        if request.POST.get("post"):
+            self._say_restored(request, [row for row in rows if self._restore(request, row)])
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Restore"),
+            "opts": self.opts,
+            "objects": rows,
+            "names": [self.row_name(row) for row in rows],
+            "contents": self.contents(rows),
+            "is_action": True,
+            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+        }
+        return TemplateResponse(request, "admin/trash/restore_confirmation.html", context)
+
+    def _restore(self, request: HttpRequest, row: Any) -> bool:
+        try:
+            type(self).restore_row(row.pk)
+        except NotFound as error:
+            self.message_user(request, f"{self.row_name(row)}: {error.message}", messages.ERROR)
+            return False
+        self.log_change(request, row, RESTORED)
+        return True
+
+    def _say_restored(self, request: HttpRequest, rows: Sequence[Any]) -> None:
+        if len(rows) == 1:
+            text = _("“%(name)s” was restored.") % {"name": self.row_name(rows[0])}
+        elif rows:
+            text = _("%(count)d %(rows)s were restored.") % {
+                "count": len(rows),
+                "rows": model_ngettext(self.opts, len(rows)),
+            }
+        else:
+            return
+        self.message_user(request, text, messages.SUCCESS)
+
+    def _say_deleted(self, request: HttpRequest, text: str, keys: Sequence[Any]) -> None:
+        # The button belongs to the form "undo" of base_site.html, which has the CSRF token.
+        button = format_html(
+            '<button type="submit" form="undo" formaction="{}" name="rows" value="{}">{}</button>',
+            *(reverse(f"admin:{self._url_name('undo')}"), ",".join(map(str, keys)), _("Undo")),
+        )
+        self.message_user(request, format_html("{} {}", text, button), messages.SUCCESS)
+
+    # --- Deleting is a write, never the ORM's -----------------------------------------------------------------
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        try:
+            type(self).delete_row(obj.pk, by=request.user.get_username())
+        except NotFound:
+            # Somebody else was quicker: it is in the trash, as asked.
+            return
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for row in queryset:
+            self.delete_model(request, row)
+
+    def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
+        # Django would go to the index: it leads back to a list only those who may edit its rows.
+        self._say_deleted(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, [obj_id])
+        return HttpResponseRedirect(self.url_after_delete(obj_id))
+
+    def url_after_delete(self, key: Any) -> str:
+        return reverse(f"admin:{self._url_name('changelist')}")
+
+    def get_deleted_objects(
+        self, objs: Iterable[Any], request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """What the confirmation names: the rows. Django would collect (and count) everything below them."""
+        names = [self.row_name(row) for row in objs]
+        return names, {str(self.opts.verbose_name_plural): len(names)}, set(), []
+
+    # --- Columns of the trash ---------------------------------------------------------------------------------
+
+    @admin.display(description=gettext_lazy("deleted at (UTC)"))
+    def deleted(self, row: Any) -> SafeString:
+        return moment(row.deleted_at)
+
+    @admin.display(description=gettext_lazy("deleted by"))
+    def deleter(self, row: Any) -> SafeString:
+        return visible(one_line(row.deleted_by, 80))
+
+    # --- Permissions ----------------------------------------------------------------------------------------
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_view_permission(request) and (obj is None or obj.deleted_at is None)
+
+    def has_restore_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def field_name(self, name: str) -> str:
+        """The name of a column for people."""
+        field = self.opts.get_field(name)
+        assert isinstance(field, Field), f"{name} is a column"
+        return str(field.verbose_name)
+
+    def _url_name(self, view: str) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_{view}"

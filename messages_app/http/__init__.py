@@ -1,0 +1,1 @@
+"""HTTP shared by the REST views: request bodies, responses, filters and their schemas."""

@@ -1,0 +1,386 @@
+"""Pages of rows in the order of their ids, which is reading order: by cursor, by time, or by number.
+
+A cursor is a place between two rows and a side of it, nothing else. It holds no page number and no filter, so page
+10,000 costs what page 1 costs, rows that are inserted or deleted meanwhile shift nothing, and any number of rows of
+one time are told apart.
+
+`before_time` is a place too, but a time cannot point between two rows that share it. So a page that reads from a time,
+or from the newest end, towards the past never stops between such rows: it holds all of them, beyond `limit` if it must,
+and the time of its oldest row is safe to go on from (`finish_ties`).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import MAXYEAR, UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from time import monotonic
+from typing import Any, Literal, Protocol
+from uuid import UUID
+
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+from msgspec import Struct
+
+from access_app.errors import InvalidInput
+from messages_app import ids
+from messages_app.timestamps import parse_instant
+
+from .partitions import Month
+
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 200
+MAX_PAGE = 10**9
+SIFT_CHUNK = 200
+SIFT_LOOKS = 10
+SIFT_SECONDS = 10
+
+Order = Literal["asc", "desc"]
+
+_CURSOR = re.compile(r"[A-Za-z0-9_-]{28}", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
+_SIDES = {b"o": False, b"n": True}
+# Later ids have no time that Python can say.
+_END_OF_TIME = ids.first_id_at(datetime.max.replace(tzinfo=UTC))
+
+
+class IdRange(Struct, frozen=True, kw_only=True):
+    """`lower <= id < upper`; None is unbounded."""
+
+    lower: UUID | None = None
+    upper: UUID | None = None
+
+    def __and__(self, other: IdRange) -> IdRange:
+        lower, upper = self.lower, self.upper
+        if other.lower is not None and (lower is None or other.lower > lower):
+            lower = other.lower
+        if other.upper is not None and (upper is None or other.upper < upper):
+            upper = other.upper
+        return IdRange(lower=lower, upper=upper)
+
+    def of(self, column: str) -> dict[str, UUID]:
+        """The range as filter arguments on `column`."""
+        bounds = {f"{column}__gte": self.lower, f"{column}__lt": self.upper}
+        return {lookup: bound for lookup, bound in bounds.items() if bound is not None}
+
+    def widened_to_months(self) -> IdRange:
+        """The whole months that the range touches: it prunes partitions, and leaves the planner's estimates alone.
+
+        See columns.py for why a tight range is not for queries on what lies below messages.
+        """
+        first = None if self.lower is None else Month.of(ids.created_at_of(self.lower))
+        last = None if self.upper is None else Month.of(ids.created_at_of(self.upper))
+        return _whole_months(first, last)
+
+    @property
+    def only_month(self) -> Month | None:
+        """The month that this is the whole of, if it is one."""
+        return _only_month(self)
+
+
+@lru_cache(maxsize=256)
+def _whole_months(first: Month | None, last: Month | None) -> IdRange:
+    # Nothing is stored in the last year that Python knows.
+    upper = None if last is None or last.year == MAXYEAR else last.next.first_id
+    return IdRange(lower=None if first is None else first.first_id, upper=upper)
+
+
+@lru_cache(maxsize=256)
+def _only_month(ids_of: IdRange) -> Month | None:
+    if ids_of.lower is None or ids_of.upper is None:
+        return None
+    month = Month.of(ids.created_at_of(ids_of.lower))
+    return month if (ids_of.lower, ids_of.upper) == (month.first_id, month.next.first_id) else None
+
+
+class Cursor(Struct, frozen=True, kw_only=True):
+    """The rows on one side of `position`: `newer` ones (greater ids) or older ones."""
+
+    position: UUID
+    newer: bool
+
+    def __str__(self) -> str:
+        body = (b"n" if self.newer else b"o") + self.position.bytes
+        return urlsafe_b64encode(body + _checksum(body)).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Raises InvalidInput for what `str` of a cursor did not give."""
+        if _CURSOR.fullmatch(text):
+            decoded = urlsafe_b64decode(text)
+            body = decoded[:17]
+            position = UUID(bytes=body[1:])
+            if decoded[17:] == _checksum(body) and body[:1] in _SIDES and position < _END_OF_TIME:
+                return cls(position=position, newer=_SIDES[body[:1]])
+        raise InvalidInput(
+            _("This is no cursor of ours. Send the `next` or `previous` of an answer as it is, or leave it out."),
+            field="cursor",
+        )
+
+    @property
+    def ids(self) -> IdRange:
+        if self.newer:
+            return IdRange(lower=UUID(int=self.position.int + 1))
+        return IdRange(upper=self.position)
+
+
+class PageRequest(Struct, frozen=True, kw_only=True):
+    """Which page a client asks for."""
+
+    limit: int = DEFAULT_LIMIT
+    order: Order = "desc"
+    """How the rows of the page are sorted."""
+    towards_newer: bool = False
+    """Which way the pages follow each other: where `next` leads."""
+    cursor: Cursor | None = None
+    before: datetime | None = None
+    """The rows before this time, exact to the microsecond; `next` leads further into the past."""
+    number: int | None = None
+    """The page by number, counted from 1 at the oldest row; then nothing but `limit` counts besides."""
+    finish_ties: bool = False
+
+    @property
+    def ids(self) -> IdRange:
+        """The ids that can be on the page, as far as the request alone says."""
+        before = IdRange() if self.before is None else IdRange(upper=ids.first_id_at(self.before))
+        return before if self.cursor is None else before & self.cursor.ids
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """The ids of a page, in order, and the ways on: what to send as `cursor` (as `page` if numbers were asked for)."""
+
+    ids: list[Any]
+    """UUIDs, or their texts where those are read; whole numbers where the table has such."""
+    next: str | int | None
+    previous: str | int | None
+    tie: Tie | None = None
+    """The rest of the page, where more rows than `ids` can hold share the time of its oldest row."""
+
+    def chunks(self) -> Iterator[list[Any]]:
+        """All ids of the page in order, in lists of at most two times MAX_LIMIT."""
+        if self.tie is None:
+            yield self.ids
+        elif self.tie.order == "asc":
+            yield from self.tie.chunks()
+            yield self.ids
+        else:
+            yield self.ids
+            yield from self.tie.chunks()
+
+
+def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_first: bool = False) -> PageRequest:
+    """Reads `limit`, `cursor` and `order`, and `by_time` also `before_time`, `page` and `page_size`.
+
+    Without `order` a list is read newest first; `newest_page_first` reads the same pages, but each answered oldest
+    first. Raises InvalidInput naming the parameter.
+    """
+    if by_time and (parameters.get("page") or parameters.get("page_size")):
+        return _numbered(parameters)
+    order = _order(parameters)
+    before = _instant(parameters, "before_time") if by_time else None
+    cursor = parameters.get("cursor")
+    return PageRequest(
+        limit=_whole_number(parameters, "limit", at_least=1, at_most=MAX_LIMIT) or DEFAULT_LIMIT,
+        order=order or ("asc" if newest_page_first else "desc"),
+        # From a time the way is into the past, however the answer is sorted.
+        towards_newer=order == "asc" and before is None,
+        cursor=Cursor.parse(cursor) if cursor else None,
+        before=before,
+        finish_ties=by_time and not cursor,
+    )
+
+
+class Keys(Protocol):
+    """Rows that are filtered but not ordered, and give their primary keys: listing.Rows, or a QuerySet of the admin."""
+
+    def within(self, ids: IdRange) -> Keys: ...
+
+    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]: ...
+
+
+def read_page(rows: Keys, request: PageRequest) -> Page:
+    """The page of `rows`, whose primary key is a UUID or a whole number."""
+    if request.number is not None:
+        return _page_by_number(rows, request.limit, request.number)
+    newer = request.towards_newer if request.cursor is None else request.cursor.newer
+    page = rows.within(request.ids).keys(newest_first=not newer, limit=request.limit + 1)
+    more = len(page) > request.limit
+    if request.finish_ties and not newer and more and _same_time(page[-2], page[-1]):
+        return _page_with_tie(rows, request, page[:-1])
+    page = page[: request.limit]
+    if newer != (request.order == "asc"):
+        page.reverse()
+    return Page(ids=page, **_ways_on(request, page, newer=newer, more=more))
+
+
+def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
+    """The page of those `rows` that `keep` lets pass, for what SQL can only tell slowly of each row but fast of many.
+
+    At most SIFT_LOOKS times SIFT_CHUNK rows are looked at, and no look begins after SIFT_SECONDS. So a page can have
+    fewer rows than its limit, even none, and still lead on: only `next` says whether there is more.
+    """
+    newer = request.towards_newer if request.cursor is None else request.cursor.newer
+    remaining = request.ids
+    page: list[UUID] = []
+    more = True
+    until = monotonic() + SIFT_SECONDS
+    for _look in range(SIFT_LOOKS):
+        chunk = rows.within(remaining).keys(newest_first=not newer, limit=SIFT_CHUNK)
+        passed = keep(chunk) if chunk else ()
+        page += [key for key in chunk if key in passed]
+        more = len(chunk) == SIFT_CHUNK
+        if len(page) > request.limit or not more or monotonic() >= until:
+            break
+        remaining &= Cursor(position=chunk[-1], newer=newer).ids
+    reached: UUID | None = chunk[-1] if more and len(page) <= request.limit else None
+    more = more or len(page) > request.limit
+    page = page[: request.limit]
+    if newer != (request.order == "asc"):
+        page.reverse()
+    return Page(ids=page, **_ways_on(request, page, newer=newer, more=more, reached=reached))
+
+
+# --- Reading the parameters ----------------------------------------------------------------------------------------
+
+
+def _numbered(parameters: QueryDict) -> PageRequest:
+    for name in ("cursor", "before_time", "limit", "order"):
+        if parameters.get(name):
+            raise InvalidInput(
+                _("%(name)s cannot be combined with page and page_size, which count pages from the oldest.")
+                % {"name": name},
+                field=name,
+            )
+    return PageRequest(
+        limit=_whole_number(parameters, "page_size", at_most=MAX_LIMIT) or DEFAULT_LIMIT,
+        order="asc",
+        number=_whole_number(parameters, "page", at_most=MAX_PAGE) or 1,
+    )
+
+
+def _whole_number(parameters: QueryDict, name: str, *, at_least: int = 0, at_most: int) -> int | None:
+    text = parameters.get(name)
+    if not text:
+        return None
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise InvalidInput(_("Not a whole number."), field=name)
+    # Ten digits are beyond every bound here, and int() of a very long text is slow.
+    number = int(text) if len(text) <= 10 else at_most + 1
+    if text[0] == "-" or not at_least <= number <= at_most:
+        raise InvalidInput(
+            _("Out of range: %(at_least)d to %(at_most)d is accepted.") % {"at_least": at_least, "at_most": at_most},
+            field=name,
+        )
+    return number
+
+
+def _order(parameters: QueryDict) -> Order | None:
+    match parameters.get("order") or None:
+        case "asc":
+            return "asc"
+        case "desc":
+            return "desc"
+        case None:
+            return None
+    raise InvalidInput(_("Not an order: asc (oldest first) or desc (newest first) is accepted."), field="order")
+
+
+def _instant(parameters: QueryDict, name: str) -> datetime | None:
+    text = parameters.get(name)
+    if not text:
+        return None
+    try:
+        return parse_instant(text)
+    except ValueError as error:
+        raise InvalidInput(str(error), field=name) from error
+
+
+# --- Finding the ids --------------------------------------------------------------------------------------------------
+
+
+def _page_by_number(rows: Keys, size: int, number: int) -> Page:
+    page = rows.keys(newest_first=False, limit=size + 1, offset=(number - 1) * size)
+    return Page(
+        ids=page[:size],
+        next=number + 1 if len(page) > size else None,
+        previous=number - 1 if number > 1 else None,
+    )
+
+
+def _page_with_tie(rows: Keys, request: PageRequest, page: list[UUID]) -> Page:
+    """The page whose oldest row, the last of `page`, shares its time with rows that are not in `page`."""
+    first = ids.first_id_at(ids.created_at_of(page[-1]))
+    tie = Tie(rows=rows, ids=IdRange(lower=first, upper=page[-1]), order=request.order)
+    more = bool(rows.within(IdRange(upper=first)).keys(newest_first=True, limit=1))
+    if request.order == "asc":
+        page.reverse()
+    ways_on = _ways_on(request, page, newer=False, more=more, reached=first)
+    rest = tie.few()
+    if rest is None:
+        return Page(ids=page, tie=tie, **ways_on)
+    return Page(ids=rest + page if request.order == "asc" else page + rest, **ways_on)
+
+
+class Tie(Struct, frozen=True, kw_only=True):
+    """The rows of one time that did not fit into the page they belong to."""
+
+    rows: Keys
+    ids: IdRange
+    order: Order
+
+    def few(self) -> list[UUID] | None:
+        """All of them, or None when they are more than MAX_LIMIT."""
+        found = self._next(self.ids, MAX_LIMIT + 1)
+        return found if len(found) <= MAX_LIMIT else None
+
+    def chunks(self) -> Iterator[list[UUID]]:
+        remaining = self.ids
+        while chunk := self._next(remaining, MAX_LIMIT):
+            yield chunk
+            remaining &= Cursor(position=chunk[-1], newer=self.order == "asc").ids
+
+    def _next(self, remaining: IdRange, limit: int) -> list[UUID]:
+        return self.rows.within(remaining).keys(newest_first=self.order == "desc", limit=limit)
+
+
+def _ways_on(
+    request: PageRequest, page: Sequence[UUID | str | int], *, newer: bool, more: bool, reached: UUID | None = None
+) -> dict[str, Any]:
+    """`next` and `previous` of a page that was read in the direction `newer` and saw whether there are `more` there.
+
+    `reached` is how far the page reaches in that direction, where that is further than its last row.
+    """
+    # On the side that the page came from there is at least the row that the cursor was made of.
+    from_somewhere = request.cursor is not None or request.before is not None
+    has_newer, has_older = (more, from_somewhere) if newer else (from_somewhere, more)
+    if page:
+        ends = sorted((_as_uuid(page[0]), _as_uuid(page[-1])))
+    else:
+        # Nothing here: the way back starts with the row at the place itself.
+        bound = request.ids.lower if newer else request.ids.upper
+        place = 0 if bound is None else bound.int
+        ends = [UUID(int=place), UUID(int=max(place - 1, 0))]
+    if reached is not None:
+        ends[newer] = reached
+    to_older = str(Cursor(position=ends[0], newer=False)) if has_older else None
+    to_newer = str(Cursor(position=ends[1], newer=True)) if has_newer else None
+    return (
+        {"next": to_newer, "previous": to_older} if request.towards_newer else {"next": to_older, "previous": to_newer}
+    )
+
+
+def _same_time(one: UUID, other: UUID) -> bool:
+    return ids.created_at_of(one) == ids.created_at_of(other)
+
+
+def _as_uuid(pk: UUID | str | int) -> UUID:
+    if isinstance(pk, UUID):
+        return pk
+    return UUID(pk) if isinstance(pk, str) else UUID(int=pk)
+
+
+def _checksum(body: bytes) -> bytes:
+    return blake2b(body, digest_size=4, person=b"cursor").digest()

@@ -1,0 +1,799 @@
+"""The admin of sessions and messages: finding, reading, deleting and restoring, by people in two languages."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import OperationalError, connection
+from django.test import Client
+from django.utils import translation
+
+from access_app.models import Project
+from messages_app import interruptions, writes
+from messages_app.admin import model_admins as messages_admin
+from messages_app.admin.conversation import PAGE_SIZE
+from messages_app.admin.keyset import time_limit
+from messages_app.models import Message, Session
+from messages_app.sql.batch import was_stopped
+from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from traces_app import records
+from traces_app.admin import TracedMessageAdmin, TracedSessionAdmin
+from traces_app.ingest import ingest
+
+SESSIONS = "/admin/messages_app/session/"
+MESSAGES = "/admin/messages_app/message/"
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script> \x1b[31m \u202egnp.exe"
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return Project.objects.create(slug="owner")
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    """A superuser, logged in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+def store(project: Project, external_id: str, count: int = 2, **fields: Any) -> UUID:
+    """Stores a session in which user and assistant take turns, `count` messages long."""
+    start = fields.pop("created_at", NOON)
+    messages = [
+        records.Message(
+            role="assistant" if place % 2 else "user",
+            external_id=f"{external_id}-{place}",
+            content=fields.get("content", f"{external_id} says {place}"),
+            created_at=start + timedelta(seconds=place),
+        )
+        for place in range(count)
+    ]
+    fields.pop("content", None)
+    session = records.Session(external_id=external_id, created_at=start, messages=messages, **fields)
+    return found_id(ingest(project.pk, [session])[0].id)
+
+
+def found_id(value: UUID | None) -> UUID:
+    assert value is not None
+    return value
+
+
+def message_at(session: UUID, place: int) -> Message:
+    return Message.with_deleted.filter(session_id=session).order_by("pk")[place]
+
+
+def page_of(session: UUID) -> str:
+    return f"{SESSIONS}{session}/change/"
+
+
+# --- Lists ------------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_listed_newest_first_with_what_matters(staff: Client, project: Project) -> None:
+    store(project, "first", title="Flight to 上海")
+    store(project, "second", created_at=NOON + timedelta(hours=1))
+    assert rows_of(staff.get(SESSIONS)) == [
+        ["second", "owner", "completed", "2", "0", "", "", "2026-03-01 13:00:01", "2026-03-01 13:00:00"],
+        ["Flight to 上海", "owner", "completed", "2", "0", "", "", "2026-03-01 12:00:01", "2026-03-01 12:00:00"],
+    ]
+
+
+def test_messages_are_listed_with_the_beginning_of_their_content(staff: Client, project: Project) -> None:
+    session = store(project, "talk", 1, content="first line\n\n" + "word " * 100, title="Talk")
+    (row,) = rows_of(staff.get(MESSAGES))
+    assert row == [
+        "first line " + "word " * 13 + "wor…",
+        "user",
+        "Talk",
+        "owner",
+        "",
+        "",
+        "",
+        "",
+        "2026-03-01 12:00:00",
+    ]
+    assert links_of(staff.get(MESSAGES))["Talk"] == page_of(session)
+
+
+@pytest.mark.parametrize("url", [SESSIONS, MESSAGES, f"{SESSIONS}trash/", f"{MESSAGES}trash/", f"{SESSIONS}?q=word"])
+def test_a_list_counts_nothing_and_costs_the_same_at_any_size(staff: Client, project: Project, url: str) -> None:
+    def grow(first: int, last: int) -> None:
+        for number in range(first, last):
+            session = store(project, f"s{number}", title=f"word {number}")
+            if number % 2:
+                writes.delete_session(session, by="ada")
+            else:
+                writes.delete_message(message_at(session, 0).pk, by="ada")
+
+    grow(0, 4)
+    few = statements_of(staff, url)
+    grow(4, 120)
+    many = statements_of(staff, url)
+    assert len(few) == len(many)
+    assert [statement for statement in many if "COUNT(" in statement.upper() or "OFFSET" in statement.upper()] == []
+    # Texts are shortened by the database, and what the list does not show is not read at all.
+    heavy = re.compile(r'(?<!LEFT\()"messages_app_(session|message)"\."(content|metadata|description|redactions)"')
+    assert [statement for statement in many if heavy.search(statement)] == []
+
+
+def test_a_list_can_be_walked_to_its_end_and_back(staff: Client, project: Project) -> None:
+    # All of one time, so that only the ids tell them apart.
+    ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(120)])
+    expected = [str(pk) for pk in Session.objects.order_by("-pk").values_list("pk", flat=True)]
+
+    def ids_on(url: str) -> list[str]:
+        return re.findall(r'name="_selected_action" value="([^"]+)"', html_of(staff.get(url)))
+
+    pages, links = [SESSIONS], links_of(staff.get(SESSIONS))
+    while "Older →" in links:
+        pages.append(SESSIONS + links["Older →"])
+        links = links_of(staff.get(pages[-1]))
+    assert [len(ids_on(page)) for page in pages] == [50, 50, 20]
+    assert [pk for page in pages for pk in ids_on(page)] == expected
+    back = SESSIONS + links["← Newer"]
+    assert ids_on(back) == expected[50:100]
+    first = SESSIONS + links_of(staff.get(back))["← Newer"]
+    assert ids_on(first) == expected[:50]
+    assert "← Newer" not in links_of(staff.get(first))
+
+
+def test_whoever_comes_back_to_the_first_page_finds_it_whole(staff: Client, project: Project) -> None:
+    ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
+    second = SESSIONS + links_of(staff.get(SESSIONS))["Older →"]
+    newest = Session.objects.order_by("-pk").values_list("pk", flat=True)
+    for session in list(newest[:20]):
+        writes.delete_session(session, by="ada")
+    assert len(rows_of(staff.get(SESSIONS + links_of(staff.get(second))["← Newer"]))) == 40
+
+
+def test_filters_stay_when_the_page_turns_and_the_place_is_left_when_a_filter_changes(
+    staff: Client, project: Project
+) -> None:
+    ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
+    links = links_of(staff.get(f"{SESSIONS}?project=owner&status=running"))
+    assert {"project=owner", "status=running"} < set(links["Older →"].removeprefix("?").split("&"))
+    second = staff.get(SESSIONS + links["Older →"])
+    assert len(rows_of(second)) == 10
+    assert links_of(second)["completed"] == "?project=owner&status=completed"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("project=owner", ["late", "early"]),
+        ("project=other", ["foreign"]),
+        ("project=unknown", []),
+        ("status=completed", ["late", "early"]),
+        ("status=paused", ["foreign"]),
+        ("status=running", []),
+        ("has_errors=no", ["foreign", "late", "early"]),
+        ("has_errors=yes", []),
+        ("created_after=2026-03-02T00:00", ["foreign", "late"]),
+        ("created_after=2026-03-03T12:00", ["foreign"]),
+        ("created_before=2026-03-03T12:00", ["late", "early"]),
+        ("created_after=2026-03-02T00:00:00&created_before=2026-03-03T00:00:00", ["late"]),
+        ("created=24h", []),
+        ("created=24h&created_after=", []),
+        ("project=owner&status=completed&created_after=2026-03-02T00:00", ["late"]),
+    ],
+)
+def test_sessions_are_filtered(staff: Client, project: Project, query: str, expected: list[str]) -> None:
+    store(project, "early")
+    store(project, "late", created_at=NOON + timedelta(days=1))
+    foreign = records.Session(external_id="foreign", created_at=NOON + timedelta(days=2), status="paused")
+    ingest(Project.objects.create(slug="other").pk, [foreign])
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?{query}"))] == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("role=user", ["question"]),
+        ("role=assistant", ["broken", "answer"]),
+        ("role=system", []),
+        ("has_errors=yes", ["broken"]),
+        ("has_errors=no", ["answer", "question"]),
+        ("is_completed=no", ["broken"]),
+        ("is_completed=yes", ["answer", "question"]),
+        ("created_before=2026-03-01T12:00:01", ["question"]),
+        ("session={session}", ["broken", "answer", "question"]),
+        ("session=00000000-0000-7000-8000-000000000000", []),
+    ],
+)
+def test_messages_are_filtered(staff: Client, project: Project, query: str, expected: list[str]) -> None:
+    outcome = ingest(
+        project.pk,
+        [
+            records.Session(
+                external_id="s",
+                messages=[
+                    records.Message(role="user", content="question", created_at=NOON),
+                    records.Message(role="assistant", content="answer", created_at=NOON + timedelta(seconds=1)),
+                    records.Message(
+                        role="assistant",
+                        content="broken",
+                        error="out of memory",
+                        is_completed=False,
+                        created_at=NOON + timedelta(seconds=2),
+                    ),
+                ],
+            )
+        ],
+    )
+    query = query.format(session=outcome[0].id)
+    assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "status=good",
+        "has_errors=maybe",
+        "created=1y",
+        "created_after=yesterday",
+        "created_before=1960-01-01",
+        "cursor=x",
+    ],
+)
+def test_a_filter_that_is_not_understood_is_said(staff: Client, project: Project, query: str) -> None:
+    store(project, "s")
+    response = staff.get(f"{SESSIONS}?{query}", follow=True)
+    assert response.redirect_chain == [(f"{SESSIONS}?e=1", 302)]
+    assert "Unknown filter. Here is the whole list." in text_of(response)
+
+
+@pytest.mark.parametrize("before", ["2026-03-01T11:00", "2026-03-01T12:00"])
+def test_reversed_time_range_is_explained(staff: Client, project: Project, before: str) -> None:
+    store(project, "s")
+    reversed_range = text_of(staff.get(f"{SESSIONS}?created_after=2026-03-01T12:00&created_before={before}"))
+    assert "“From” must be earlier than “Until”." in reversed_range
+    assert "Nothing matches." not in reversed_range
+    empty_range = text_of(staff.get(f"{SESSIONS}?created_after=2026-03-02T12:00&created_before=2026-03-02T13:00"))
+    assert "Nothing matches." in empty_range
+    assert "must be earlier" not in empty_range
+
+
+@pytest.mark.parametrize(
+    "query", ["content__contains=x", "metadata__x=1", "project__slug=x", "end_user=x", "project=%00", "nonsense=1"]
+)
+@pytest.mark.parametrize("url", [SESSIONS, MESSAGES])
+def test_unknown_parameter_leads_to_whole_list(staff: Client, url: str, query: str) -> None:
+    # Columns without an index are unknown, too: Django would filter by any column.
+    response = staff.get(f"{url}?{query}", follow=True)
+    assert response.redirect_chain == [(f"{url}?e=1", 302)]
+    assert "Unknown filter. Here is the whole list." in text_of(response)
+
+
+def test_sessions_are_found_by_id_external_id_and_title(
+    staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store(project, "order-1", title="Where is my Parcel?")
+    store(project, "parcel", created_at=NOON + timedelta(hours=1))
+
+    def found(term: str) -> list[str]:
+        return [row[0] for row in rows_of(staff.get(SESSIONS, {"q": term}))]
+
+    assert found(str(session)) == ["Where is my Parcel?"]
+    assert found(" order-1 ") == ["Where is my Parcel?"]
+    assert found("parcel") == ["parcel", "Where is my Parcel?"]
+    assert found("order") == []
+    assert "Nothing matches." in text_of(staff.get(SESSIONS, {"q": "order"}))
+    # Titles are searched among the newest only, as the help text says.
+    monkeypatch.setattr(messages_admin, "TITLES_SEARCHED", 1)
+    assert found("parcel") == ["parcel"]
+    assert found("order-1") == ["Where is my Parcel?"]
+    assert "words in the titles of the newest 10,000 sessions of this list" in text_of(staff.get(SESSIONS))
+
+
+def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, project: Project) -> None:
+    session = store(project, "order-1", title="Where is my Parcel?")
+    store(project, "other")
+    ingest(
+        project.pk,
+        [
+            records.Session(
+                external_id="third", messages=[records.Message(role="user", content="hi", request_id="req-7")]
+            )
+        ],
+    )
+
+    def found(term: str) -> list[str]:
+        return [row[0] for row in rows_of(staff.get(MESSAGES, {"q": term}))]
+
+    both = ["order-1 says 1", "order-1 says 0"]
+    assert found(str(message_at(session, 0).pk)) == ["order-1 says 0"]
+    assert found(str(session)) == both
+    assert found("order-1") == both
+    assert found("PARCEL") == both
+    assert found("order-1-1") == ["order-1 says 1"]
+    assert found("req-7") == ["hi"]
+    assert found("nothing") == []
+
+
+def test_a_query_that_takes_too_long_is_stopped_and_said(
+    staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(project, "s")
+    sessions = TracedSessionAdmin.rows
+
+    def slow_rows(self: Any, request: Any) -> Any:
+        return sessions(self, request).extra(where=["pg_sleep(5) IS NOT NULL"])
+
+    monkeypatch.setattr(TracedSessionAdmin, "rows", slow_rows)
+    monkeypatch.setattr(TracedSessionAdmin, "list_time_limit_ms", 50)
+    response = staff.get(SESSIONS)
+    assert rows_of(response) == []
+    assert "The search took too long and was stopped." in text_of(response)
+
+
+@pytest.mark.django_db
+def test_a_time_limit_ends_with_its_block() -> None:
+    with pytest.raises(OperationalError) as stopped, time_limit(20), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(5)")
+    assert was_stopped(stopped.value)
+    with time_limit(20):
+        pass
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(0.05)")
+
+
+# --- A session and its conversation ----------------------------------------------------------------------------------
+
+
+def said(response: Any) -> list[str]:
+    """What the messages of a page say, in order."""
+    return re.findall(r'<div class="value"><div class="text">(.*?)</div>', html_of(response), re.DOTALL)
+
+
+def test_a_session_opens_as_its_conversation(staff: Client, project: Project) -> None:
+    session = store(project, "talk", title="Talk", end_user="alice", tags=["vip"], metadata={"channel": "电话"})
+    response = staff.get(page_of(session))
+    assert said(response) == ["talk says 0", "talk says 1"]
+    text = text_of(response)
+    assert text.startswith("Talk completed")
+    for fact in ("Project owner", "External id talk", "End user alice", "Messages 2", "Tags vip", '"channel": "电话"'):
+        assert fact in text
+    assert links_of(response)["2026-03-01 12:00:00"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
+
+
+@pytest.mark.requirement("003-11")
+def test_an_answer_is_read_without_the_json_of_a_tool_and_with_it_on_demand(staff: Client, project: Project) -> None:
+    slipped = '{"needs_clarification": true, "questions": ["哪一年？"]}'
+    session = store(project, "talk", content=f"Which year? {slipped}")
+    response = staff.get(page_of(session))
+    question, answer = said(response)
+    assert (unescape(question), answer) == (f"Which year? {slipped}", "Which year?")
+    assert f"Text as received Which year? {slipped}" in text_of(response)
+
+
+def test_the_plan_of_a_session_is_shown_with_what_became_of_its_agents(staff: Client, project: Project) -> None:
+    agents = [
+        {"id": "t-00", "name": "Browser", "task": HOSTILE, "dependsOn": [], "status": "init"},
+        {"id": "t-01", "name": "Writer", "task": "write it down", "dependsOn": ["t-00"], "status": "init"},
+    ]
+    session = store(project, "planned", workflow={"name": "Report", "agents": agents})
+    answer = message_at(session, 1)
+    answer.metadata = {"agents": {"t-00": {"name": "Browser", "status": "done"}}}
+    answer.save(update_fields=["metadata"])
+
+    html = html_of(staff.get(page_of(session)))
+    plan = html[html.index('<ol class="plan">') : html.index("</ol>", html.index('<ol class="plan">'))]
+
+    assert "<script" not in plan
+    assert unescape(re.sub("<[^>]*>", " ", plan)).split() == [
+        "Browser", "done", "<script>alert(1)</script>", "\ufffd[31m", "\ufffdgnp.exe", "t-00",
+        "Writer", "planned", "write", "it", "down", "t-01",
+    ]  # fmt: skip
+
+
+def test_a_long_conversation_is_read_in_pages(staff: Client, project: Project) -> None:
+    session = store(project, "long", 2 * PAGE_SIZE + 20)
+    first = staff.get(page_of(session))
+    assert said(first) == [f"long says {place}" for place in range(PAGE_SIZE)]
+    assert "← Earlier" not in links_of(first)
+    second = staff.get(page_of(session) + links_of(first)["Later →"])
+    assert said(second) == [f"long says {place}" for place in range(PAGE_SIZE, 2 * PAGE_SIZE)]
+    third = staff.get(page_of(session) + links_of(second)["Later →"])
+    assert said(third) == [f"long says {place}" for place in range(2 * PAGE_SIZE, 2 * PAGE_SIZE + 20)]
+    assert "Later →" not in links_of(third)
+    assert said(staff.get(page_of(session) + links_of(second)["← Earlier"])) == said(first)
+    newest = staff.get(page_of(session) + "?newest")
+    assert said(newest) == [f"long says {place}" for place in range(PAGE_SIZE + 20, 2 * PAGE_SIZE + 20)]
+    assert said(staff.get(page_of(session) + links_of(newest)["← Earlier"]))[-1] == f"long says {PAGE_SIZE + 19}"
+
+
+def test_invalid_cursor_leads_to_beginning_of_conversation(staff: Client, project: Project) -> None:
+    session = store(project, "long", PAGE_SIZE + 1)
+    response = staff.get(page_of(session) + "?cursor=junk", follow=True)
+    assert response.redirect_chain == [(page_of(session), 302)]
+    assert "This page of the conversation does not exist. Here is its beginning." in text_of(response)
+    assert said(response)[0] == "long says 0"
+
+
+def test_a_conversation_costs_the_same_at_any_length(staff: Client, project: Project) -> None:
+    few = statements_of(staff, page_of(store(project, "short", 2)))
+    many = statements_of(staff, page_of(store(project, "long", 200)))
+    assert len(few) == len(many)
+
+
+def test_hostile_texts_are_shown_as_text_everywhere(staff: Client, project: Project) -> None:
+    session = store(project, "s", title=HOSTILE, content=HOSTILE, end_user=HOSTILE, tags=[HOSTILE], description=HOSTILE)
+    message = message_at(session, 1)
+    writes.delete_message(message_at(session, 0).pk, by=HOSTILE)
+    urls = [
+        *(SESSIONS, MESSAGES, page_of(session), f"{MESSAGES}{message.pk}/change/", f"{MESSAGES}{message.pk}/delete/"),
+        *(f"{SESSIONS}{session}/delete/", f"{SESSIONS}{session}/history/", f"{MESSAGES}trash/"),
+    ]
+    for url in urls:
+        html = html_of(staff.get(url))
+        assert "<script>alert" not in html, url
+        assert "\x1b" not in html, url
+        assert "\u202e" not in html, url
+
+
+def test_a_message_opens_with_the_question_before_it_and_its_neighbours(staff: Client, project: Project) -> None:
+    session = store(project, "talk", 4)
+    response = staff.get(f"{MESSAGES}{message_at(session, 1).pk}/change/")
+    assert said(response) == ["talk says 0", "talk says 1"]
+    links = links_of(response)
+    assert links["← Previous: user"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
+    assert links["Next: user →"] == f"{MESSAGES}{message_at(session, 2).pk}/change/"
+    assert links["The conversation"] == page_of(session)
+
+
+def test_tab_title_has_question_and_session(staff: Client, project: Project) -> None:
+    session = store(project, "s", 4, title="Talk <b>")
+    titles = [
+        re.search("<title>(.*?)</title>", html_of(staff.get(f"{MESSAGES}{message_at(session, place).pk}/change/")))
+        for place in range(4)
+    ]
+    assert [unescape(title[1]) for title in titles if title] == [
+        *["s says 0 · Talk <b> | Tracesite"] * 2,
+        *["s says 2 · Talk <b> | Tracesite"] * 2,
+    ]
+
+
+def test_references_are_shown_and_bounded(staff: Client, project: Project) -> None:
+    references = [
+        records.Reference(id=f"r{n}", content="passage " * 10_000, knowledge_title=f"Book {n}") for n in range(120)
+    ]
+    message = records.Message(role="assistant", content="a", knowledge_references=references)
+    outcome = ingest(project.pk, [records.Session(external_id="s", messages=[message])])
+    response = staff.get(f"{MESSAGES}{outcome[0].messages[0].id}/change/")
+    text = text_of(response)
+    assert "Book 0 score" in text
+    assert "Book 99 score" in text
+    assert "Book 100" not in text
+    assert "There are more references than this page shows." in text
+    assert "This is the beginning, 16.0\xa0KB of 78.1\xa0KB." in html_of(response)
+
+
+@pytest.mark.parametrize("list_url", [SESSIONS, MESSAGES])
+@pytest.mark.parametrize("name", ["junk", "01a1f90f-89dc-7516-b04e-c271aeefa5d6"])
+def test_what_is_not_there_leads_back_to_the_list(staff: Client, list_url: str, name: str) -> None:
+    for page in ("change", "restore"):
+        response = staff.get(f"{list_url}{name}/{page}/", follow=True)
+        assert response.redirect_chain == [(list_url, 302)]
+        assert "with this id. It may have been deleted permanently." in text_of(response)
+
+
+# --- Deleting and restoring ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, project: Project) -> None:
+    session = store(project, "s", title="Talk")
+    url = f"{SESSIONS}{session}/delete/"
+    asked = text_of(staff.get(url))
+    assert "Move “ Talk ” to the trash? This includes 2 messages." in asked
+    assert "You can restore it from the trash until a purge removes it for good." in asked
+    assert Session.objects.filter(pk=session).exists()
+    assert staff.post(url, {"post": "yes"}).status_code == 302
+    deleted = Session.with_deleted.get(pk=session)
+    assert (deleted.deleted_at is not None, deleted.deleted_by) == (True, "ada")
+    assert Message.with_deleted.filter(session_id=session).count() == 2
+    assert rows_of(staff.get(SESSIONS)) == []
+    (row,) = rows_of(staff.get(f"{SESSIONS}trash/"))
+    assert (row[0], row[3]) == ("Talk", "ada")
+    page = staff.get(page_of(session))
+    assert "deleted by ada" in text_of(page)
+    assert said(page) == ["s says 0", "s says 1"]
+    restore = links_of(page)["Restore"]
+    assert "Restore this? This includes 2 messages." in text_of(staff.get(restore))
+    assert Session.objects.filter(pk=session).exists() is False
+    response = staff.post(restore, {"post": "yes"}, follow=True)
+    assert "“Talk” was restored." in text_of(response)
+    assert Session.objects.filter(pk=session).exists()
+    assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [3, 2]
+    history = f"{SESSIONS}{session}/history/"
+    assert re.findall(r"<td>(\w+)</td>", html_of(staff.get(history))) == ["ada", "Deleted", "ada", "Restored"]
+    chinese = html_of(staff.get(history, headers={"Accept-Language": "zh-hans"}))
+    assert re.findall(r"<td>(\w+)</td>", chinese) == ["ada", "已删除", "ada", "已恢复"]
+
+
+def test_deleting_twice_says_it_is_in_the_trash(staff: Client, project: Project) -> None:
+    session = store(project, "s", title="Talk")
+    writes.delete_session(session, by="key ci")
+    for send in (staff.get, staff.post):
+        response = send(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
+        assert response.redirect_chain == [(page_of(session), 302)]
+        assert "“Talk” is already in the trash." in text_of(response)
+        assert "Restore" in links_of(response)
+    assert Session.with_deleted.get(pk=session).deleted_by == "key ci"
+    chosen = {"action": "delete_selected", "_selected_action": [str(session)], "index": "0"}
+    for form in (chosen, {**chosen, "post": "yes"}):
+        assert "The selected rows are already in the trash." in text_of(staff.post(SESSIONS, form, follow=True))
+    assert LogEntry.objects.count() == 0
+
+
+def test_deleting_message_of_deleted_session_says_so(staff: Client, project: Project) -> None:
+    session = store(project, "s")
+    message = message_at(session, 1).pk
+    writes.delete_session(session, by="ada")
+    response = staff.get(f"{MESSAGES}{message}/delete/", follow=True)
+    assert response.redirect_chain == [(f"{MESSAGES}{message}/change/", 302)]
+    assert "“assistant: s says 1” is in the trash with its session." in text_of(response)
+
+
+def test_deleting_unknown_row_leads_to_list(staff: Client) -> None:
+    response = staff.get(f"{SESSIONS}01a1f90f-89dc-7516-b04e-c271aeefa5d6/delete/", follow=True)
+    assert response.redirect_chain == [(SESSIONS, 302)]
+    assert "with this id. It may have been deleted permanently." in text_of(response)
+
+
+def undo_of(response: Any) -> tuple[str, dict[str, str]]:
+    """Return the address and the data that the button Undo of a page sends."""
+    found = re.search(
+        r'<button type="submit" form="undo" formaction="([^"]+)" name="rows" value="([^"]+)">Undo', html_of(response)
+    )
+    assert found is not None
+    assert re.search(
+        r'<form id="undo" method="post" hidden><input type="hidden" name="csrfmiddlewaretoken"', html_of(response)
+    )
+    return found[1], {"rows": found[2]}
+
+
+def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
+    session = store(project, "s", title="Talk")
+    response = staff.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
+    assert "“Talk” is in the trash. Undo" in text_of(response)
+    url, data = undo_of(response)
+    response = staff.post(url, data, follow=True)
+    assert response.redirect_chain == [(page_of(session), 302)]
+    assert "“Talk” was restored." in text_of(response)
+    assert Session.objects.filter(pk=session).exists()
+    # Twice: somebody else was quicker.
+    assert "There is no deleted session of this id." in text_of(staff.post(url, data, follow=True))
+    message = message_at(session, 1)
+    staff.post(*undo_of(staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)))
+    assert Message.objects.filter(pk=message.pk).exists()
+
+
+def test_undo_needs_post_and_known_rows(staff: Client, client: Client, project: Project) -> None:
+    session = store(project, "s")
+    writes.delete_session(session, by="ada")
+    url = f"{SESSIONS}undo/"
+    assert staff.get(url, {"rows": str(session)}).headers["Location"] == SESSIONS
+    assert staff.post(url, {"rows": "junk,,x"}).headers["Location"] == SESSIONS
+    assert client.post(url, {"rows": str(session)}).status_code == 302
+    client.force_login(User.objects.create_user("clerk", is_staff=True))
+    assert client.post(url, {"rows": str(session)}).status_code == 403
+    assert not Session.objects.filter(pk=session).exists()
+
+
+def test_question_before_deleting_has_numbers(staff: Client, project: Project) -> None:
+    calls = [records.ToolCall(id=str(n), name="look") for n in range(3)]
+    answer = records.Message(role="assistant", content="a", agent_steps=[records.AgentStep(tool_calls=calls)])
+    session = ingest(project.pk, [records.Session(external_id="s", messages=[answer])])[0].id
+    assert "to the trash? This includes 1 message and 3 tool calls." in text_of(
+        staff.get(f"{SESSIONS}{session}/delete/")
+    )
+    message = message_at(found_id(session), 0).pk
+    assert "to the trash? This includes 3 tool calls." in text_of(staff.get(f"{MESSAGES}{message}/delete/"))
+    other = store(project, "other")
+    chosen = {"action": "delete_selected", "_selected_action": [str(session), str(other)], "index": "0"}
+    assert "these to the trash? This includes 3 messages and 3 tool calls." in text_of(staff.post(SESSIONS, chosen))
+
+
+def test_many_sessions_are_deleted_and_restored_together(staff: Client, project: Project) -> None:
+    sessions = [store(project, f"s{number}", title=f"Talk {number}") for number in range(3)]
+    chosen = {"action": "delete_selected", "_selected_action": [str(pk) for pk in sessions[:2]], "index": "0"}
+    asked = staff.post(SESSIONS, chosen)
+    assert "Move these to the trash" in text_of(asked)
+    assert "Talk 0" in text_of(asked)
+    assert Session.objects.count() == 3
+    response = staff.post(SESSIONS, {**chosen, "post": "yes"}, follow=True)
+    assert "2 sessions are in the trash. Undo" in text_of(response)
+    assert [row[0] for row in rows_of(staff.get(SESSIONS))] == ["Talk 2"]
+    undone = staff.post(*undo_of(response), follow=True)
+    assert undone.redirect_chain == [(SESSIONS, 302)]
+    assert "2 sessions were restored." in text_of(undone)
+    assert len(rows_of(undone)) == 3
+    staff.post(SESSIONS, {**chosen, "post": "yes"})
+    chosen = {**chosen, "action": "restore_selected"}
+    assert "Restore these? This includes 4 messages." in text_of(staff.post(f"{SESSIONS}trash/", chosen))
+    assert Session.objects.count() == 1
+    response = staff.post(f"{SESSIONS}trash/", {**chosen, "post": "yes"}, follow=True)
+    assert "2 sessions were restored." in text_of(response)
+    assert Session.objects.count() == 3
+
+
+def test_the_lists_offer_only_what_can_be_done_with_their_rows(staff: Client, project: Project) -> None:
+    session = store(project, "s")
+    assert re.findall(r'<option value="(\w+)">', html_of(staff.get(SESSIONS))) == ["delete_selected"]
+    writes.delete_session(session, by="ada")
+    assert re.findall(r'<option value="(\w+)">', html_of(staff.get(f"{SESSIONS}trash/"))) == ["restore_selected"]
+    # A crafted form does not get around it.
+    staff.post(SESSIONS, {"action": "restore_selected", "_selected_action": [str(session)], "post": "yes"})
+    assert Session.objects.count() == 0
+
+
+def test_a_message_is_deleted_and_restored_with_the_counters_of_its_session(staff: Client, project: Project) -> None:
+    session = store(project, "s", 3)
+    message = message_at(session, 1)
+    response = staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)
+    assert response.redirect_chain == [(page_of(session), 302)]
+    assert said(response) == ["s says 0", "s says 2"]
+    assert Session.objects.get(pk=session).message_count == 2
+    (row,) = rows_of(staff.get(f"{MESSAGES}trash/"))
+    assert (row[0], row[5]) == ("s says 1", "ada")
+    staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"})
+    assert Session.objects.get(pk=session).message_count == 3
+    assert said(staff.get(page_of(session))) == ["s says 0", "s says 1", "s says 2"]
+
+
+def test_a_message_is_not_restored_into_a_deleted_session(staff: Client, project: Project) -> None:
+    session = store(project, "s")
+    message = message_at(session, 0)
+    writes.delete_message(message.pk, by="ada")
+    writes.delete_session(session, by="ada")
+    page = staff.get(f"{MESSAGES}{message.pk}/change/")
+    assert "Its session is in the trash." in text_of(page)
+    response = staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"}, follow=True)
+    assert "There is no deleted message of this id." in text_of(response)
+    assert Message.with_deleted.get(pk=message.pk).deleted_at is not None
+
+
+def test_an_empty_trash_and_an_empty_list_say_so(staff: Client, project: Project) -> None:
+    assert "The trash is empty." in text_of(staff.get(f"{SESSIONS}trash/"))
+    assert "There is nothing here yet." in text_of(staff.get(SESSIONS))
+    assert links_of(staff.get(SESSIONS))["Trash"] == f"{SESSIONS}trash/"
+    assert f"{SESSIONS}add/" not in links_of(staff.get(f"{SESSIONS}trash/")).values()
+
+
+def test_a_message_is_named_by_its_role_and_time_in_the_language_of_the_page(project: Project) -> None:
+    message = message_at(store(project, "s"), 1)
+    time = f"{message.created_at:%Y-%m-%d %H:%M:%S} UTC"
+    with translation.override("en"):
+        assert str(message) == f"{message.get_role_display()} message of {time}"
+    with translation.override("zh-hans"):
+        assert str(message) == f"{message.get_role_display()}消息，{time}"
+
+
+# --- Who may do what, and in which language ---------------------------------------------------------------------------
+
+
+def test_only_superusers_see_anything(client: Client, project: Project) -> None:
+    session = store(project, "s")
+    message = message_at(session, 0).pk
+    urls = [
+        *(
+            SESSIONS,
+            MESSAGES,
+            f"{SESSIONS}trash/",
+            f"{MESSAGES}trash/",
+            page_of(session),
+            f"{MESSAGES}{message}/change/",
+        ),
+        *(f"{SESSIONS}{session}/delete/", f"{SESSIONS}{session}/restore/", f"{SESSIONS}{session}/history/"),
+        *(f"{SESSIONS}add/", f"{MESSAGES}add/"),
+    ]
+    assert {client.get(url).status_code for url in urls} == {302}
+    clerk = User.objects.create_user("clerk", is_staff=True)
+    clerk.user_permissions.set(Permission.objects.filter(content_type__app_label__in=["messages_app", "traces_app"]))
+    client.force_login(clerk)
+    assert {url: client.get(url).status_code for url in urls} == dict.fromkeys(urls, 403)
+    assert "You don’t have permission to view or edit anything." in text_of(client.get("/admin/"))
+    assert client.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_nothing_is_edited_in_place(staff: Client, project: Project) -> None:
+    session = store(project, "s", title="Talk")
+    for url in (page_of(session), f"{MESSAGES}{message_at(session, 0).pk}/change/"):
+        staff.post(url, {"title": "changed", "content": "changed"})
+    assert Session.objects.get(pk=session).title == "Talk"
+    assert message_at(session, 0).content == "s says 0"
+    assert not TracedSessionAdmin.has_change_permission(None, None)  # type: ignore[arg-type]
+    assert not TracedMessageAdmin.has_change_permission(None, None)  # type: ignore[arg-type]
+
+
+def test_the_language_is_switched_in_the_header(staff: Client, project: Project) -> None:
+    store(project, "s")
+    english = html_of(staff.get(SESSIONS))
+    assert '<html lang="en"' in english
+    assert '<button type="submit" name="language" value="zh-hans" lang="zh-hans">简体中文</button>' in english
+    response = staff.post("/i18n/setlang/", {"language": "zh-hans", "next": SESSIONS}, follow=True)
+    assert response.redirect_chain == [(SESSIONS, 302)]
+    chinese = html_of(response)
+    assert '<html lang="zh-hans"' in chinese
+    assert '<button type="submit" name="language" value="en" lang="en">English</button>' in chinese
+    assert "会话" in chinese
+    assert "running" not in text_of(response)
+
+
+def test_login_with_foreign_next_leads_home(client: Client, db: None) -> None:
+    User.objects.create_superuser("ada", password="correct horse battery")
+    form = {"username": "ada", "password": "correct horse battery", "next": "https://example.org/"}
+    assert client.post("/admin/login/?next=https://example.org/", form).headers["Location"] == "/admin/"
+
+
+def test_the_login_page_offers_the_other_language(client: Client, db: None) -> None:
+    assert 'value="zh-hans"' in html_of(client.get("/admin/login/"))
+
+
+# --- Last activity and problems --------------------------------------------------------------------------------------
+
+
+def test_session_that_failed_just_now_is_found_by_last_activity(staff: Client, project: Project) -> None:
+    for number in range(60):
+        store(project, f"s{number}", created_at=NOON + timedelta(minutes=number))
+    ingest(
+        project.pk, [records.Session(external_id="s0", messages=[records.Message(role="assistant", error="Broke.")])]
+    )
+    assert "s0" not in [row[0] for row in rows_of(staff.get(SESSIONS))], "it began before those on the first page"
+    first = rows_of(staff.get(f"{SESSIONS}?order=activity"))[0]
+    assert (first[0], first[2], first[5]) == ("s0", "error", "1")
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?active=1h"))] == ["s0"]
+    assert rows_of(staff.get(f"{SESSIONS}?created=1h")) == []
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?has_errors=yes"))] == ["s0"]
+    before = "active_before=2026-03-01T12:02:00"
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}?active_after=2026-03-01T12:01:00&{before}"))] == ["s1"]
+
+
+def test_list_by_last_activity_is_walked_to_its_end_and_back(staff: Client, project: Project) -> None:
+    # Some share a time, and none is in the order of the ids.
+    for number in range(120):
+        store(project, f"s{number:03}", created_at=NOON + timedelta(minutes=(number * 7) % 40))
+    expected = list(Session.objects.order_by("-active_at", "-pk").values_list("external_id", flat=True))
+
+    def names(url: str) -> list[str]:
+        return [row[0] for row in rows_of(staff.get(url))]
+
+    pages = [f"{SESSIONS}?order=activity&project=owner"]
+    while "Older →" in (links := links_of(staff.get(pages[-1]))):
+        assert "order=activity" in links["Older →"] and "project=owner" in links["Older →"]
+        pages.append(SESSIONS + links["Older →"])
+    assert [names(page) for page in pages] == [expected[:50], expected[50:100], expected[100:]]
+    back = SESSIONS + links["← Newer"]
+    assert names(back) == expected[50:100]
+    first = SESSIONS + links_of(staff.get(back))["← Newer"]
+    assert names(first) == expected[:50]
+    assert "← Newer" not in links_of(staff.get(first))
+
+
+@pytest.mark.parametrize("query", ["order=size", "order=activity&cursor=x", "active=9h", "active_after=soon"])
+def test_odd_order_or_activity_is_the_whole_list_and_a_word(staff: Client, project: Project, query: str) -> None:
+    store(project, "only")
+    answer = staff.get(f"{SESSIONS}?{query}", follow=True)
+    assert "Unknown filter. Here is the whole list." in text_of(answer)
+    assert [row[0] for row in rows_of(answer)] == ["only"]
+
+
+def test_interrupted_run_says_why_in_language_of_reader(staff: Client, project: Project) -> None:
+    text = interruptions.TEXTS[interruptions.PROCESS_ENDED]
+    session = store(project, "killed", 2)
+    Message.objects.filter(role="assistant").update(error=text, health=[interruptions.FLAG])
+    page = f"{MESSAGES}{message_at(session, 1).pk}/change/"
+    assert text in text_of(staff.get(page))
+    chinese = text_of(staff.get(page, headers={"Accept-Language": "zh-hans"}))
+    assert "已中断：记录此运行的进程先于运行结束。" in chinese
+    assert text not in chinese

@@ -1,0 +1,70 @@
+"""Decoding bodies: whole streams come back as they were, anything else is refused, and no bomb goes off."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messages_app.http.decompression import ENCODINGS, MOST_PARTS, BrokenStreamError, decode
+
+ENCODE: dict[str, Callable[[bytes], bytes]] = {"zstd": zstd.compress, "gzip": gzip.compress, "deflate": zlib.compress}
+WIDE_WINDOW = {zstd.CompressionParameter.window_log: 24}
+
+each_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
+
+
+@each_encoding
+@given(parts=st.lists(st.binary(max_size=300).map(lambda data: data * 400), min_size=1, max_size=4))
+def test_streams_of_any_number_of_parts_come_back_as_they_were(encoding: str, parts: list[bytes]) -> None:
+    whole = b"".join(parts)
+    assert decode(b"".join(map(ENCODE[encoding], parts)), encoding, len(whole)) == whole
+    if whole:
+        assert decode(b"".join(map(ENCODE[encoding], parts)), encoding, len(whole) - 1) is None
+
+
+@each_encoding
+@given(data=st.binary(max_size=2000), keep=st.floats(min_value=0, max_value=1, exclude_max=True))
+def test_a_stream_that_was_cut_off_is_refused(encoding: str, data: bytes, keep: float) -> None:
+    body = ENCODE[encoding](data)
+    with pytest.raises(BrokenStreamError):
+        decode(body[: int(len(body) * keep)], encoding, 10_000)
+
+
+@each_encoding
+@given(body=st.binary(max_size=200))
+def test_any_bytes_are_decoded_or_refused(encoding: str, body: bytes) -> None:
+    for candidate in (body, ENCODE[encoding](b"")[:4] + body, ENCODE[encoding](body) + b"{}"):
+        with suppress(BrokenStreamError):
+            decode(candidate, encoding, 1000)
+
+
+@each_encoding
+def test_a_bomb_is_not_decoded_further_than_the_limit(encoding: str) -> None:
+    bomb = ENCODE[encoding](bytes(100_000_000))
+    tracemalloc.start()
+    try:
+        assert decode(bomb, encoding, 1_000_000) is None
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@each_encoding
+def test_a_stream_of_very_many_parts_is_refused_before_it_takes_long(encoding: str) -> None:
+    empty = ENCODE[encoding](b"")
+    assert decode(empty * MOST_PARTS, encoding, 0) == b""
+    with pytest.raises(BrokenStreamError, match="too many parts"):
+        decode(empty * 1_000_000, encoding, 0)
+
+
+def test_a_frame_that_asks_for_more_than_eight_megabytes_to_be_decoded_is_refused() -> None:
+    with pytest.raises(BrokenStreamError):
+        decode(zstd.compress(bytes(20_000_000), options=WIDE_WINDOW), "zstd", 100_000_000)

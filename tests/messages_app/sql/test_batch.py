@@ -1,0 +1,72 @@
+"""Several statements at once, and how long they may take."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+
+from access_app.errors import InvalidInput
+from messages_app.sql.batch import Query, fetch, was_stopped
+
+
+def sleep(seconds: float) -> Query:
+    return Query(sql="SELECT pg_sleep(%s)", parameters=[seconds])
+
+
+def limit_now() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        return str(cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize("at_most_ms", [None, 5_000])
+def test_the_rows_of_all_statements_come_in_one_exchange(db: None, at_most_ms: int | None) -> None:
+    queries = [
+        Query(sql="SELECT %s::text, n FROM generate_series(1, %s) AS n", parameters=["it's; 100%", 2]),
+        Query(sql="SELECT 1 WHERE %s", parameters=[False]),
+        Query(sql="SELECT 'last'", parameters=[]),
+    ]
+    with CaptureQueriesContext(connection) as exchanges:
+        found = fetch(queries, at_most_ms=at_most_ms)
+    assert found == [[("it's; 100%", 1), ("it's; 100%", 2)], [], [("last",)]]
+    assert len(exchanges) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_statement_whose_time_is_up_is_stopped_and_the_request_is_told() -> None:
+    before = limit_now()
+    with translation.override("en"), pytest.raises(InvalidInput) as refused:
+        fetch([sleep(0), sleep(30)], at_most_ms=20)
+    assert (refused.value.status, refused.value.code) == (400, "too_slow")
+    assert "created_after and created_before" in refused.value.message
+    assert fetch([sleep(0)]) == [[("",)]]
+    assert limit_now() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_statement_has_the_time_for_itself_and_the_limit_ends_with_them() -> None:
+    before = limit_now()
+    assert fetch([sleep(0.08)] * 3, at_most_ms=150) == [[("",)]] * 3
+    assert limit_now() == before
+    with transaction.atomic():
+        fetch([sleep(0)], at_most_ms=10)
+        assert limit_now() == before
+        assert fetch([sleep(0.05)]) == [[("",)]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_stopped_without_a_limit_of_ours_is_an_error_of_the_database() -> None:
+    with pytest.raises(OperationalError) as stopped, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout TO 20")
+        fetch([sleep(30)])
+    assert was_stopped(stopped.value)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_other_errors_of_the_database_are_left_as_they_are() -> None:
+    with pytest.raises(OperationalError) as failed:
+        fetch([Query(sql="SELECT pg_terminate_backend(pg_backend_pid())", parameters=[])], at_most_ms=5_000)
+    assert not was_stopped(failed.value)
+    connection.close()
