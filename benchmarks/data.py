@@ -28,8 +28,8 @@ def prepare() -> tuple[int, str]:
     from access_app.keys import create_key
     from access_app.models import Project, Scope
     from messages_app.sql.partitions import Month
+    from traces_app.ingest.partitions import ensure_months
     from traces_app.models import Tool
-    from traces_app.partitions import ensure_months
 
     project = Project.objects.create(slug=SLUG)
     Tool.objects.bulk_create([Tool(project=project, name=name) for name in workload.TOOLS])

@@ -26,7 +26,7 @@ def measure(report: Report, runs: int, size: int) -> None:
     """One line for each format of the registry, of about `size` bytes."""
     # They need Django, which is ready only now.
     from access_app.models import Project
-    from traces_app.formats.registry import FORMATS
+    from traces_app.transcripts.formats.registry import FORMATS
 
     with TemporaryDirectory(prefix="tracesite-") as folder:
         for format_ in FORMATS:
@@ -65,7 +65,7 @@ def _decode(data: bytes, *, is_lines: bool) -> object:
 
 
 def _import(path: Path, format_name: str, project_id: int | None) -> None:
-    from traces_app.imports import import_paths
+    from traces_app.transcripts.importer import import_paths
 
     (report,) = import_paths([path], project_id)
     assert (report.status, report.format) == ("read", format_name), f"{report.format}: {report.reason}"

@@ -50,7 +50,7 @@ def main() -> None:
 def measure(runs: int, messages_a_session: int | None) -> None:
     from access_app.models import Project
     from messages_app.sql.partitions import Month
-    from traces_app.partitions import ensure_months, forget
+    from traces_app.ingest.partitions import ensure_months, forget
 
     project = Project.objects.create(slug="benchmark")
     ensure_months(Month(*month) for month in MONTHS_BESIDE)
@@ -97,7 +97,7 @@ def command(sessions: int) -> None:
 
 
 def inside(sessions: int) -> None:
-    from traces_app.purge import Scope, purge
+    from traces_app.maintenance.purge import Scope, purge
 
     report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
     assert (report.months, report.tables["sessions"].rows) == (["2024-01"], sessions), report

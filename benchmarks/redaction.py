@@ -20,9 +20,9 @@ from django.conf import settings
 
 from access_app.redaction.engine import redact
 from tests.access_app.redaction.corpus import Innocent, Trial, innocents, trials
-from traces_app.decode import decode_ingest
-from traces_app.normalise import normalise
-from traces_app.redaction import redact as redact_session
+from traces_app.ingest.decode import decode_ingest
+from traces_app.normalize.records import normalise
+from traces_app.normalize.redaction import redact as redact_session
 
 from . import workload
 

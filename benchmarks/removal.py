@@ -24,7 +24,7 @@ BATCH = 500
 def measure(report: Report, runs: int, small: int, large: int, rows: int) -> None:
     from access_app.models import Project
     from messages_app.sql.partitions import Month
-    from traces_app.partitions import ensure_months, forget
+    from traces_app.ingest.partitions import ensure_months, forget
 
     project, other = (Project.objects.create(slug=slug) for slug in ("purged", "kept"))
     seconds: dict[int, list[float]] = {small: [], large: []}
@@ -57,7 +57,7 @@ def measure(report: Report, runs: int, small: int, large: int, rows: int) -> Non
 
 
 def _purge_rows(project_id: int) -> None:
-    from traces_app.purge import Scope, purge
+    from traces_app.maintenance.purge import Scope, purge
 
     report = purge(Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC), project_ids=(project_id,)))
     assert (report.months, report.tables["sessions"].rows) == ([], SESSIONS), report

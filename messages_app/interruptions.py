@@ -23,7 +23,7 @@ from .models import Message
 from .timestamps import instant_text, parse_instant
 
 FLAG = "interrupted"
-"""In the health of a message; traces_app.health has it among the others, and can be read without Django."""
+"""In the health of a message; traces_app.schema.health_flags has it among the others, and can be read without Django."""
 PROCESS_ENDED, NO_NEWS = "process_ended", "no_news"
 TEXTS: Mapping[str, str] = {
     PROCESS_ENDED: gettext_noop("Interrupted: the process that recorded this run ended before the run did."),

@@ -1,6 +1,6 @@
 """Everything that changes a session or takes messages out of sight and back; rows and counters in one transaction.
 
-What arrives with traces is stored by traces_app.writes. Locks are taken in one order everywhere: message rows by id,
+What arrives with traces is stored by traces_app.ingest.store. Locks are taken in one order everywhere: message rows by id,
 session rows last.
 """
 

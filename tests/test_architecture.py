@@ -19,28 +19,28 @@ WITHOUT_DJANGO = (
     "messages_app/admin/display_text.py",
     "messages_app/admin/workflow_plan.py",
     "messages_app/json_values.py",
-    "traces_app/eko_callbacks.py",
-    "traces_app/projection.py",
-    "traces_app/layout.py",
-    "traces_app/monitor_messages.py",
-    "traces_app/event_ids.py",
-    "traces_app/records.py",
-    "traces_app/normalise.py",
-    "traces_app/results.py",
-    "traces_app/images.py",
-    "traces_app/call_ids.py",
-    "traces_app/health.py",
-    "traces_app/losses.py",
-    "traces_app/redaction.py",
-    "traces_app/rows.py",
-    "traces_app/transcripts.py",
-    "traces_app/unknown_fields.py",
+    "traces_app/adapters/eko_callbacks.py",
+    "traces_app/events/projection.py",
+    "traces_app/events/step_order.py",
+    "traces_app/adapters/monitor_messages.py",
+    "traces_app/events/ids.py",
+    "traces_app/schema/records.py",
+    "traces_app/normalize/records.py",
+    "traces_app/normalize/tool_results.py",
+    "traces_app/normalize/images.py",
+    "traces_app/normalize/call_ids.py",
+    "traces_app/schema/health_flags.py",
+    "traces_app/schema/losses.py",
+    "traces_app/normalize/redaction.py",
+    "traces_app/ingest/rows.py",
+    "traces_app/transcripts/entries.py",
+    "traces_app/normalize/extra_fields.py",
     "traces_app/weknora/errors.py",
     "traces_app/weknora/frames.py",
     "traces_app/weknora/shapes.py",
     "traces_app/weknora/titles.py",
-    "traces_app/formats/",
-    "traces_app/reading/",
+    "traces_app/transcripts/formats/",
+    "traces_app/transcripts/parsing/",
     "traces_app/recorder/",
 )
 DJANGO = ("django", "rest_framework", "django_filters", "drf_spectacular", "psycopg")
@@ -75,9 +75,9 @@ def violations(path: str, source: str) -> list[str]:
         found.append(f"{path}: a file is named for its topic, `{name}` says nothing")
     if name == "__init__" and path.count("/") == 1 and _code_of(source):
         found.append(f"{path}: an app's __init__ holds a docstring only, so that it imports without Django settings")
-    if path != "traces_app/redaction.py":
+    if path != "traces_app/normalize/redaction.py":
         found += [
-            f"{path}:{node.lineno}: only traces_app/redaction.py makes {node.func.id}: nothing reaches a table unredacted"
+            f"{path}:{node.lineno}: only traces_app/normalize/redaction.py makes {node.func.id}: nothing reaches a table unredacted"
             for node in ast.walk(ast.parse(source))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("Redacted")
         ]
@@ -97,11 +97,11 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
             yield line, f"models may not know {module}: rows know neither writes nor HTTP"
         if path.endswith(("writes.py", "ingest.py", "purge.py")) and _is_any(module, HTTP):
             yield line, f"writes may not know {module}: HTTP is translated in the views"
-        if path.startswith("traces_app/formats/") and Path(path).stem not in ("registry", "__init__"):
-            other = module.removeprefix("traces_app.formats.")
+        if path.startswith("traces_app/transcripts/formats/") and Path(path).stem not in ("registry", "__init__"):
+            other = module.removeprefix("traces_app.transcripts.formats.")
             if module != other:
                 yield line, f"a format knows no other: {other}"
-        if path.startswith("traces_app/reading/") and _is_any(module, ("traces_app.formats",)):
+        if path.startswith("traces_app/transcripts/parsing/") and _is_any(module, ("traces_app.transcripts.formats",)):
             yield line, "what formats share knows none of them"
 
 
@@ -138,11 +138,15 @@ def test_the_files_that_run_without_django_are_there() -> None:
     [
         ("messages_app/views.py", "from traces_app.models import ToolCall", "messages_app may not know traces_app"),
         ("access_app/keys.py", "import messages_app.models", "access_app may not know messages_app"),
-        ("traces_app/queries.py", "def f():\n    from tracesite import urls", "traces_app may not know tracesite"),
-        ("traces_app/records.py", "from django.db import models", "without Django"),
-        ("traces_app/formats/pi.py", "from . import openai_chat", "a format knows no other"),
+        (
+            "traces_app/queries/messages.py",
+            "def f():\n    from tracesite import urls",
+            "traces_app may not know tracesite",
+        ),
+        ("traces_app/schema/records.py", "from django.db import models", "without Django"),
+        ("traces_app/transcripts/formats/pi.py", "from . import openai_chat", "a format knows no other"),
         ("traces_app/models.py", "from . import writes", "rows know neither writes nor HTTP"),
-        ("traces_app/writes.py", "from rest_framework import status", "HTTP is translated in the views"),
+        ("traces_app/ingest/store.py", "from rest_framework import status", "HTTP is translated in the views"),
         ("traces_app/utils.py", "", "says nothing"),
         ("traces_app/__init__.py", '"""Doc."""\nfrom .records import Message', "a docstring only"),
         ("traces_app/views.py", "x = Redacted(session=s, receipts=[], message_receipts=[])", "unredacted"),

@@ -8,8 +8,8 @@ from pathlib import Path
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from traces_app.formats.registry import FORMATS
-from traces_app.health import FLAGS
+from traces_app.schema.health_flags import FLAGS
+from traces_app.transcripts.formats.registry import FORMATS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

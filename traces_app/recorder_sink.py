@@ -28,11 +28,11 @@ from django.db import DataError, Error, InterfaceError, OperationalError, close_
 from access_app.errors import ApiError, Conflict, NotFound
 from access_app.models import Project
 
-from .event_decode import event_from
-from .event_writes import record_events
+from .events.decode import event_from
+from .events.store import record_events
+from .normalize.redaction import RedactedEvent, redact_event
 from .recorder.guard import Guard
 from .recorder.sinks import Clean, ServerSampling, ServerSettings
-from .redaction import RedactedEvent, redact_event
 
 logger = logging.getLogger(__name__)
 

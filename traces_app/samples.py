@@ -21,12 +21,12 @@ from msgspec.structs import replace
 from access_app.models import Project
 from messages_app.models import Session
 
-from . import records
-from .decode import decode_ingest
-from .event_decode import decode_events
-from .event_writes import record_events
-from .ingest import ingest
-from .redaction import redact_event
+from .events.decode import decode_events
+from .events.store import record_events
+from .ingest.decode import decode_ingest
+from .ingest.pipeline import ingest
+from .normalize.redaction import redact_event
+from .schema import records
 
 _NEWEST_AGE = timedelta(minutes=2)
 _BETWEEN = timedelta(hours=7, minutes=43)

@@ -20,7 +20,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from traces_app.partitions import TABLES
+from traces_app.ingest.partitions import TABLES
 
 from . import embedded
 

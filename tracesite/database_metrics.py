@@ -20,8 +20,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from messages_app import ids
 from messages_app.sql.partitions import Month
-from traces_app.metrics import MESSAGES
-from traces_app.partitions import TABLES
+from traces_app.ingest.metrics import MESSAGES
+from traces_app.ingest.partitions import TABLES
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from prometheus_client import Counter, Histogram, Metric, generate_latest, value
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from traces_app import metrics as ingest_metrics
-from traces_app.metrics import REGISTRY
+from traces_app.ingest import metrics as ingest_metrics
+from traces_app.ingest.metrics import REGISTRY
 
 from .processes import is_running
 

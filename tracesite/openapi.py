@@ -17,8 +17,8 @@ from messages_app.http import openapi
 from messages_app.http import schemas as message_resources
 from messages_app.http.request_body import JSON
 from messages_app.http.schemas import ErrorAnswer
-from traces_app import records
-from traces_app import resources as trace_resources
+from traces_app.queries import schemas as trace_resources
+from traces_app.schema import records
 
 # What the types of records do not say, because importers make such calls: the decoder of the wire refuses them.
 _REQUIRED: dict[type[records.Record], list[str]] = {records.ToolCall: ["name"]}
@@ -123,7 +123,7 @@ def _suffix(target: type) -> str:
 def _describe(schema: dict[str, Any], struct: type, name: str) -> None:
     """Names a component as it is referred to, and gives its fields the words that stand under them in the code."""
     schema["title"] = name
-    # A record takes no others, but what sends it may: see traces_app.unknown_fields.
+    # A record takes no others, but what sends it may: see traces_app.normalize.extra_fields.
     schema.pop("additionalProperties", None)
     documented = _field_docs(struct)
     for field, property_ in schema["properties"].items():

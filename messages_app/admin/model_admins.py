@@ -1,5 +1,5 @@
 """The admin of conversations: sessions open as what was said, messages as what they hold; both can be deleted and
-restored. traces_app.admin registers both again with what the agent did.
+restored. traces_app.admin.model_admins registers both again with what the agent did.
 """
 
 from __future__ import annotations

@@ -24,15 +24,15 @@ from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
 from messages_app.sql.partitions import Month
-from traces_app.decode import decode_ingest
-from traces_app.event_decode import decode_events
-from traces_app.event_writes import record_events
-from traces_app.formats.registry import FORMATS
-from traces_app.ingest import ingest
+from traces_app.events.decode import decode_events
+from traces_app.events.store import record_events
+from traces_app.ingest.decode import decode_ingest
+from traces_app.ingest.partitions import ensure_months
+from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
-from traces_app.partitions import ensure_months
-from traces_app.queries import messages
-from traces_app.redaction import redact_event
+from traces_app.normalize.redaction import redact_event
+from traces_app.queries.messages import messages
+from traces_app.transcripts.formats.registry import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import transcript_samples
-from traces_app.formats.registry import FORMATS, format_of
-from traces_app.imports import FileReport, import_paths
-from traces_app.reading.documents import file_source, read
+from traces_app.transcripts.files.documents import file_source, read
+from traces_app.transcripts.formats.registry import FORMATS, format_of
+from traces_app.transcripts.importer import FileReport, import_paths
 
 
 def test_every_format_has_a_sample() -> None:

@@ -13,12 +13,12 @@ from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.writes import delete_message, restore_message
-from traces_app import records
-from traces_app.batch import SessionOutcome
-from traces_app.ingest import ingest
-from traces_app.normalise import normalise_patch
-from traces_app.redaction import redact_message_patch
-from traces_app.writes import change_message
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.store import change_message
+from traces_app.normalize.records import normalise_patch
+from traces_app.normalize.redaction import redact_message_patch
+from traces_app.schema import records
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,7 +15,7 @@ from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month
-from traces_app.partitions import ensure_months
+from traces_app.ingest.partitions import ensure_months
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEFORE = [("messages_app", "0005_session_pinned_at"), ("traces_app", "0004_contexts")]

@@ -12,7 +12,7 @@ from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.session_counters import disagreements, recount
 from messages_app.sql.partitions import Month
-from traces_app.partitions import ensure_months
+from traces_app.ingest.partitions import ensure_months
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

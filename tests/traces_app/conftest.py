@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from access_app.models import Project
-from traces_app import records
-from traces_app.batch import SessionOutcome
-from traces_app.ingest import ingest
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.pipeline import ingest
+from traces_app.schema import records
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

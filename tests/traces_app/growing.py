@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from traces_app import records
+from traces_app.schema import records
 
 
 def merged(old: Any, new: Any) -> Any:

@@ -24,10 +24,10 @@ from access_app.db.base import DatabaseWrapper
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
-from traces_app import records
-from traces_app.event_writes import record_events
+from traces_app.events.store import record_events
 from traces_app.models import Context, ToolCall
-from traces_app.redaction import redact_event
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
 from tracesite.api import schema
 from tracesite.wsgi import application
 

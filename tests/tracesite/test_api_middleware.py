@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 from tracesite.api_middleware import ApiMiddleware, _parameters
 
 LIST = "/api/v1/messages/"

@@ -18,7 +18,7 @@ from django.test import Client, RequestFactory
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 from tracesite.compression import CompressionMiddleware, chosen_encoding
 
 LARGE = json.dumps({"text": "all work and no play " * 100}).encode()

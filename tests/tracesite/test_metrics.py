@@ -27,7 +27,7 @@ from access_app.models import Project
 from benchmarks.faults.site import Site, running
 from messages_app.sql.partitions import Month
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.metrics import TABLES
+from traces_app.ingest.metrics import TABLES
 from tracesite import environment
 from tracesite.metrics import render
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
 # Where files of the tree lie in the wheel, if not at the same place: see [tool.setuptools] in pyproject.toml.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
-WITHOUT_DJANGO = ["traces_app.records", "traces_app.redaction", "traces_app.recorder"]
+WITHOUT_DJANGO = ["traces_app.schema.records", "traces_app.normalize.redaction", "traces_app.recorder"]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_what_an_agent_process_imports_needs_no_django(wheel: Path, tmp_path: Pa
         archive.extractall(tmp_path)
         names = archive.namelist()
     modules = [m for m in WITHOUT_DJANGO if {m.replace(".", "/") + end for end in (".py", "/__init__.py")} & set(names)]
-    assert "traces_app.records" in modules
+    assert "traces_app.schema.records" in modules
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     # Without site-packages: only what the wheel holds, msgspec and the standard library can be imported.
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}; print('django' in sys.modules)"

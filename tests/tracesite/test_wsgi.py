@@ -19,7 +19,7 @@ from access_app.keys import create_key
 from access_app.models import Project
 from tests.access_app.db.test_base import backend, end
 from tests.traces_app.conftest import answer, question, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 from tracesite.wsgi import Application
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -20,7 +20,7 @@ from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from traces_app.eko_callbacks import Nodes, events_of, task_named
+from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
 
 from . import answers, decorating
 from .decorating import decorated

@@ -30,9 +30,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from traces_app import records
-from traces_app.formats.langchain import entries_of
-from traces_app.transcripts import Call, Entry, Reply, Result, result_of, said_beside, step_of, total_usage
+from traces_app.schema import records
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, result_of, said_beside, step_of, total_usage
+from traces_app.transcripts.formats.langchain import entries_of
 
 from .entries import words_of
 from .guard import guarded

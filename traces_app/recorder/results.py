@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from traces_app import records
-from traces_app.results import NO_REASON, normal
+from traces_app.normalize.tool_results import NO_REASON, normal
+from traces_app.schema import records
 
 T = TypeVar("T")
 

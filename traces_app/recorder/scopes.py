@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from messages_app.ids import message_id
-from traces_app.transcripts import total_usage
+from traces_app.transcripts.entries import total_usage
 
 from . import decorating
 from .entries import Cut, Entry, Kind, freeze, size_of, text_of, thawed, words_of

@@ -26,8 +26,8 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from traces_app import records
-from traces_app.results import NO_REASON
+from traces_app.normalize.tool_results import NO_REASON
+from traces_app.schema import records
 
 from .chain_files import ChainFiles
 from .chains import ToolCallChain, ToolCallChainContext, ToolCallNode, as_mapping

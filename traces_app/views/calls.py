@@ -14,10 +14,10 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.queries import as_uuid
 from messages_app.sql.pagination import page_request, read_page
-from traces_app import resources
-from traces_app.filters import CallFilterSet
 from traces_app.models import ToolCall
-from traces_app.queries import CALL_FIELDS, FoundCalls, calls
+from traces_app.queries import schemas
+from traces_app.queries.filters import CallFilterSet
+from traces_app.queries.messages import CALL_FIELDS, FoundCalls, calls
 
 from .parameters import PAGING, reach_in, session_in
 from .viewset import TraceViewSet
@@ -33,7 +33,7 @@ class CallViewSet(TraceViewSet):
             openapi.fields(CALL_FIELDS),
             openapi.PROJECT,
         ],
-        responses={200: resources.CallPage, **openapi.errors(400, 404)},
+        responses={200: schemas.CallPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Calls with their results, newest first: in the order of their messages."""
@@ -50,7 +50,7 @@ class CallViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.fields(CALL_FIELDS), openapi.PROJECT],
-        responses={200: resources.Call, **openapi.errors(400, 404)},
+        responses={200: schemas.Call, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, call_id: str) -> HttpResponseBase:
         """One call with its result."""

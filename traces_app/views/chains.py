@@ -12,9 +12,9 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
 from messages_app.sql.pagination import page_request, read_page, read_sifted_page
-from traces_app import resources
-from traces_app.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
-from traces_app.filters import ChainFilterSet
+from traces_app.queries import schemas
+from traces_app.queries.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
+from traces_app.queries.filters import ChainFilterSet
 
 from .parameters import PAGING, reach_in, session_in
 from .viewset import TraceViewSet
@@ -30,7 +30,7 @@ class ChainViewSet(TraceViewSet):
             openapi.fields(CHAIN_FIELDS),
             openapi.PROJECT,
         ],
-        responses={200: resources.ChainPage, **openapi.errors(400, 404)},
+        responses={200: schemas.ChainPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Chains without their calls, newest first.
@@ -47,7 +47,7 @@ class ChainViewSet(TraceViewSet):
         found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
         return list_answer(found, lambda ids: summaries(ids, fields))
 
-    @extend_schema(parameters=[openapi.PROJECT], responses={200: resources.Chain, **openapi.errors(404, 409)})
+    @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
         """One chain with all its calls: the tree that `root_calls` and `child_calls` span."""
         check_parameters(request.query_params, ("project",))

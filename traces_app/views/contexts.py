@@ -13,8 +13,7 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer
 from messages_app.queries import find_session
 from messages_app.sql.pagination import page_request, read_page
-from traces_app import resources
-from traces_app.context_rows import (
+from traces_app.events.context_store import (
     FoundContext,
     contexts,
     contexts_of,
@@ -23,6 +22,7 @@ from traces_app.context_rows import (
     variables,
     whole_context,
 )
+from traces_app.queries import schemas
 
 from .parameters import reach_in, whole_number
 from .viewset import TraceViewSet
@@ -35,7 +35,7 @@ class ContextViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.PAGE, openapi.PROJECT],
-        responses={200: resources.ContextPage, **openapi.errors(400, 404)},
+        responses={200: schemas.ContextPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """The references of a session and what each stands for, newest run first; of a content that several runs refer to
@@ -47,7 +47,7 @@ class ContextViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT],
-        responses={200: resources.WholeContext, **openapi.errors(400, 404)},
+        responses={200: schemas.WholeContext, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """What stands behind a reference, whole."""
@@ -63,7 +63,7 @@ class ContextViewSet(TraceViewSet):
             ),
             openapi.PROJECT,
         ],
-        responses={200: resources.Conversation, **openapi.errors(400, 404)},
+        responses={200: schemas.Conversation, **openapi.errors(400, 404)},
     )
     def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """The entries of a conversation, in order. 400 `no_conversation` where the context holds none."""
@@ -76,7 +76,7 @@ class ContextViewSet(TraceViewSet):
                 code="no_conversation",
                 field="ref",
             )
-        return answer(resources.Conversation(ref=ref, length=found.length, entries=conversation(found, last)))
+        return answer(schemas.Conversation(ref=ref, length=found.length, entries=conversation(found, last)))
 
     @extend_schema(
         parameters=[
@@ -89,7 +89,7 @@ class ContextViewSet(TraceViewSet):
             ),
             openapi.PROJECT,
         ],
-        responses={200: resources.Variables, **openapi.errors(400, 404)},
+        responses={200: schemas.Variables, **openapi.errors(400, 404)},
     )
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
         """Variables by name. 400 `no_variables` where the context holds none."""
@@ -102,7 +102,7 @@ class ContextViewSet(TraceViewSet):
                 field="ref",
             )
         keys = request.query_params.get("keys")
-        return answer(resources.Variables(ref=ref, variables=variables(found, keys.split(",") if keys else None)))
+        return answer(schemas.Variables(ref=ref, variables=variables(found, keys.split(",") if keys else None)))
 
 
 def _found(request: Request, session_id: str, ref: str) -> FoundContext:

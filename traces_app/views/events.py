@@ -16,12 +16,13 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, read_body
 from messages_app.http.responses import answer
 from messages_app.queries import find_session
-from traces_app import records, resources
-from traces_app.eko_writes import record_callbacks
-from traces_app.event_decode import decode_events, items_of
-from traces_app.event_writes import record_events
-from traces_app.events import events_after
-from traces_app.redaction import redact_event
+from traces_app.events.decode import decode_events, items_of
+from traces_app.events.eko_store import record_callbacks
+from traces_app.events.feed import events_after
+from traces_app.events.store import record_events
+from traces_app.normalize.redaction import redact_event
+from traces_app.queries import schemas
+from traces_app.schema import records
 
 from . import examples
 from .outcomes import sent_callbacks, sent_events
@@ -67,7 +68,7 @@ class EventViewSet(TraceViewSet):
             JSON: records.Events,
             NDJSON: {"type": "string", "description": "One event a line, each an EventInput."},
         },
-        responses={200: resources.SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
+        responses={200: schemas.SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EVENTS,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -98,7 +99,7 @@ class EkoCallbackViewSet(TraceViewSet):
             },
             NDJSON: {"type": "string", "description": "One callback message a line."},
         },
-        responses={200: resources.SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
+        responses={200: schemas.SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EKO,
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -118,7 +119,7 @@ class EkoCallbackViewSet(TraceViewSet):
 class SessionEventViewSet(TraceViewSet):
     """What happened in a session."""
 
-    @extend_schema(parameters=_PARAMETERS, responses={200: resources.EventPage, **openapi.errors(400, 404)})
+    @extend_schema(parameters=_PARAMETERS, responses={200: schemas.EventPage, **openapi.errors(400, 404)})
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
         """The events of a session after a number, in order. What happens later is found by the same request, `after` the
         last one that was seen."""
@@ -129,7 +130,7 @@ class SessionEventViewSet(TraceViewSet):
         types, levels, categories = (_words(parameters, name) for name in _WORDS)
         session = find_session(reach_in(request), session_id)
         events = events_after(session.pk, after, limit, types=types, levels=levels, categories=categories)
-        return answer(resources.EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
+        return answer(schemas.EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
 
 
 def _words(parameters: QueryDict, name: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""/import/: transcripts in files, as agents and their tools leave them; see traces_app.imports."""
+"""/import/: transcripts in files, as agents and their tools leave them; see traces_app.transcripts.importer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, kept_body, most_values
 from messages_app.http.responses import answer
-from traces_app import resources
-from traces_app.formats.registry import FORMATS, Format, format_named
-from traces_app.imports import FileReport, import_source, totals_of
-from traces_app.reading.archives import Budget
-from traces_app.reading.documents import Source, ValueBudget, open_file_source
+from traces_app.queries import schemas
+from traces_app.transcripts.files.archives import Budget
+from traces_app.transcripts.files.documents import Source, ValueBudget, open_file_source
+from traces_app.transcripts.formats.registry import FORMATS, Format, format_named
+from traces_app.transcripts.importer import FileReport, import_source, totals_of
 
 from . import examples
 from .viewset import TraceViewSet
@@ -76,7 +76,7 @@ class ImportViewSet(TraceViewSet):
             JSON: {"description": "A transcript of any format that is JSON."},
             NDJSON: {"type": "string", "description": "A transcript of any format that is lines of JSON."},
         },
-        responses={200: resources.Imported, **openapi.errors(400, 404, 413, 415)},
+        responses={200: schemas.Imported, **openapi.errors(400, 404, 413, 415)},
         examples=examples.IMPORT,
     )
     def create(self, request: Request) -> HttpResponseBase:

@@ -25,14 +25,15 @@ from messages_app.http.responses import answer, list_answer, no_content
 from messages_app.queries import FoundMessage, FoundSession, find_message, find_session
 from messages_app.sql.pagination import page_request, read_page
 from messages_app.writes import delete_message, restore_message
-from traces_app import records, resources
-from traces_app.decode import decode_message_patch, decode_messages
-from traces_app.filters import MessageFilterSet, SessionMessageFilterSet
-from traces_app.ingest import ingest
-from traces_app.normalise import normalise_patch
-from traces_app.queries import EVERYTHING, EXPANDABLE, MESSAGE_FIELDS, Selection, messages
-from traces_app.redaction import redact_message_patch
-from traces_app.writes import change_message
+from traces_app.ingest.decode import decode_message_patch, decode_messages
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.store import change_message
+from traces_app.normalize.records import normalise_patch
+from traces_app.normalize.redaction import redact_message_patch
+from traces_app.queries import schemas
+from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
+from traces_app.queries.messages import EVERYTHING, EXPANDABLE, MESSAGE_FIELDS, Selection, messages
+from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
@@ -73,7 +74,7 @@ class MessageViewSet(TraceViewSet):
             *openapi.BY_TIME,
             *_ONE,
         ],
-        responses={200: resources.MessagePage, **openapi.errors(400, 404)},
+        responses={200: schemas.MessagePage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str | None = None) -> HttpResponseBase:
         """Messages with their traces.
@@ -100,7 +101,7 @@ class MessageViewSet(TraceViewSet):
         request={"application/json": _ONE_OR_MANY},
         responses={
             200: OpenApiResponse(_LIST_OR_ONE, description="What became of a list; or the one, which was there."),
-            201: OpenApiResponse(resources.Message, description="The one message that was sent, as stored."),
+            201: OpenApiResponse(schemas.Message, description="The one message that was sent, as stored."),
             **openapi.errors(400, 404, 409, 413, 415),
         },
         examples=examples.MESSAGES,
@@ -128,7 +129,7 @@ class MessageViewSet(TraceViewSet):
         stored.headers["Location"] = reverse("message", [one.id], request=request)
         return stored
 
-    @extend_schema(parameters=[*_ONE, _ETAG], responses={200: resources.Message, **openapi.errors(400, 404)})
+    @extend_schema(parameters=[*_ONE, _ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """One message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
@@ -139,7 +140,7 @@ class MessageViewSet(TraceViewSet):
     @extend_schema(
         parameters=[_IF_MATCH, _ETAG, openapi.PROJECT],
         request=records.MessagePatch,
-        responses={200: resources.Message, **openapi.errors(400, 404, 409, 412, 413, 415, 428)},
+        responses={200: schemas.Message, **openapi.errors(400, 404, 409, 412, 413, 415, 428)},
         examples=examples.MESSAGE_CHANGE,
     )
     def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
@@ -172,7 +173,7 @@ class MessageViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=None,
-        responses={200: resources.Message, **openapi.errors(404)},
+        responses={200: schemas.Message, **openapi.errors(404)},
     )
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Brings a deleted message back whole. One that was deleted with its session comes back with that."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
 
-from traces_app import resources
-from traces_app.batch import MessageOutcome, Refusal, SessionOutcome
-from traces_app.eko_writes import CallbackOutcome
-from traces_app.event_writes import EventOutcome
+from traces_app.events.eko_store import CallbackOutcome
+from traces_app.events.store import EventOutcome
+from traces_app.ingest.batch import MessageOutcome, Refusal, SessionOutcome
+from traces_app.queries import schemas
 
 
 def refusal_text(refusal: Refusal) -> str:
@@ -26,13 +26,13 @@ def refusal_text(refusal: Refusal) -> str:
             return _("The message is completed: it takes results of its open calls, but no new steps or calls.")
 
 
-def sent_messages(outcomes: Sequence[MessageOutcome], path: str) -> resources.SentMessages:
+def sent_messages(outcomes: Sequence[MessageOutcome], path: str) -> schemas.SentMessages:
     """`path` is where the list of messages stood in the body, "" for the body itself."""
-    return resources.SentMessages(results=_results(outcomes), refused=_refused(outcomes, path))
+    return schemas.SentMessages(results=_results(outcomes), refused=_refused(outcomes, path))
 
 
-def sent_sessions(outcomes: Sequence[SessionOutcome]) -> resources.SentSessions:
-    refused: list[resources.Refusal] = []
+def sent_sessions(outcomes: Sequence[SessionOutcome]) -> schemas.SentSessions:
+    refused: list[schemas.Refusal] = []
     for index, outcome in enumerate(outcomes):
         path = f"sessions[{index}]"
         if outcome.refused:
@@ -41,7 +41,7 @@ def sent_sessions(outcomes: Sequence[SessionOutcome]) -> resources.SentSessions:
         else:
             refused += _refused(outcome.messages, f"{path}.messages")
     sessions = [
-        resources.SentSession(
+        schemas.SentSession(
             id=None if outcome.id is None else str(outcome.id),
             external_id=outcome.external_id,
             created=outcome.created,
@@ -49,26 +49,26 @@ def sent_sessions(outcomes: Sequence[SessionOutcome]) -> resources.SentSessions:
         )
         for outcome in outcomes
     ]
-    return resources.SentSessions(sessions=sessions, refused=refused)
+    return schemas.SentSessions(sessions=sessions, refused=refused)
 
 
-def sent_events(outcomes: Sequence[EventOutcome]) -> resources.SentEvents:
-    return resources.SentEvents(
+def sent_events(outcomes: Sequence[EventOutcome]) -> schemas.SentEvents:
+    return schemas.SentEvents(
         results=_events(outcomes), refused=_refused_events(outcomes, [f"events[{at}]" for at in range(len(outcomes))])
     )
 
 
-def sent_callbacks(outcome: CallbackOutcome) -> resources.SentCallbacks:
-    return resources.SentCallbacks(
+def sent_callbacks(outcome: CallbackOutcome) -> schemas.SentCallbacks:
+    return schemas.SentCallbacks(
         results=_events(outcome.events),
         refused=_refused_events(outcome.events, [f"messages[{place}]" for place in outcome.places]),
         ignored=outcome.ignored,
     )
 
 
-def _events(outcomes: Sequence[EventOutcome]) -> list[resources.SentEvent]:
+def _events(outcomes: Sequence[EventOutcome]) -> list[schemas.SentEvent]:
     return [
-        resources.SentEvent(
+        schemas.SentEvent(
             session_id=None if outcome.session_id is None else str(outcome.session_id),
             external_id=outcome.external_id,
             state=outcome.state,
@@ -78,13 +78,13 @@ def _events(outcomes: Sequence[EventOutcome]) -> list[resources.SentEvent]:
     ]
 
 
-def _refused_events(outcomes: Sequence[EventOutcome], paths: Sequence[str]) -> list[resources.Refusal]:
+def _refused_events(outcomes: Sequence[EventOutcome], paths: Sequence[str]) -> list[schemas.Refusal]:
     return [_refusal(path, outcome.refused) for outcome, path in zip(outcomes, paths, strict=True) if outcome.refused]
 
 
-def _results(outcomes: Sequence[MessageOutcome]) -> list[resources.SentMessage]:
+def _results(outcomes: Sequence[MessageOutcome]) -> list[schemas.SentMessage]:
     return [
-        resources.SentMessage(
+        schemas.SentMessage(
             id=None if outcome.id is None else str(outcome.id),
             external_id=outcome.external_id,
             state=outcome.state,
@@ -93,9 +93,9 @@ def _results(outcomes: Sequence[MessageOutcome]) -> list[resources.SentMessage]:
     ]
 
 
-def _refused(outcomes: Sequence[MessageOutcome], path: str) -> list[resources.Refusal]:
+def _refused(outcomes: Sequence[MessageOutcome], path: str) -> list[schemas.Refusal]:
     return [_refusal(f"{path}[{index}]", outcome.refused) for index, outcome in enumerate(outcomes) if outcome.refused]
 
 
-def _refusal(path: str, refusal: Refusal) -> resources.Refusal:
-    return resources.Refusal(path=path, code=refusal, message=refusal_text(refusal))
+def _refusal(path: str, refusal: Refusal) -> schemas.Refusal:
+    return schemas.Refusal(path=path, code=refusal, message=refusal_text(refusal))

@@ -14,7 +14,7 @@ from access_app.permissions import projects_visible_to, reach_of
 from access_app.visibility import Reach
 from messages_app.http.responses import words
 from messages_app.queries import Among, FoundSession, find_session
-from traces_app.queries import EXPANDABLE, MESSAGE_FIELDS, Selection
+from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
 
 PAGING = ("limit", "cursor", "order", "fields", "project")
 BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")

@@ -11,7 +11,7 @@ from access_app.permissions import project_for_write
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer
-from traces_app import resources
+from traces_app.queries import schemas
 
 from .viewset import TraceViewSet
 
@@ -22,7 +22,7 @@ class RecorderViewSet(TraceViewSet):
     @extend_schema(
         operation_id="recorder_settings",
         parameters=[openapi.PROJECT],
-        responses={200: resources.RecorderSettings, **openapi.errors(400, 404)},
+        responses={200: schemas.RecorderSettings, **openapi.errors(400, 404)},
     )
     def settings_of(self, request: Request) -> HttpResponseBase:
         """What the project of the key asks of recorders, as it is set now. Needs the scope `write`.
@@ -32,4 +32,4 @@ class RecorderViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         known = project_for_write(request, request.query_params.get("project"))
         sampling = Project.objects.get(pk=known.pk).sampling()
-        return answer(resources.RecorderSettings(sampling=resources.RecorderSampling(**sampling) if sampling else None))
+        return answer(schemas.RecorderSettings(sampling=schemas.RecorderSampling(**sampling) if sampling else None))

@@ -25,13 +25,14 @@ from messages_app.models import Message
 from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, sessions
 from messages_app.sql.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.writes import delete_session, restore_session
-from traces_app import records, resources
-from traces_app.context_rows import newest_refs
-from traces_app.decode import decode_session, decode_session_patch
-from traces_app.ingest import ingest
-from traces_app.queries import messages
-from traces_app.redaction import redact_session_patch
-from traces_app.writes import change_session
+from traces_app.events.context_store import newest_refs
+from traces_app.ingest.decode import decode_session, decode_session_patch
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.store import change_session
+from traces_app.normalize.redaction import redact_session_patch
+from traces_app.queries import schemas
+from traces_app.queries.messages import messages
+from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
@@ -72,8 +73,8 @@ class SessionViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request=records.Session,
         responses={
-            200: OpenApiResponse(resources.SessionWithSent, description="It was already there, and is merged."),
-            201: resources.SessionWithSent,
+            200: OpenApiResponse(schemas.SessionWithSent, description="It was already there, and is merged."),
+            201: schemas.SessionWithSent,
             **openapi.errors(400, 409, 413, 415),
         },
         examples=examples.SESSION,
@@ -88,7 +89,7 @@ class SessionViewSet(TraceViewSet):
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
         assert outcome.id is not None, "only what was refused has no id"
         session = _one_session(outcome.id, _readable_fields(request))
-        body = resources.SessionWithSent(
+        body = schemas.SessionWithSent(
             **{name: getattr(session, name) for name in session.__struct_fields__},
             sent=sent_messages(outcome.messages, "messages"),
         )
@@ -100,7 +101,7 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.fields(_ONE_SESSION_FIELDS), openapi.PROJECT],
-        responses={200: resources.SessionWithContexts, **openapi.errors(400, 404)},
+        responses={200: schemas.SessionWithContexts, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
         """One session, with the references of its contexts."""
@@ -111,7 +112,7 @@ class SessionViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=records.SessionPatch,
-        responses={200: resources.SessionWithContexts, **openapi.errors(400, 404, 413, 415)},
+        responses={200: schemas.SessionWithContexts, **openapi.errors(400, 404, 413, 415)},
         examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -133,7 +134,7 @@ class SessionViewSet(TraceViewSet):
     @extend_schema(
         parameters=[openapi.PROJECT],
         request=None,
-        responses={200: resources.SessionWithContexts, **openapi.errors(404)},
+        responses={200: schemas.SessionWithContexts, **openapi.errors(404)},
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
@@ -144,7 +145,7 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT],
-        responses={200: resources.SessionExport, **openapi.errors(404)},
+        responses={200: schemas.SessionExport, **openapi.errors(404)},
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
         """A session with all its messages, oldest first: one JSON document, which POST /sessions/ takes back."""
@@ -161,15 +162,15 @@ def _readable_fields(request: Request) -> frozenset[str]:
     return _ONE_SESSION_FIELDS if may_read(request) else _IDENTITY
 
 
-def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> resources.SessionWithContexts:
+def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS) -> schemas.SessionWithContexts:
     session = sessions([str(session_id)], fields & SESSION_FIELDS)[0]
-    return resources.SessionWithContexts(
+    return schemas.SessionWithContexts(
         **{name: getattr(session, name) for name in session.__struct_fields__},
         context_refs=newest_refs(session_id, REFS_LISTED) if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
     )
 
 
-def _all_messages(session: FoundSession) -> Iterator[resources.Message]:
+def _all_messages(session: FoundSession) -> Iterator[schemas.Message]:
     remaining = IdRange()
     rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
     while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):

@@ -9,9 +9,9 @@ from rest_framework.request import Request
 from messages_app.http import openapi
 from messages_app.http.responses import list_answer
 from messages_app.sql.pagination import page_request, read_page
-from traces_app import resources
-from traces_app.filters import ToolFilterSet
-from traces_app.tools import tools
+from traces_app.queries import schemas
+from traces_app.queries.filters import ToolFilterSet
+from traces_app.queries.tools import tools
 
 from .parameters import reach_in
 from .viewset import TraceViewSet
@@ -22,7 +22,7 @@ class ToolViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[*openapi.filters(ToolFilterSet), *openapi.PAGE, openapi.PROJECT],
-        responses={200: resources.ToolPage, **openapi.errors(400)},
+        responses={200: schemas.ToolPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
         """Tools with the statistics of their calls, latest tool first. The times limit the calls that are counted."""

@@ -20,9 +20,10 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from messages_app import ids
-from traces_app import projection, records
-from traces_app.normalise import normalise_steps
-from traces_app.projection import Said
+from traces_app.events import projection
+from traces_app.events.projection import Said
+from traces_app.normalize.records import normalise_steps
+from traces_app.schema import records
 
 from .shapes import Message, SearchResult, Shape, ToolCall, call_of, result_of
 

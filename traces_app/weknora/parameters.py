@@ -15,7 +15,7 @@ from access_app.errors import InvalidInput
 from messages_app.http.request_body import JSON, read_body
 from messages_app.sql.pagination import DEFAULT_LIMIT, MAX_PAGE, PageRequest
 from messages_app.timestamps import parse_instant
-from traces_app.decode import invalid, json_of
+from traces_app.ingest.decode import invalid, json_of
 
 MOST_MESSAGES = 10_000
 """Of one answer. WeKnora has no such bound, and a page that is shorter than was asked for is the last one to its clients:

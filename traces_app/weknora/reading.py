@@ -17,7 +17,7 @@ from messages_app.sql.batch import LIST_MS, fetch
 from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
 from messages_app.sql.pagination import MAX_LIMIT, Page
 from traces_app.models import Event
-from traces_app.queries import messages
+from traces_app.queries.messages import messages
 
 from .shapes import Message, Session, message_of
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 if TYPE_CHECKING:
     # They know models, and with these Django.
-    from traces_app import resources
+    from traces_app.queries import schemas
 
 STOPPED = "stopped"
 """In the metadata of an answer that somebody stopped: who and why."""
@@ -125,7 +125,7 @@ class Session(Shape, frozen=True):
     last_request_state: None = None
 
 
-def message_of(found: resources.Message) -> Message:
+def message_of(found: schemas.Message) -> Message:
     """A message that was read with everything below it."""
     metadata = _object(found.metadata)
     channel = metadata.get("channel")
@@ -146,7 +146,7 @@ def message_of(found: resources.Message) -> Message:
     )
 
 
-def was_stopped(found: resources.Message) -> bool:
+def was_stopped(found: schemas.Message) -> bool:
     return STOPPED in _object(found.metadata)
 
 
@@ -191,7 +191,7 @@ def result_of(
 # --- One function a resource ----------------------------------------------------------------------------------------
 
 
-def _step_of(step: resources.AgentStep, created_at: str) -> AgentStep:
+def _step_of(step: schemas.AgentStep, created_at: str) -> AgentStep:
     return AgentStep(
         iteration=step.iteration,
         thought=step.thought,
@@ -202,7 +202,7 @@ def _step_of(step: resources.AgentStep, created_at: str) -> AgentStep:
     )
 
 
-def _call_of(call: resources.ToolCall) -> ToolCall:
+def _call_of(call: schemas.ToolCall) -> ToolCall:
     found = call.result
     result = (
         None if found is None else result_of(found.status, found.output, found.data, found.error, found.attachments)
@@ -210,7 +210,7 @@ def _call_of(call: resources.ToolCall) -> ToolCall:
     return call_of(call.id, call.name, call.args, result, call.duration, call.reflection, call.metadata)
 
 
-def _reference_of(found: resources.Reference) -> SearchResult:
+def _reference_of(found: schemas.Reference) -> SearchResult:
     metadata = _object(found.metadata)
     newer = {name: metadata.pop(name) for name in _NEWER if isinstance(metadata.get(name), str)}
     chunks = None if found.sub_chunk_id is None else msgspec.json.decode(found.sub_chunk_id)

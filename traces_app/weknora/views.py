@@ -24,17 +24,17 @@ from messages_app.queries import FoundMessage, FoundSession, as_uuid, find_messa
 from messages_app.sql.pagination import MAX_LIMIT, read_page
 from messages_app.sql.row_query import alive_messages
 from messages_app.writes import clear_session, delete_message, delete_session, delete_sessions, update_session
-from traces_app import records
-from traces_app.batch import Refusal
-from traces_app.event_writes import record_events
-from traces_app.ingest import ingest
-from traces_app.queries import Selection, messages
-from traces_app.redaction import redact_event, redact_session_patch
-from traces_app.statements import look_up
+from traces_app.events.store import record_events
+from traces_app.ingest.batch import Refusal
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.sql import look_up
+from traces_app.ingest.store import change_session
+from traces_app.normalize.redaction import redact_event, redact_session_patch
+from traces_app.queries.messages import Selection, messages
+from traces_app.schema import records
 from traces_app.views.outcomes import refusal_text
 from traces_app.views.parameters import sender_of
 from traces_app.views.viewset import TraceViewSet
-from traces_app.writes import change_session
 
 from .parameters import MOST_SESSIONS, body_as, converted, number_in, page_in
 from .reading import first_question, has_events, last_number, messages_of, session_page, sessions

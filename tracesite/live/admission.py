@@ -21,9 +21,9 @@ from access_app.models import ApiKey, Scope
 from access_app.visibility import EVERYTHING, NOTHING, Reach
 from messages_app import queries
 from messages_app.queries import FoundMessage
-from traces_app import resources
-from traces_app.queries import EVERYTHING as WHOLE
-from traces_app.queries import Selection, messages
+from traces_app.queries import schemas
+from traces_app.queries.messages import EVERYTHING as WHOLE
+from traces_app.queries.messages import Selection, messages
 
 LONGEST_NAME = 512
 """Characters of an external id: a longer name can never come to exist."""
@@ -97,7 +97,7 @@ def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
     return queries.find_message(viewer.reach, message, queries.find_session(viewer.reach, session))
 
 
-def read_message(message_id: UUID, *, whole: bool) -> resources.Message | None:
+def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:
     """A message that is there, with all below it, or a few of its fields; None where it was removed meanwhile."""
     close_old_connections()
     found = messages([str(message_id)], WHOLE if whole else _ABOUT)

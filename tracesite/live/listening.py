@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from access_app.db.statements import ACCESS_CHANGED
-from traces_app.events import CHANNEL
+from traces_app.events.feed import CHANNEL
 
 from .feeds import Hub
 from .reading import connection_parameters

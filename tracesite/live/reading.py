@@ -14,7 +14,7 @@ from django.db import connections
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from access_app.db.base import PLANS_FOR_ANY_SIZE, PLANS_FOR_ANY_VALUES
-from traces_app.events import AFTER, after, event_of
+from traces_app.events.feed import AFTER, after, event_of
 
 from .feeds import Event, State
 

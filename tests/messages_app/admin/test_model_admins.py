@@ -23,9 +23,9 @@ from messages_app.admin.keyset import time_limit
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
-from traces_app import records
-from traces_app.admin import TracedMessageAdmin, TracedSessionAdmin
-from traces_app.ingest import ingest
+from traces_app.admin.model_admins import TracedMessageAdmin, TracedSessionAdmin
+from traces_app.ingest.pipeline import ingest
+from traces_app.schema import records
 
 SESSIONS = "/admin/messages_app/session/"
 MESSAGES = "/admin/messages_app/message/"

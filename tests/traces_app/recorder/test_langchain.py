@@ -26,16 +26,16 @@ from langgraph.types import Command, RetryPolicy, interrupt
 
 from access_app.models import Project
 from messages_app.models import Message, Session
-from tests.traces_app.formats import reading
-from traces_app import queries
-from traces_app.event_decode import decode_events
-from traces_app.event_writes import record_events
-from traces_app.formats import langchain as transcripts_of_langchain
-from traces_app.ingest import ingest
+from tests.traces_app.transcripts.formats import reading
+from traces_app.events.decode import decode_events
+from traces_app.events.store import record_events
+from traces_app.ingest.pipeline import ingest
+from traces_app.normalize.redaction import redact_event
+from traces_app.queries import messages as queries
 from traces_app.recorder import langchain
 from traces_app.recorder.langchain import TracesiteHandler
 from traces_app.recorder.testing import RecorderForTests, recording, tree
-from traces_app.redaction import redact_event
+from traces_app.transcripts.formats import langchain as transcripts_of_langchain
 
 
 class ScriptedChat(BaseChatModel):

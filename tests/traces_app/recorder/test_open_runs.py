@@ -17,11 +17,11 @@ import pytest
 from access_app.models import Project
 from messages_app.interruptions import PROCESS_ENDED, TEXTS
 from messages_app.models import Message, Session
-from traces_app.event_decode import event_from
-from traces_app.event_writes import record_events
+from traces_app.events.decode import event_from
+from traces_app.events.store import record_events
+from traces_app.normalize.redaction import redact_event
 from traces_app.recorder import open_runs
 from traces_app.recorder.spool import Spool
-from traces_app.redaction import redact_event
 
 URL, KEY = "http://127.0.0.1:9", "ts_0123456789"
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from traces_app import records
+from traces_app.normalize.tool_results import NO_REASON, normal
 from traces_app.recorder import results
-from traces_app.results import NO_REASON, normal
+from traces_app.schema import records
 
 MADE = [
     results.success({"results": [{"id": 1}]}, "找到一条", execution_time=0.2, from_cache=False),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from traces_app import records
 from traces_app.recorder import MemorySink, Recorder, trace_tool
 from traces_app.recorder.testing import RecorderForTests, recording, tree
+from traces_app.schema import records
 
 
 def data_of(recorder: RecorderForTests, type_: str) -> list[dict[str, Any]]:

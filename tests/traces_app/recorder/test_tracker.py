@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from access_app.keys import create_key
 from access_app.models import Project
 from access_app.visibility import EVERYTHING
-from traces_app import resources
-from traces_app.chains import chain as stored_chain
-from traces_app.chains import find_chain
+from traces_app.queries import schemas
+from traces_app.queries.chains import chain as stored_chain
+from traces_app.queries.chains import find_chain
 from traces_app.recorder import MemorySink, Privacy, Recorder
 from traces_app.recorder.chains import ToolCallChain, ToolCallChainContext, ToolCallNode
 from traces_app.recorder.testing import RecorderForTests, recording, tree
@@ -580,10 +580,10 @@ def test_the_document_has_the_keys_of_the_server() -> None:
     document = tracker.chain_context.current_chain.to_dict()  # type: ignore[union-attr]
     (call,) = document["calls"].values()
     assert (list(document), list(call)) == (CHAIN_KEYS, CALL_KEYS)
-    server = set(resources.Chain.__struct_fields__)
+    server = set(schemas.Chain.__struct_fields__)
     assert {"external_id", "session_id", "call_count", "failure_count"} == server - set(CHAIN_KEYS)
     assert set() == set(CHAIN_KEYS) - server
-    of_call = set(resources.ChainCall.__struct_fields__)
+    of_call = set(schemas.ChainCall.__struct_fields__)
     assert {"id", "iteration"} == of_call - set(CALL_KEYS)
     assert set() == set(CALL_KEYS) - of_call
 

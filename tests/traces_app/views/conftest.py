@@ -13,7 +13,7 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 
 class Caller:

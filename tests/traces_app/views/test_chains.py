@@ -9,7 +9,7 @@ import pytest
 
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Answer, Caller
 

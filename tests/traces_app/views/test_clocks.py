@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from traces_app.clocks import moved, shift_into_range
+from traces_app.events.clocks import moved, shift_into_range
 
 from .conftest import Caller
 

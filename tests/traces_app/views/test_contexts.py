@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from messages_app.models import Message, Session
-from traces_app.contexts import MOST
+from traces_app.events.contexts import MOST
 from traces_app.models import AgentStep, Context, ToolCall
 
 from .conftest import Caller

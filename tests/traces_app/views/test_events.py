@@ -9,8 +9,8 @@ import pytest
 
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
-from traces_app import records
 from traces_app.models import Event, ToolCall
+from traces_app.schema import records
 
 from .conftest import Caller
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from traces_app import records
+from traces_app.schema import records
 
 from .conftest import Caller
 

@@ -9,7 +9,7 @@ import pytest
 
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import answer, question
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
 

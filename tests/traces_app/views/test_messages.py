@@ -10,7 +10,7 @@ import pytest
 from access_app.models import Project
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 from traces_app.models import AgentStep, ToolCall, ToolResult
 
 from .conftest import Caller

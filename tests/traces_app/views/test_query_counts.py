@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from access_app.models import Project
 from tests.traces_app.conftest import NOON, statements_in, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection, transaction
 
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
 

@@ -8,7 +8,7 @@ import pytest
 
 from access_app.keys import create_key
 from access_app.models import Project
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Answer, Caller
 

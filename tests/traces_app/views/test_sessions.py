@@ -14,7 +14,7 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import NOON, answer, question, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
 

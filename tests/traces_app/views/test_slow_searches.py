@@ -48,7 +48,7 @@ def kept_from_others(table: str) -> Iterator[None]:
 def test_a_list_that_takes_too_long_is_refused_with_a_hint(
     owner: Caller, path: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("messages_app.sql.row_query", "traces_app.tools"):
+    for module in ("messages_app.sql.row_query", "traces_app.queries.tools"):
         monkeypatch.setattr(f"{module}.LIST_MS", 50)
     with kept_from_others(table):
         answer = owner.get(path)

@@ -8,7 +8,7 @@ import pytest
 
 from access_app.models import Project
 from tests.traces_app.conftest import answer, store
-from traces_app.batch import SessionOutcome
+from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
 

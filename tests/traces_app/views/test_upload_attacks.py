@@ -33,8 +33,8 @@ import json, re, sys, tempfile, time
 from pathlib import Path
 import django
 django.setup()
-from traces_app.imports import import_source
-from traces_app.reading.documents import open_file_source
+from traces_app.transcripts.importer import import_source
+from traces_app.transcripts.files.documents import open_file_source
 from traces_app.views.importing import budget_of_upload
 with tempfile.TemporaryFile() as file:
     file.write(sys.stdin.buffer.read())

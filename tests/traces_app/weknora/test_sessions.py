@@ -15,10 +15,10 @@ from messages_app.models import Session as SessionRow
 from messages_app.session_counters import disagreements
 from messages_app.writes import AT_A_TIME, restore_message
 from tests.traces_app.conftest import NOON, answer, question, statements_in, store
-from traces_app.event_writes import record_events
+from traces_app.events.store import record_events
 from traces_app.models import Event
-from traces_app.records import Event as EventRecord
-from traces_app.redaction import redact_event
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema.records import Event as EventRecord
 from traces_app.weknora.titles import LONGEST, title_from
 
 from .conftest import WeKnora, refused

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from django.core.management.base import BaseCommand, CommandError
 
-from traces_app.checks import KINDS, Problem, Tally, check
-from traces_app.management.naming import project_named, session_named
+from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
+from traces_app.management.row_arguments import project_named, session_named
 
 
 class Command(BaseCommand):

@@ -19,9 +19,9 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from access_app.models import Project
-from traces_app.formats.registry import FORMATS, format_named
-from traces_app.imports import Counts, FileReport, import_paths, totals_of
-from traces_app.reading.documents import Source
+from traces_app.transcripts.files.documents import Source
+from traces_app.transcripts.formats.registry import FORMATS, format_named
+from traces_app.transcripts.importer import Counts, FileReport, import_paths, totals_of
 
 _NAME_SHOWN = 30
 _SKIPPED_NAMED = 20

@@ -17,8 +17,8 @@ from tqdm import tqdm
 from messages_app import ids
 from messages_app.sql.partitions import MonthInUse
 from messages_app.timestamps import instant_text, parse_instant
-from traces_app.management.naming import project_named, session_named
-from traces_app.purge import Report, Scope, purge, survey
+from traces_app.maintenance.purge import Report, Scope, purge, survey
+from traces_app.management.row_arguments import project_named, session_named
 
 NO_AGE = (
     "Say what is to go: --older-than DAYS|DATE (by age, live and trashed), --deleted-longer-than DAYS|DATE (by time in "

@@ -1,0 +1,398 @@
+"""The admin in a real browser: nothing is refused by the content security policy, and nothing of a trace runs.
+
+Needs Debian's Chromium; skipped where there is none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import BrowserContext, Locator, Page, sync_playwright
+
+from access_app.models import Project
+from messages_app import writes
+from messages_app.models import Message
+from tests.traces_app.conftest import answer, question, store
+from traces_app.models import ToolCall
+from traces_app.samples import load_samples
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+HOSTILE = (
+    "<script>document.title = 'broken in'</script><img src=x onerror=\"document.title = 'broken in'\">"
+    "</div></details></main><a href=\"javascript:document.title = 'broken in'\">\u202e\x1b[31m"
+)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+
+
+@pytest.fixture
+def pages(transactional_db: None) -> list[str]:
+    """The paths of the main pages, each with hostile content on it."""
+    project = Project.objects.create(slug="owner")
+    call = {
+        "id": HOSTILE,
+        "name": HOSTILE,
+        "args": {HOSTILE: HOSTILE, "lines": HOSTILE + "\n" + HOSTILE},
+        "reflection": HOSTILE,
+        "result": {"success": False, "output": HOSTILE * 20, "error": HOSTILE, "data": {HOSTILE: [HOSTILE]}},
+    }
+    run = answer(
+        content=HOSTILE,
+        agent_steps=[{"thought": HOSTILE, "agent_name": HOSTILE, "model": HOSTILE, "tool_calls": [call]}],
+        knowledge_references=[{"id": "r", "content": HOSTILE, "knowledge_title": HOSTILE}],
+    )
+    outcome = store(project, question(content=HOSTILE), run, title=HOSTILE, end_user=HOSTILE, tags=[HOSTILE])
+    message = outcome.messages[1].id
+    deleted = store(project, question(content=HOSTILE), external_id="deleted", title=HOSTILE)
+    assert isinstance(message, UUID)
+    assert deleted.id is not None
+    writes.delete_session(deleted.id, by=HOSTILE)
+    call_id = ToolCall.objects.get().pk
+    return [
+        *("/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/", "/admin/traces_app/tool/"),
+        *(
+            f"/admin/messages_app/session/{outcome.id}/change/",
+            f"/admin/messages_app/message/{message}/change/?open=all",
+        ),
+        *("/admin/traces_app/toolcall/?status=error", f"/admin/traces_app/toolcall/{call_id}/change/"),
+        *("/admin/messages_app/session/trash/", f"/admin/messages_app/session/{deleted.id}/restore/"),
+        *(f"/admin/messages_app/session/{outcome.id}/delete/", f"/admin/messages_app/session/{outcome.id}/history/"),
+        *("/admin/messages_app/session/add/", "/admin/messages_app/message/add/"),
+        *("/admin/access_app/project/", "/admin/access_app/apikey/add/", "/admin/password_change/"),
+        *("/admin/auth/user/", "/admin/auth/user/add/"),
+    ]
+
+
+@pytest.fixture
+def session_key(transactional_db: None) -> str:
+    """The cookie of a superuser who is logged in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+# Playwright's event loop runs in this thread, where Django refuses the ORM: all rows are made before it starts, and it
+# has stopped before the database is emptied.
+def browse(
+    session_key: str, url: str, *, theme: Any = "light", timezone: str = "Europe/London", scripts: bool = True
+) -> Iterator[BrowserContext]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(
+            base_url=url, locale="en", color_scheme=theme, timezone_id=timezone, java_script_enabled=scripts
+        )
+        if session_key:
+            context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session_key, "url": url}])
+        yield context
+        browser.close()
+
+
+def watched(context: BrowserContext) -> tuple[Page, list[str]]:
+    """A new tab, and the list that its complaints go to."""
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on(
+        "console", lambda message: complaints.append(f"{page.url}: {message.text}") if message.type == "error" else None
+    )
+    page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
+    page.on("dialog", lambda dialog: complaints.append(f"{page.url}: dialog {dialog.message}"))
+    return page, complaints
+
+
+def test_no_page_is_complained_about_and_no_trace_runs_in_either_language(
+    pages: list[str], session_key: str, live_server: Any
+) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        titles = {}
+        for language, label in (("en", "English"), ("zh-hans", "简体中文")):
+            page.goto(pages[0])
+            if page.locator("html").get_attribute("lang") != language:
+                page.get_by_role("button", name=label).click()
+            assert page.locator("html").get_attribute("lang") == language
+            for path in pages:
+                response = page.goto(path)
+                assert response is not None
+                assert (path, response.status) == (path, 200)
+                assert page.title() != "broken in"
+                assert page.locator("main script:not([src]), main img[src=x]").count() == 0
+                assert page.locator("main").count() == 1
+                titles[language, path] = page.title()
+        assert complaints == []
+        # Every page has a title of its own language, but for those that are named for their content.
+        named = [path for path in pages if titles["en", path] == titles["zh-hans", path]]
+        assert all(path.split("?")[0].endswith("/change/") for path in named), named
+
+
+def test_the_failed_call_is_three_clicks_away(pages: list[str], session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, theme="dark"):
+        page, complaints = watched(context)
+        page.goto("/admin/")
+        page.locator(".starts").get_by_role("link", name="Failed calls").click()
+        page.locator("#result_list tbody th a, #result_list tbody td a").first.click()
+        call = page.locator("details.call:target")
+        assert call.count() == 1
+        assert call.get_attribute("open") is not None
+        assert call.is_visible()
+        assert "U+202E" in call.inner_text()
+        assert complaints == []
+
+
+@pytest.fixture
+def long_run(transactional_db: None) -> str:
+    """The path of a run of 2,000 steps, the first two of which have an output of 5 MB."""
+    call = {"id": "c", "name": "read_file", "args": {"path": "log.txt"}, "result": {"output": "ok"}}
+    steps = [{"iteration": step, "thought": f"thought {step}", "tool_calls": [call]} for step in range(2_000)]
+    for step in steps[:2]:
+        step["tool_calls"] = [{**call, "result": {"output": "line of a log\n" * 360_000}}]
+    outcome = store(Project.objects.create(slug="long"), answer(agent_steps=steps))
+    return f"/admin/messages_app/message/{outcome.messages[0].id}/change/?open=all"
+
+
+@pytest.mark.requirement("000-53")
+def test_a_long_run_is_shown_a_page_at_a_time(long_run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(long_run)
+        assert page.locator("details.call").count() == 50
+        assert page.get_by_text("thought 49", exact=True).is_visible()
+        # What a browser has to hold: 50 steps, and of 10 MB of output the beginnings.
+        assert page.evaluate("document.querySelectorAll('*').length") < 5_000
+        assert page.evaluate("document.documentElement.outerHTML.length") < 500_000
+        link = page.get_by_role("link", name="Download all of it (4.8 MB)")
+        assert link.count() == 2
+        with page.expect_download() as download:
+            link.first.click()
+        assert download.value.suggested_filename.endswith("-output.txt")
+        assert download.value.path().stat().st_size == 14 * 360_000
+        output = page.locator("details.call").first.locator("details.fold")
+        output.locator("summary").click()
+        assert output.locator(".text").is_visible()
+        page.get_by_role("link", name="Later steps").click()
+        page.wait_for_url("**page=2**")
+        assert page.get_by_text("thought 50", exact=True).is_visible()
+        assert page.get_by_text("thought 49", exact=True).count() == 0
+        page.get_by_role("link", name="Earlier steps").click()
+        page.wait_for_url("**page=1**")
+        assert page.get_by_text("thought 0", exact=True).is_visible()
+        assert complaints == []
+
+
+@pytest.fixture
+def lossy_run(transactional_db: None) -> str:
+    """The path of a run of which its recorder could not keep everything."""
+    missing = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2}
+    outcome = store(Project.objects.create(slug="lossy"), answer(metadata={"recorder": missing}))
+    return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
+
+
+def test_what_a_recorder_could_not_keep_is_said_first_in_either_language(
+    lossy_run: str, session_key: str, live_server: Any
+) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto(lossy_run)
+        note = page.get_by_role("note")
+        assert note.is_visible()
+        assert note.inner_text() == (
+            "Not in this trace: 12 events were lost. 3 calls were left out by sampling. 1 value was cut. "
+            "2 secrets were taken out."
+        )
+        page.get_by_role("button", name="简体中文").click()
+        assert page.get_by_role("note").inner_text() == (
+            "此轨迹中缺少： 丢失了 12 个事件。 3 个调用因采样而省略。 1 个值被截断。 移除了 2 处敏感信息。"
+        )
+        assert complaints == []
+
+
+def test_a_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/messages_app/session/")
+        page.locator("#result_list tbody th a").first.click()
+        page.get_by_role("link", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Move to the trash").click()
+        page.wait_for_url("**/admin/messages_app/session/")
+        page.get_by_role("link", name="Trash").first.click()
+        page.locator("#result_list tbody th a").first.click()
+        page.get_by_role("link", name="Restore").click()
+        page.get_by_role("button", name="Restore").click()
+        page.wait_for_url("**/change/")
+        assert page.locator(".note-trash").count() == 0
+        assert complaints == []
+
+
+@pytest.fixture
+def weather(transactional_db: None) -> str:
+    """The path of the run of the short session that everyone knows."""
+    outcome = store(Project.objects.create(slug="owner"), question(), answer())
+    return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
+
+
+def test_time_shows_local_time_when_pointed_at(weather: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, timezone="Asia/Shanghai"):
+        page, complaints = watched(context)
+        page.goto(weather)
+        time = page.locator(".facts time").first
+        assert (time.inner_text(), time.get_attribute("title")) == ("2026-03-01 12:00:00", "2026-03-01 12:00:00 UTC")
+        for _again in range(2):
+            page.mouse.move(0, 0)
+            time.hover()
+        relative, local, utc = (time.get_attribute("title") or "").split("\n")
+        assert relative.endswith(" ago") or relative.startswith(("in ", "last ", "next "))
+        assert "Mar 1, 2026, 8:00:00" in local
+        assert "GMT+8" in local
+        assert utc == "2026-03-01 12:00:00 UTC"
+        assert complaints == []
+
+
+def test_undo_works_without_scripts(weather: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, scripts=False):
+        page = context.new_page()
+        page.goto("/admin/messages_app/session/")
+        page.locator("#result_list tbody th a").first.click()
+        page.get_by_role("link", name="Delete", exact=True).click()
+        page.get_by_role("link", name="Cancel").click()
+        page.wait_for_url("**/change/")
+        page.get_by_role("link", name="Delete", exact=True).click()
+        page.get_by_role("button", name="Move to the trash").click()
+        page.get_by_role("button", name="Undo").click()
+        page.wait_for_url("**/change/")
+        assert page.locator(".messagelist").inner_text().endswith("was restored.")
+        assert page.locator(".note-trash").count() == 0
+
+
+@pytest.fixture
+def samples(transactional_db: None) -> None:
+    """The sessions that `make run` loads; one run has 5,000 calls, and one took long."""
+    project = Project.objects.create(slug="demo")
+    load_samples(project)
+    long = Message.objects.filter(call_count__gt=0).order_by("-pk").first()
+    assert long is not None
+    Message.objects.filter(pk=long.pk).update(call_count=5_000, failure_count=5_000, duration_ms=3_599_000)
+
+
+LINES = """cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].filter(rect => rect.width > 0).map(rect => rect.bottom)).size;
+}"""
+
+
+def test_message_list_fits_laptops_in_both_languages(samples: None, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/messages_app/message/")
+        for language, label, heading in (("en", "English", "Created at"), ("zh-hans", "简体中文", "创建时间")):
+            if page.locator("html").get_attribute("lang") != language:
+                page.get_by_role("button", name=label).click()
+            for width in (1280, 1440):
+                page.set_viewport_size({"width": width, "height": 900})
+                results = page.locator(".results")
+                assert results.evaluate("element => element.scrollWidth - element.clientWidth") == 0, (language, width)
+                cell = page.locator("#result_list thead th").last
+                assert cell.inner_text().lower().startswith(heading.lower())
+                box, room = cell.bounding_box(), results.bounding_box()
+                assert box is not None and room is not None
+                assert box["x"] + box["width"] <= room["x"] + room["width"] + 1
+                number = page.locator("td.field-calls", has_text="5000")
+                assert number.evaluate(LINES) == 1
+            # English breaks between words, Chinese not at all.
+            assert page.locator("th.column-calls .text span").evaluate(LINES) == (2 if language == "en" else 1)
+        assert complaints == []
+
+
+@pytest.fixture
+def failing_run(transactional_db: None) -> str:
+    """The path of a run of 60 steps on two pages; three of its calls failed."""
+    steps = [
+        {
+            "thought": "Look. " * 40,
+            "tool_calls": [{"id": str(n), "name": f"tool {n}", "result": {"output": "ok"}} for n in range(2)],
+        }
+        for _step in range(60)
+    ]
+    for step in (2, 20, 50):
+        steps[step]["tool_calls"][1] |= {"result": {"success": False, "error": f"boom {step}"}}  # type: ignore[operator]
+    outcome = store(Project.objects.create(slug="owner"), question(), answer(agent_steps=steps))
+    return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
+
+
+def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size({"width": 1280, "height": 700})
+        page.goto(failing_run)
+        bar = page.locator(".failure-bar")
+        assert "3 failures" in bar.inner_text()
+        for number, step, label in ((1, 3, "First failure"), (2, 21, "Next failure"), (3, 51, "Next failure")):
+            bar.get_by_role("link", name=label).click()
+            bar.get_by_text(f"Failure {number} of 3").wait_for()
+            assert f"Step {step} tool 1" in bar.inner_text()
+            target = page.locator("details.call:target")
+            assert f"boom {step - 1}" in target.inner_text()
+            # The bar is at the top edge; the call stands below it, not under it.
+            at, call = bar.bounding_box(), target.bounding_box()
+            assert at is not None and call is not None
+            assert at["y"] >= 0
+            assert at["y"] + at["height"] <= call["y"] < 700
+        assert "Page 2 of 2" in page.locator("main").inner_text()
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        at = bar.bounding_box()
+        assert at is not None and at["y"] == 0
+        bar.get_by_role("link", name="Previous failure").click()
+        bar.get_by_text("Failure 2 of 3").wait_for()
+        assert complaints == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_red_is_for_deleting_and_badges_show_on_red(
+    pages: list[str], session_key: str, live_server: Any, theme: str
+) -> None:
+    def background(locator: Locator) -> str:
+        return str(locator.evaluate("element => getComputedStyle(element).backgroundColor"))
+
+    restore, delete = (next(path for path in pages if path.endswith(f"/{name}/")) for name in ("restore", "delete"))
+    run = next(path for path in pages if "/message/" in path and "/change/" in path)
+    for context in browse(session_key, live_server.url, theme=theme):
+        page, complaints = watched(context)
+        colours = []
+        for path in (restore, delete):
+            page.goto(path)
+            colours.append(background(page.locator("main form input[type=submit]")))
+        assert colours[0] != colours[1]
+        page.goto(run)
+        head = page.locator("details.call-error > summary").first
+        assert background(head.locator(".badge-error")) != background(head)
+        assert complaints == []
+
+
+def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, _complaints = watched(context)
+        page.set_viewport_size({"width": 390, "height": 800})
+        for path in pages:
+            page.goto(path)
+            assert (path, page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
+
+
+def test_the_login_page_works_in_both_languages(transactional_db: None, live_server: Any) -> None:
+    User.objects.create_superuser("ada", password="correct horse battery")
+    for context in browse("", live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/")
+        page.get_by_role("button", name="简体中文").click()
+        assert page.locator("html").get_attribute("lang") == "zh-hans"
+        page.locator("#id_username").fill("ada")
+        page.locator("#id_password").fill("correct horse battery")
+        page.locator("#login-form [type=submit]").click()
+        page.wait_for_url("**/admin/")
+        assert page.locator(".starts a").count() == 7
+        assert complaints == []

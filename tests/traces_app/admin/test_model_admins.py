@@ -1,0 +1,689 @@
+"""The admin of runs and calls: the failed call is found, the tree is seen, and nothing of a trace can be changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from html import unescape
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from django.contrib.admin import site
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.template.defaultfilters import filesizeformat
+from django.test import Client
+
+from access_app.models import Project
+from messages_app import ids, writes
+from messages_app.models import Message, Reference, Session
+from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
+from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.events.store import record_events
+from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
+
+SESSIONS = "/admin/messages_app/session/"
+MESSAGES = "/admin/messages_app/message/"
+CALLS = "/admin/traces_app/toolcall/"
+TOOLS = "/admin/traces_app/tool/"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \x1b[31m \u202egnp.exe"
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    """A superuser, logged in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+@pytest.fixture
+def run(project: Project) -> UUID:
+    """The message of the short agent session that everyone knows."""
+    message_id = store(project, question(), answer()).messages[1].id
+    assert message_id is not None
+    return message_id
+
+
+def page_of(message: UUID) -> str:
+    return f"{MESSAGES}{message}/change/"
+
+
+def steps(count: int, calls: int, **fields: Any) -> list[dict[str, Any]]:
+    result = fields.pop("result", {"output": "ok"})
+    return [
+        {
+            "iteration": step,
+            "tool_calls": [
+                {"id": f"{step}-{call}", "name": f"tool {call}", "args": {}, "result": result, **fields}
+                for call in range(calls)
+            ],
+        }
+        for step in range(count)
+    ]
+
+
+# --- The run of a message ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-05")
+def test_a_message_shows_its_steps_and_nested_calls(staff: Client, run: UUID) -> None:
+    text = text_of(staff.get(page_of(run)))
+    parts = [
+        *("Step 1", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
+        *("error get_weather 12 ms", "Atlantis", "The city does not exist."),
+        *("Step 2", "Ask the researcher.", "success ask_researcher 90 ms 1 inside", "a myth", "success search 60 ms"),
+        *("3 hits", "Answer", "Shanghai 31 °C; there is no Atlantis."),
+    ]
+    place = 0
+    for part in parts:
+        assert part in text[place:], part
+        place = text.index(part, place)
+
+
+def test_the_first_failure_is_said_at_the_top_and_leads_to_its_call(staff: Client, run: UUID) -> None:
+    response = staff.get(page_of(run))
+    text = text_of(response)
+    assert text.index("1 tool call failed. Step 1 get_weather unknown city") < text.index("Steps")
+    failed = ToolCall.objects.get(status="error")
+    assert links_of(response)["Step 1 get_weather"] == f"?call={failed.pk}#call-{failed.pk}"
+    html = html_of(response)
+    assert f'<details class="call call-error" id="call-{failed.pk}" open>' in html
+    assert len(re.findall(r'<details class="call [^>]*open>', html)) == 1
+    assert len(re.findall(r'<details class="call [^>]*open>', html_of(staff.get(page_of(run) + "?open=all")))) == 4
+
+
+@pytest.mark.requirement("000-53")
+def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Client, project: Project) -> None:
+    many = steps(60, 3)
+    many[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
+    message = store(project, answer(agent_steps=many)).messages[0].id
+    assert message is not None
+    response = staff.get(page_of(message))
+    assert "Page 1 of 3" in text_of(response)
+    failed = ToolCall.objects.get(status="error")
+    link = links_of(response)["Step 51 tool 1"]
+    assert link == f"?call={failed.pk}#call-{failed.pk}"
+    assert links_of(response)["First failure →"] == link
+    assert f'id="call-{failed.pk}" open' in html_of(staff.get(page_of(message) + link))
+    links = links_of(response)
+    assert "Page 3 of 3" in text_of(staff.get(page_of(message) + link))
+    assert "Step 60" in text_of(staff.get(page_of(message) + "?page=3"))
+    assert "Step 41" in text_of(staff.get(page_of(message) + links["Later steps →"]))
+
+
+def test_failures_are_told_apart_by_step_and_error(staff: Client, project: Project) -> None:
+    many = steps(60, 1)
+    for step in range(0, 24, 2):
+        many[step]["tool_calls"][0]["result"] = {"success": False, "error": f"relation t{step} <b> is missing"}
+    message = store(project, answer(agent_steps=many)).messages[0].id
+    assert message is not None
+    response = staff.get(page_of(message))
+    links = links_of(response)
+    assert "12 tool calls failed." in text_of(response)
+    labels = [label for label in links if label.startswith("Step ")]
+    assert labels == [f"Step {step + 1} tool 0: relation t{step} <b> is missing" for step in range(0, 20, 2)]
+    assert links["and 2 more"] == f"{CALLS}?message={message}&status=error"
+    assert len(rows_of(staff.get(links["and 2 more"]))) == 12
+
+
+def test_failure_bar_says_where_the_reader_is(staff: Client, project: Project) -> None:
+    many = steps(60, 3)
+    for step in (3, 50):
+        many[step]["tool_calls"][1]["result"] = {"success": False, "error": f"boom {step}"}
+    message = store(project, question(), answer(agent_steps=many)).messages[1].id
+    assert message is not None
+    first = staff.get(page_of(message))
+    assert "2 failures First failure →" in text_of(first)
+    assert "← Previous failure" not in links_of(first)
+    second = staff.get(page_of(message) + links_of(first)["First failure →"])
+    assert "What is the weather in Shanghai and in Atlantis? · " in text_of(second)
+    assert "Failure 1 of 2 · Step 4 tool 1 Next failure →" in text_of(second)
+    third = staff.get(page_of(message) + links_of(second)["Next failure →"])
+    assert "Failure 2 of 2 · Step 51 tool 1 ← Previous failure" in text_of(third)
+    assert "Page 3 of 3" in text_of(third)
+    assert "Next failure →" not in links_of(third)
+    assert links_of(third)["← Previous failure"] == links_of(first)["First failure →"]
+
+
+def test_run_without_failure_has_no_failure_bar(staff: Client, project: Project) -> None:
+    message = store(project, answer(agent_steps=steps(2, 1))).messages[0].id
+    assert message is not None
+    assert "failure" not in html_of(staff.get(page_of(message)))
+
+
+def test_failed_counts_lead_to_what_failed(staff: Client, run: UUID) -> None:
+    failed = ToolCall.objects.get(status="error")
+    session = Session.objects.get()
+    place = f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    # From the list of messages, and from the conversation.
+    for page in (MESSAGES, f"{SESSIONS}{session.pk}/change/"):
+        links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
+        assert links == [f"{page_of(run)}?failure"], page
+        assert staff.get(links[0]).headers["Location"] == place
+    # From the facts of a session, and from the list of sessions by way of its runs.
+    page = html_of(staff.get(f"{SESSIONS}{session.pk}/change/"))
+    links = [unescape(link) for link in re.findall(r'<a [^>]*href="([^"]*toolcall/[?]session=[^"]+)"', page)]
+    assert links == [f"{CALLS}?session={session.pk}&status=error"]
+    problems = links_of(staff.get(SESSIONS))["1"]
+    assert f'href="{page_of(run)}?failure"' in html_of(staff.get(problems))
+    (row,) = rows_of(staff.get(f"{CALLS}?session={session.pk}&status=error"))
+    assert row[0] == "get_weather"
+
+
+def test_failure_parameter_of_good_run_shows_run(staff: Client, project: Project) -> None:
+    message = store(project, answer(agent_steps=steps(1, 1))).messages[0].id
+    assert message is not None
+    assert staff.get(f"{page_of(message)}?failure").status_code == 200
+    assert staff.get(f"{MESSAGES}junk/change/?failure").headers["Location"] == MESSAGES
+
+
+def test_error_in_list_of_calls_is_a_link(staff: Client, run: UUID) -> None:
+    failed = ToolCall.objects.get(status="error")
+    assert (
+        links_of(staff.get(f"{CALLS}?status=error"))["unknown city"]
+        == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    )
+
+
+def test_calls_are_filtered_by_session(staff: Client, project: Project, run: UUID) -> None:
+    other = store(project, question(), answer(agent_steps=steps(2, 1)), external_id="other")
+    assert len(rows_of(staff.get(f"{CALLS}?session={other.id}"))) == 2
+    assert rows_of(staff.get(f"{CALLS}?session={other.id}&status=error")) == []
+    assert staff.get(f"{CALLS}?session=junk").headers["Location"] == f"{CALLS}?e=1"
+
+
+def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
+    def call(second: float, duration: int) -> dict[str, Any]:
+        start = NOON + timedelta(seconds=second)
+        return {"id": f"{second}", "name": "look", "started_at": start, "duration": duration, "result": {"output": ""}}
+
+    steps = [{"tool_calls": [call(0, 4_000), call(0.5, 3_000)]}, {"tool_calls": [call(60, 5_000)]}]
+    outcome = store(project, question(), answer(agent_steps=steps))
+    run = text_of(staff.get(page_of(UUID(str(outcome.messages[1].id)))))
+    assert "Duration 1 min 5 s Time in tools 12.0 s" in run
+    # Lists do not read steps: they have the sum, and say that it is one.
+    row = rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    assert "Σ 12.0 s" in row
+    completed = answer(external_id="a2", completed_at=NOON + timedelta(seconds=99))
+    store(project, question(), answer(agent_steps=steps), completed)
+    assert "1 min 39 s" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
+    session = text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
+    assert "Duration 1 min 39 s Time in runs 1 min 51 s" in session
+
+
+@pytest.mark.requirement("000-51")
+def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, project: Project) -> None:
+    message = store(project, answer(agent_steps=[], error="context length exceeded")).messages[0].id
+    assert message is not None
+    text = text_of(staff.get(page_of(message)))
+    assert "The run ended with an error: context length exceeded" in text
+    assert "No steps: the model answered directly." in text
+
+
+def test_open_run_says_that_it_works_without_scripts(staff: Client, project: Project) -> None:
+    step = {"tool_calls": [{"id": "c1", "name": "search"}]}
+    for steps_, sentence in (([], "Working… No step yet."), ([step, step], "Working… 2 steps so far.")):
+        run = answer(agent_steps=steps_, content="", is_completed=False, external_id=sentence)
+        message = store(project, run, external_id=sentence).messages[0].id
+        assert message is not None
+        text = text_of(staff.get(page_of(message)))
+        assert sentence in text
+        assert "No steps" not in text
+
+
+def test_what_a_call_gave_is_shown_once_its_attachments_are_no_empty_output_and_blank_thoughts_take_no_room(
+    staff: Client, project: Project
+) -> None:
+    image = {"type": "image", "media_type": "image/png", "url": "https://example.org/a.png"}
+    calls = [
+        {
+            "id": "c",
+            "name": "fail",
+            "result": {"status": "error", "output": "Error: no disk", "error": "Error: no disk"},
+        },
+        {"id": "d", "name": "look", "result": {"status": "success", "output": "", "attachments": [image]}},
+    ]
+    message = store(project, answer(agent_steps=[{"thought": "\n\n", "tool_calls": calls}])).messages[0].id
+    assert message is not None
+    page = staff.get(page_of(message))
+    text = text_of(page)
+    assert "Output Error: no disk" not in text
+    assert "Output (empty)" not in text
+    assert 'Attachments [ { "url": "https://example.org/a.png"' in text
+    assert 'class="thought"' not in page.content.decode()
+
+
+@pytest.mark.requirement("000-50")
+def test_a_call_without_result_is_shown_as_pending(staff: Client, project: Project) -> None:
+    waiting = answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "wait"}]}], is_completed=False)
+    message = store(project, waiting).messages[0].id
+    assert message is not None
+    text = text_of(staff.get(page_of(message)))
+    assert "pending wait" in text
+    assert "No result yet." in text
+
+
+def test_hostile_traces_are_shown_as_text_everywhere(staff: Client, project: Project) -> None:
+    call = {
+        "id": HOSTILE,
+        "name": HOSTILE,
+        "args": {HOSTILE: HOSTILE, "lines": "</div></details>\n</main>" + HOSTILE},
+        "reflection": HOSTILE,
+        "metadata": {HOSTILE: HOSTILE},
+        "result": {"success": False, "output": HOSTILE, "error": HOSTILE, "data": [HOSTILE], "raw": HOSTILE},
+    }
+    step = {
+        "thought": HOSTILE,
+        "reasoning_content": HOSTILE,
+        "agent_name": HOSTILE,
+        "model": HOSTILE,
+        "metadata": {HOSTILE: HOSTILE},
+        "tool_calls": [call, {**call, "parent": HOSTILE}],
+    }
+    outcome = store(project, question(content=HOSTILE), answer(agent_steps=[step], content=HOSTILE, error=HOSTILE))
+    message = outcome.messages[1].id
+    assert message is not None
+    tool = Tool.objects.get()
+    a_call = ToolCall.objects.first()
+    assert a_call is not None
+    urls = [
+        *(page_of(message), f"{SESSIONS}{outcome.id}/change/", CALLS, TOOLS, f"{TOOLS}{tool.pk}/change/", MESSAGES),
+        *(f"{CALLS}{a_call.pk}/change/", f"{CALLS}{a_call.pk}/history/", f"{TOOLS}{tool.pk}/history/"),
+    ]
+    for url in urls:
+        html = html_of(staff.get(url))
+        assert "<script>alert" not in html, url
+        assert "<img src=x" not in html, url
+        assert "\x1b" not in html, url
+        assert "\u202e" not in html, url
+        assert html.count("<main ") == html.count("</main>") == 1, url
+
+
+@pytest.mark.requirement("000-53")
+def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, project: Project) -> None:
+    long = {"output": "0123456789\n" * 500_000, "data": {"rows": ["数据"] * 20_000}}
+    message = store(project, answer(agent_steps=steps(1, 1, result=long))).messages[0].id
+    assert message is not None
+    html = html_of(staff.get(page_of(message)))
+    assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html
+    assert "&quot;数据&quot;" in html
+    assert len(html) < 400_000
+    call = ToolCall.objects.get()
+    assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
+
+
+@pytest.mark.requirement("000-53")
+def test_a_run_of_2000_steps_and_values_of_5_megabytes_is_read_page_by_page(staff: Client, project: Project) -> None:
+    many = steps(2_000, 1)
+    for place in (0, 1, 1_999):
+        many[place]["thought"] = f"thought {place} " + "t" * 5_000_000
+        many[place]["tool_calls"][0]["result"] = {"output": f"output {place} " + "x" * 5_000_000}
+    message = store(project, answer(agent_steps=many)).messages[0].id
+    assert message is not None
+    first = staff.get(page_of(message))
+    last = staff.get(page_of(message) + "?page=40")
+    for response, number, shown in ((first, 1, range(50)), (last, 40, range(1_950, 2_000))):
+        html, text = html_of(response), text_of(response)
+        assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == [step + 1 for step in shown]
+        assert f"Page {number} of 40" in text
+        assert len(html) < 500_000
+        # Of each long value there is the beginning, and a link to the rest.
+        cut = sum(place in shown for place in (0, 1, 1_999))
+        assert html.count("of 4.8\xa0MB.") == html.count(">Download all of it (4.8\xa0MB)</a>") == 2 * cut
+    assert links_of(first)["Later steps →"] == "?page=2#run"
+    assert links_of(last)["← Earlier steps"] == "?page=39#run"
+    whole = staff.get(links_of(last)["Download all of it (4.8 MB)"]).content.decode()
+    assert whole == "thought 1999 " + "t" * 5_000_000
+
+
+@pytest.mark.requirement("000-53")
+def test_whole_trace_is_downloaded_as_json(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer(agent_steps=steps(1, 1)))
+    session, message = f"{SESSIONS}{outcome.id}/change/", page_of(UUID(str(outcome.messages[1].id)))
+    for page, name in ((session, f"session-{outcome.id}"), (message, f"message-{outcome.messages[1].id}")):
+        response = staff.get(page)
+        assert f'download="{name}.json">JSON</a>' in html_of(response)
+        whole = staff.get(links_of(response)["JSON"])
+        assert (whole.status_code, whole.headers["Content-Type"]) == (200, "application/json")
+
+
+LONG_TEXT = "<script>alert(1)</script> \u202e 数据\n" * 10_000
+LONG_JSON = {"rows": [{"n": 12345678901234567890, "text": "<b>数据</b>"}] * 5_000}
+
+
+@pytest.mark.requirement("000-53")
+@pytest.mark.parametrize(
+    ("place", "value", "extension"),
+    [
+        ("output", LONG_TEXT, "txt"),
+        ("error", LONG_TEXT, "txt"),
+        ("data", LONG_JSON, "json"),
+        ("args", LONG_JSON, "json"),
+        ("reflection", LONG_TEXT, "txt"),
+        ("thought", LONG_TEXT, "txt"),
+        ("reasoning_content", LONG_TEXT, "txt"),
+        ("content", LONG_TEXT, "txt"),
+        ("metadata", LONG_JSON, "json"),
+    ],
+)
+def test_long_value_is_downloaded_by_itself(
+    staff: Client, project: Project, place: str, value: Any, extension: str
+) -> None:
+    result = {place: value} if place in ("output", "error", "data") else {"output": "ok"}
+    call = {"id": "c", "name": "read", "result": result}
+    call |= {place: value} if place in ("args", "reflection") else {}
+    step = {"tool_calls": [call]} | ({place: value} if place in ("thought", "reasoning_content") else {})
+    fields = {place: value} if place in ("content", "metadata") else {}
+    message = store(project, answer(agent_steps=[step], **fields)).messages[0].id
+    assert message is not None
+    (label,) = [label for label in links_of(staff.get(page_of(message))) if label.startswith("Download")]
+    file = staff.get(links_of(staff.get(page_of(message)))[label])
+    assert file.status_code == 200
+    text = file.content.decode()
+    assert label == f"Download all of it ({filesizeformat(len(file.content))})".replace("\xa0", " ")
+    assert (text if extension == "txt" else json.loads(text)) == value
+    assert file.headers["Content-Disposition"].startswith("attachment; filename=")
+    assert file.headers["Content-Disposition"].endswith(f'.{extension}"')
+    assert file.headers["Content-Type"] in ("text/plain; charset=utf-8", "application/json")
+    assert file.headers["X-Content-Type-Options"] == "nosniff"
+    # An editor does not meet one line of 5 MB.
+    assert max(map(len, text.splitlines())) < 200
+
+
+def test_download_of_unknown_value_leads_to_list(staff: Client, client: Client, run: UUID) -> None:
+    call = ToolCall.objects.get(tool__name="search")
+    for path in (
+        f"value/call/{call.pk}/project_id/",
+        f"value/call/{run}/args/",
+        f"value/message/{run}/content/",
+        f"value/result/{call.pk}/raw/",
+    ):
+        assert staff.get(CALLS + path, follow=True).redirect_chain == [(CALLS, 302)], path
+    url = f"{CALLS}value/call/{call.pk}/args/"
+    assert staff.get(url).json() == {"q": "Atlantis"}
+    assert client.get(url).status_code == 302
+    client.force_login(User.objects.create_user("clerk", is_staff=True))
+    assert client.get(url).status_code == 403
+
+
+@pytest.mark.requirement("004-03")
+def test_a_session_lists_the_contexts_that_its_events_refer_to(staff: Client, project: Project) -> None:
+    prompts = [{"session_id": "weather", "type": "prompt_build", "data": {"text": f"Be kind. {n}"}} for n in range(60)]
+    record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in prompts])
+    session = Session.objects.get()
+    page = f"{SESSIONS}{session.pk}/change/"
+    refs = {label: url for label, url in links_of(staff.get(page)).items() if label.startswith("ctx_")}
+    assert len(refs) == 50
+    texts = {staff.get(url).json()["text"] for url in refs.values()}
+    assert texts <= {one["data"]["text"] for one in prompts}
+    assert len(staff.get(links_of(staff.get(page))["All of them"]).json()["results"]) == 20
+    writes.delete_session(session.pk, by="test")
+    assert "ctx_" not in html_of(staff.get(page))
+
+
+def test_a_run_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
+    failed = {"success": False, "error": "x"}
+    small = store(project, question(), answer(agent_steps=steps(1, 2, result=failed)))
+    large = store(
+        project, question(), answer(agent_steps=steps(50, 8, result=failed, reflection="r")), external_id="large"
+    )
+    counts = [len(statements_of(staff, page_of(UUID(str(run.messages[1].id))))) for run in (small, large)]
+    assert counts[0] == counts[1]
+
+
+# --- The conversation with its runs -----------------------------------------------------------------------------------
+
+
+def test_the_conversation_lists_the_calls_of_each_run(staff: Client, project: Project) -> None:
+    outcome = store(project, question(), answer())
+    response = staff.get(f"{SESSIONS}{outcome.id}/change/")
+    text = text_of(response)
+    assert "2 steps · 4 tool calls" in text
+    assert "get_weather 40 ms get_weather error 12 ms ask_researcher 90 ms search 60 ms" in text
+    call = ToolCall.objects.get(tool__name="search")
+    assert links_of(response)["search"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
+
+
+def test_a_conversation_with_runs_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
+    def conversation(name: str, count: int) -> str:
+        answers = [answer(external_id=f"a{n}", agent_steps=steps(n % 4 + 1, 3)) for n in range(count)]
+        return f"{SESSIONS}{store(project, *answers, external_id=name).id}/change/"
+
+    few, many = conversation("few", 2), conversation("many", 60)
+    assert len(statements_of(staff, few)) == len(statements_of(staff, many))
+
+
+# --- Finding the failed call --------------------------------------------------------------------------------------------
+
+
+def test_the_failed_call_is_found_and_leads_to_its_place_in_the_run(staff: Client, run: UUID) -> None:
+    response = staff.get(f"{CALLS}?status=error")
+    session = Session.objects.get()
+    assert rows_of(response) == [
+        ["get_weather", "error", "unknown city", str(session), "owner", "12 ms", "2026-03-01 12:00:00"]
+    ]
+    failed = ToolCall.objects.get(status="error")
+    link = links_of(response)["get_weather"]
+    assert link == f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
+    assert f'id="call-{failed.pk}" open' in html_of(staff.get(link))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["search", "ask_researcher", "get_weather", "get_weather"]),
+        ("tool=get_weather", ["get_weather", "get_weather"]),
+        ("tool=get_weather&status=success", ["get_weather"]),
+        ("tool=unknown", []),
+        ("status=pending", []),
+        ("project=owner&tool=search", ["search"]),
+        ("project=stranger", []),
+        ("message={run}", ["search", "ask_researcher", "get_weather", "get_weather"]),
+        ("message=00000000-0000-7000-8000-000000000000", []),
+        ("created_after=2026-03-01T12:00:00&created_before=2026-03-01T12:00:01&status=error", ["get_weather"]),
+        ("created_after=2026-03-01T12:00:01", []),
+        ("q=call_d", ["search"]),
+        ("q=call_x", []),
+    ],
+)
+def test_calls_are_filtered_and_found(
+    staff: Client, stranger: Project, run: UUID, query: str, expected: list[str]
+) -> None:
+    found = [row[0] for row in rows_of(staff.get(f"{CALLS}?{query.format(run=run)}"))]
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_call_is_found_by_the_id_that_tracesite_gave_it(staff: Client, run: UUID) -> None:
+    call = ToolCall.objects.get(call_id="call_b")
+    assert [row[2] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
+
+
+def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> None:
+    writes.delete_message(run, by="ada")
+    assert rows_of(staff.get(CALLS)) == []
+    # The page of the message still shows them: it is where restoring is decided.
+    assert "ask_researcher" in text_of(staff.get(page_of(run)))
+
+
+@pytest.mark.parametrize("query", ["tool=get_weather", "tool=get_weather&created_after=2026-03-01T00:00"])
+def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Project, run: UUID, query: str) -> None:
+    store(project, question(), answer(agent_steps=steps(1, 1)), external_id="other")
+    assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == ["Shanghai 31 °C; there is no Atlantis."]
+    names = [row[0] for row in rows_of(staff.get(f"{SESSIONS}?tool=get_weather"))]
+    assert names == ["weather"]
+    assert rows_of(staff.get(f"{SESSIONS}?tool=nothing")) == []
+    assert '<option value="get_weather"></option>' in html_of(staff.get(SESSIONS))
+
+
+def test_messages_filtered_by_tool_are_walked_to_the_end(staff: Client, project: Project) -> None:
+    # All in one microsecond: the bounds that the cursor puts on the calls must not cut any off.
+    store(project, *(answer(external_id=f"a{n}", agent_steps=steps(1, 1)) for n in range(120)))
+    seen, url = [], f"{MESSAGES}?tool=tool 0"
+    while True:
+        response = staff.get(url)
+        seen += re.findall(r'name="_selected_action" value="([^"]+)"', html_of(response))
+        links = links_of(response)
+        if "Older →" not in links:
+            break
+        url = MESSAGES + links["Older →"]
+    assert seen == [str(pk) for pk in Message.objects.order_by("-pk").values_list("pk", flat=True)]
+
+
+@pytest.mark.parametrize(
+    "url", [CALLS, f"{CALLS}?status=error", TOOLS, f"{MESSAGES}?tool=tool 0", f"{SESSIONS}?tool=tool 0"]
+)
+def test_a_list_counts_nothing_and_costs_the_same_at_any_size(staff: Client, project: Project, url: str) -> None:
+    store(project, answer(agent_steps=steps(2, 2, result={"error": "x"})))
+    few = statements_of(staff, url)
+    store(project, *(answer(external_id=f"a{n}", agent_steps=steps(5, 5, result={"error": "x"})) for n in range(20)))
+    for number in range(80):
+        Tool.objects.create(project=project, name=f"unused {number}")
+    many = statements_of(staff, url)
+    assert len(few) == len(many)
+    assert [statement for statement in many if "COUNT(" in statement.upper() or "OFFSET" in statement.upper()] == []
+    heavy = re.compile(r'(?<!LEFT\()"traces_app_tool(call|result)"\."(args|output|data|metadata|error|raw)"')
+    assert [statement for statement in many if heavy.search(statement)] == []
+
+
+def test_tools_lead_to_their_calls(staff: Client, run: UUID) -> None:
+    response = staff.get(TOOLS)
+    assert sorted(row[0] for row in rows_of(response)) == ["ask_researcher", "get_weather", "search"]
+    assert [row[0] for row in rows_of(staff.get(TOOLS, {"q": "WEATHER"}))] == ["get_weather"]
+    links = re.findall(r'href="(/admin/traces_app/toolcall/[^"]*weather[^"]*)"', html_of(response))
+    counts = [len(rows_of(staff.get(link.replace("&amp;", "&")))) for link in links]
+    assert counts == [2, 1]
+
+
+# --- Nothing of a trace is edited ------------------------------------------------------------------------------------
+
+
+def test_trace_rows_are_read_only(staff: Client, run: UUID) -> None:
+    for model in (AgentStep, ToolResult, Reference):
+        assert not site.is_registered(model)
+    before = list(ToolCall.objects.order_by("pk").values()), list(Tool.objects.order_by("pk").values())
+    call, tool = ToolCall.objects.first(), Tool.objects.first()
+    assert call is not None
+    assert tool is not None
+    for url in (f"{CALLS}{call.pk}/", f"{TOOLS}{tool.pk}/"):
+        assert staff.get(f"{url}delete/").status_code == 403
+        assert staff.post(f"{url}delete/", {"post": "yes"}).status_code == 403
+        staff.post(f"{url}change/", {"status": "success", "name": "changed"})
+    for url in (CALLS, TOOLS):
+        assert staff.get(f"{url}add/").status_code == 403
+        assert "action" not in re.findall(r'<select name="(\w+)"', html_of(staff.get(url)))
+        staff.post(url, {"action": "delete_selected", "_selected_action": [str(call.pk), str(tool.pk)], "post": "yes"})
+    assert before == (list(ToolCall.objects.order_by("pk").values()), list(Tool.objects.order_by("pk").values()))
+
+
+# --- What staff add -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("002-22")
+def test_a_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
+    form = {"project": project.pk, "title": "Talk", "external_id": "talk-1", "end_user": "", "tags": "a,b"}
+    response = staff.post(f"{SESSIONS}add/", form, follow=True)
+    session = Session.objects.get()
+    assert response.redirect_chain == [(f"{SESSIONS}{session.pk}/change/", 302)]
+    assert "The session was added." in text_of(response)
+    assert ids.created_at_of(session.pk) == session.created_at
+    assert (session.title, session.external_id, session.tags, session.status) == (
+        "Talk",
+        "talk-1",
+        ["a", "b"],
+        "running",
+    )
+    assert (session.metadata, session.redactions, session.message_count) == ({}, [], 0)
+    assert LogEntry.objects.get().object_id == str(session.pk)
+
+
+@pytest.mark.requirement("002-22")
+def test_a_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
+    outcome = store(project, question())
+    link = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))["Add a message"]
+    assert f'value="{outcome.id}"' in html_of(staff.get(link))
+    form = {"session": str(outcome.id), "role": "assistant", "content": "An answer by hand.", "external_id": ""}
+    response = staff.post(link, form, follow=True)
+    message = Message.objects.get(role="assistant")
+    assert response.redirect_chain == [(f"{SESSIONS}{outcome.id}/change/?newest#message-{message.pk}", 302)]
+    assert "An answer by hand." in text_of(response)
+    assert ids.is_ours(message.pk, message.created_at, "assistant")
+    assert (message.health, message.redactions, message.metadata) == ([], [], {})
+    assert (message.is_completed, message.step_count, message.call_count, message.version) == (True, 0, 0, 1)
+    assert list(message.references.all()) == []
+    assert list(AgentStep.objects.filter(message=message)) == []
+    assert Session.objects.get().message_count == 2
+
+
+def test_what_staff_add_is_redacted_like_everything_else(staff: Client, project: Project) -> None:
+    form = {"project": project.pk, "title": "Talk", "description": "Authorization: Bearer sk-live-0123456789abcdefghij"}
+    staff.post(f"{SESSIONS}add/", form)
+    assert "sk-live-0123456789" not in Session.objects.get().description
+
+
+def test_two_sessions_without_an_external_id_are_two(staff: Client, project: Project) -> None:
+    for title in ("one", "two"):
+        staff.post(f"{SESSIONS}add/", {"project": project.pk, "title": title})
+    assert sorted(Session.objects.values_list("title", flat=True)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("state", ["alive", "deleted"])
+def test_an_external_id_that_is_taken_is_refused_beside_its_field(staff: Client, project: Project, state: str) -> None:
+    outcome = store(project, question())
+    assert outcome.id is not None
+    if state == "deleted":
+        writes.delete_session(outcome.id, by="ada")
+    response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "weather", "title": "new"})
+    assert "already has a session with this external id. It may be in the trash." in text_of(response)
+    form = {"session": str(outcome.id), "role": "user", "content": "again", "external_id": "q1"}
+    taken = "already has a message with this external id" if state == "alive" else "Select a valid choice."
+    assert taken in text_of(staff.post(f"{MESSAGES}add/", form))
+    assert Message.with_deleted.count() == 1
+    assert Session.with_deleted.count() == 1
+
+
+def test_a_name_that_is_too_long_is_refused_beside_its_field(staff: Client, project: Project) -> None:
+    response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "x" * 513})
+    assert "Ensure this value has at most 512 characters" in text_of(response)
+    assert Session.objects.count() == 0
+
+
+def test_what_the_door_refuses_is_said_on_top_of_the_form(staff: Client, project: Project) -> None:
+    # The form sees no trace of a session that was purged; the door remembers it for 30 days.
+    from django.utils import timezone
+
+    from messages_app.models import SessionTombstone, session_key
+
+    SessionTombstone.objects.create(key=session_key(project.pk, "gone"), purged_at=timezone.now())
+    response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "gone"}, follow=True)
+    assert "The session was removed for good. Choose another external id." in text_of(response)
+    assert Session.objects.count() == 0
+    assert LogEntry.objects.count() == 0
+
+
+def test_the_index_leads_to_the_failed_calls_and_the_trash(staff: Client) -> None:
+    response = staff.get("/admin/")
+    hrefs = re.findall(r'href="([^"]+)"', html_of(response))
+    for url in (
+        SESSIONS,
+        f"{CALLS}?status=error",
+        f"{SESSIONS}trash/",
+        f"{MESSAGES}trash/",
+        f"{MESSAGES}?is_completed=no",
+    ):
+        assert url in hrefs
+        assert staff.get(url).status_code == 200
+
+
+def test_the_list_of_failed_calls_is_called_so(staff: Client, run: UUID) -> None:
+    assert "<h1>Failed calls</h1>" in html_of(staff.get(f"{CALLS}?status=error"))
+    assert "<h1>Tool calls</h1>" in html_of(staff.get(CALLS))
+
+
+def test_times_of_calls_are_those_of_their_message(staff: Client, run: UUID) -> None:
+    assert {row[-1] for row in rows_of(staff.get(CALLS))} == {f"{NOON:%Y-%m-%d %H:%M:%S}"}

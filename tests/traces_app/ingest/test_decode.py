@@ -1,0 +1,212 @@
+"""Decoding a request: what is right becomes records, what is wrong is named by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from access_app.errors import InvalidInput
+from traces_app.ingest import decode
+from traces_app.normalize.extra_fields import FIELDS
+from traces_app.normalize.records import normalise
+from traces_app.normalize.redaction import redact
+from traces_app.schema import records
+
+
+def encode(document: Any) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def test_one_message_and_a_list_of_them_are_decoded() -> None:
+    one = {"role": "user", "content": "hi"}
+    (message,) = decode.decode_messages(encode(one))
+    assert msgspec.to_builtins(message) == msgspec.to_builtins(records.Message(role="user", content="hi"))
+    assert len(decode.decode_messages(encode([one, one]))) == 2
+
+
+def test_ndjson_is_one_session_a_line() -> None:
+    body = b'{"external_id": "a"}\n\n{"external_id": "b", "messages": []}\n'
+    assert [session.external_id for session in decode.decode_ingest(body, ndjson=True)] == ["a", "b"]
+
+
+@pytest.mark.requirement("000-59")
+def test_fields_that_we_do_not_know_are_kept_in_metadata_where_they_are_data() -> None:
+    document = {
+        "role": "assistant",
+        "feedback": {"stars": 5},
+        "empty": None,
+        "metadata": {"kept": 1},
+        "step_count": 7,
+        "agent_steps": [
+            {"mood": "calm", "tool_calls": [{"name": "t", "cost": 3, "result": {"output": "x", "execution_time": 0.2}}]}
+        ],
+        "knowledge_references": [{"id": "c1", "channel": "web"}],
+    }
+    (message,) = decode.decode_messages(encode(document))
+    assert message.metadata == {"kept": 1, "feedback": {"stars": 5}}
+    assert message.agent_steps is not None and message.knowledge_references is not None
+    step = message.agent_steps[0]
+    assert step.tool_calls is not None
+    assert (step.metadata, step.tool_calls[0].metadata) == ({"mood": "calm"}, {"cost": 3})
+    assert isinstance(step.tool_calls[0].result, records.ToolResult)
+    assert step.tool_calls[0].result.metadata == {"execution_time": 0.2}
+    assert message.knowledge_references[0].metadata == {"channel": "web"}
+
+
+STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
+
+
+@pytest.mark.requirement("002-18", "003-20")
+@pytest.mark.parametrize(
+    ("document", "field", "words"),
+    [
+        ({"role": "bot"}, "role", "use one of user, assistant, system"),
+        ({"content": "x"}, "role", "missing required field `role`"),
+        ({"role": "user", "content": 7}, "content", "Expected `str | array | null`, got `int`"),
+        ({"role": "user", "created_at": "2026-01-01T00:00:00"}, "created_at", "such as 2026-01-31T09:30:00Z"),
+        ({"role": "user", "created_at": "yesterday"}, "created_at", "such as 2026-01-31T09:30:00Z"),
+        ({"role": "user", "created_at": "1999-12-31T23:59:59Z"}, "created_at", "out of range"),
+        ({"role": "user", **STEP}, "agent_steps", "Only an assistant message has steps"),
+        ({"role": "assistant", "agent_steps": [{"iteration": -1}]}, "agent_steps[0].iteration", ">= 0"),
+        ({"role": "assistant", "agent_steps": [{"tool_calls": [{"name": 5}]}]},
+         "agent_steps[0].tool_calls[0].name", "Expected `str | null`"),
+        (
+            {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "status": "done"}]}]},
+            "agent_steps[0].tool_calls[0].status",
+            "use one of pending, success, error",
+        ),
+        ({"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "duration": -1}]}]},
+         "agent_steps[0].tool_calls[0].duration", ">= 0"),
+        ("text", None, "Expected `object`, got `str`"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_by_its_path(document: Any, field: str | None, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        decode.decode_messages(encode(document))
+    assert caught.value.field == field
+    assert words in caught.value.message
+
+
+def test_paths_of_a_batch_begin_at_the_body() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        decode.decode_ingest(
+            encode({"sessions": [{"external_id": "a", "messages": [{"role": "user"}, {"role": 1}]}]}), ndjson=False
+        )
+    assert caught.value.field == "sessions[0].messages[1].role"
+    with pytest.raises(InvalidInput) as caught:
+        decode.decode_messages(encode([{"role": "user"}, {"role": "x"}]))
+    assert caught.value.field == "[1].role"
+    with pytest.raises(InvalidInput) as caught:
+        decode.decode_ingest(b'{"external_id": "a"}\n{"messages": []}', ndjson=True)
+    assert caught.value.field == "sessions[1].external_id"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"a": NaN}', b"\xff", b'{"a": "\\ud800"}', b"[" * 100_000])
+def test_what_is_not_json_is_said_plainly(body: bytes) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        decode.decode_messages(body)
+    assert caught.value.code == "invalid_json"
+
+
+def test_a_time_up_to_one_day_ahead_is_accepted() -> None:
+    for ahead, accepted in ((timedelta(hours=23), True), (timedelta(hours=25), False)):
+        body = encode({"role": "user", "created_at": timezone.now() + ahead})
+        if accepted:
+            assert decode.decode_messages(body)
+        else:
+            with pytest.raises(InvalidInput, match="out of range"):
+                decode.decode_messages(body)
+
+
+def test_a_patch_tells_left_out_from_null() -> None:
+    patch = decode.decode_message_patch(b'{"error": null}')
+    assert patch.error is None
+    assert patch.content is msgspec.UNSET
+
+
+# --- Any bytes, any JSON ----------------------------------------------------------------------------------------------
+
+DECODERS: list[Callable[[bytes], Any]] = [
+    decode.decode_session,
+    decode.decode_session_patch,
+    decode.decode_messages,
+    decode.decode_message_patch,
+    lambda body: decode.decode_ingest(body, ndjson=False),
+    lambda body: decode.decode_ingest(body, ndjson=True),
+]
+each_decoder = pytest.mark.parametrize("decoder", DECODERS)
+
+FIELDS = sorted({name for type_ in FIELDS for name in type_.__struct_fields__} | {"sessions", "feedback", "deleted_at"})
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=2**62, max_value=2**70),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+    st.sampled_from(["user", "assistant", "success", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "2026-01-01T00:00:00Z"]),
+)  # fmt: skip
+# Shaped like records often enough to get past the first look.
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),
+    max_leaves=30,
+)
+
+
+@each_decoder
+@given(body=st.binary(max_size=100))
+def test_any_bytes_are_decoded_or_refused(decoder: Callable[[bytes], Any], body: bytes) -> None:
+    with suppress(InvalidInput):
+        decoder(body)
+
+
+@each_decoder
+@given(document=DOCUMENTS)
+def test_any_json_is_decoded_or_refused_in_words(decoder: Callable[[bytes], Any], document: Any) -> None:
+    try:
+        decoder(encode(document))
+    except InvalidInput as error:
+        assert error.status == 400
+        assert error.message.endswith(".")
+
+
+@given(
+    DOCUMENTS, st.sampled_from(["content", "agent_steps", "metadata", "usage", "knowledge_references", "created_at"])
+)
+def test_what_is_decoded_is_normalised_and_redacted_too(value: Any, field: str) -> None:
+    body = encode({"external_id": "s", "messages": [{"role": "assistant", field: value}]})
+    with suppress(InvalidInput):
+        redact(normalise(decode.decode_session(body), now=timezone.now()))
+
+
+@pytest.mark.parametrize("depth", [50, 150, 900, 1_500, 100_000])
+def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
+    for before, after in ((b"[", b"]"), (b'{"a":', b"}")):
+        nested = before * depth + b"1" + after * depth
+        body = (
+            b'{"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "result": {"output": %s}}]}]}'
+            % nested
+        )
+        try:
+            (message,) = decode.decode_messages(body)
+        except InvalidInput as error:
+            assert (error.code, depth > 500) == ("invalid_json", True)
+        else:
+            redact(normalise(records.Session(external_id="s", messages=[message]), now=timezone.now()))
+
+
+@pytest.mark.parametrize("name", ["titel", "role", "external_id", "created_at"])
+def test_a_patch_refuses_what_it_cannot_change(name: str) -> None:
+    for decode_patch in (decode.decode_message_patch, decode.decode_session_patch):
+        with pytest.raises(InvalidInput, match="What can:") as caught:
+            decode_patch(encode({name: "x", "metadata": {}}))
+        assert caught.value.field == name

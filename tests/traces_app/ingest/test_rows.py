@@ -1,0 +1,43 @@
+"""From a record to the rows below its message: which call is meant by the name of a parent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from messages_app import ids
+from traces_app.ingest.rows import Stored, rows_below
+from traces_app.schema.records import AgentStep, ToolCall
+
+MESSAGE = ids.message_id(datetime(2026, 3, 1, 12, tzinfo=UTC), "assistant", 0, ("session", "message"))
+
+
+def parents(*calls: ToolCall) -> tuple[list[int | None], set[str]]:
+    """For each call the place of the one that started it, and the flags."""
+    said = [
+        ToolCall(id=call.id, uuid=call.uuid, name="a", args={}, status="pending", parent=call.parent) for call in calls
+    ]
+    rows = rows_below(MESSAGE, 1, (), [AgentStep(iteration=0, tool_calls=said)], {"a": 1}, Stored())
+    places = [UUID(row[0]) for row in rows.calls if row[0]]
+    return [places.index(UUID(row[5])) if row[5] else None for row in rows.calls], rows.flags
+
+
+def test_a_parent_is_named_by_its_uuid_or_by_its_id() -> None:
+    assert parents(ToolCall(id="c1"), ToolCall(id="c2", parent="c1")) == ([None, 0], set())
+    assert parents(ToolCall(id="c1", uuid="u1"), ToolCall(id="c2", parent="u1")) == ([None, 0], set())
+    assert parents(ToolCall(id="c1", uuid="u1"), ToolCall(id="c2", parent="c1")) == ([None, 0], set())
+
+
+def test_of_calls_of_one_id_the_one_without_a_uuid_is_meant() -> None:
+    first, second = ToolCall(id="c1"), ToolCall(id="c1", uuid="c1#1")
+    assert parents(first, second, ToolCall(id="c2", parent="c1"), ToolCall(id="c3", parent="c1#1")) == (
+        [None, None, 0, 1],
+        set(),
+    )
+
+
+def test_a_name_that_fits_several_calls_is_none() -> None:
+    assert parents(ToolCall(id="c1"), ToolCall(id="c1"), ToolCall(id="c2", parent="c1")) == (
+        [None, None, None],
+        {"parent_unknown"},
+    )

@@ -1,0 +1,202 @@
+"""Storing while others store, delete and purge: nothing deadlocks, nothing is half there, nothing comes back."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from access_app.models import Project
+from messages_app import ids
+from messages_app.models import Message, MessageKey, Session
+from messages_app.sql.partitions import Month
+from messages_app.writes import delete_session
+from tests.traces_app.conftest import NOON, answer, question, session_of, store
+from traces_app.ingest import id_cache
+from traces_app.ingest import store as writes
+from traces_app.ingest.pipeline import ingest
+from traces_app.models import AgentStep, ToolCall, ToolResult
+
+TABLES = (Session, Message, AgentStep, ToolCall, ToolResult, MessageKey)
+
+at_once_and_step_by_step = pytest.mark.parametrize("is_at_once", [True, False], ids=["at once", "step by step"])
+
+
+def step_by_step(*_args: object) -> bool:
+    """In place of writes._look_new."""
+    return False
+
+
+def in_threads(*actions: Callable[[], Any]) -> list[Any]:
+    """Runs the actions at once, each on a connection of its own."""
+    barrier = Barrier(len(actions))
+
+    def run(action: Callable[[], Any]) -> Any:
+        try:
+            barrier.wait()
+            return action()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(actions)) as pool:
+        return list(pool.map(run, actions))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_senders_of_the_same_batches_in_any_order_do_not_deadlock() -> None:
+    project = Project.objects.create(slug="busy")
+    sessions = [session_of(question(), answer(), external_id=f"s{n}") for n in range(10)]
+
+    def send(seed: int) -> None:
+        shuffled = list(sessions)
+        random.Random(seed).shuffle(shuffled)
+        for _ in range(5):
+            ingest(project.pk, shuffled)
+
+    in_threads(*(lambda seed=seed: send(seed) for seed in range(4)))  # type: ignore[misc]
+
+    assert (Session.objects.count(), Message.objects.count(), ToolCall.objects.count()) == (10, 20, 40)
+    assert set(Session.objects.values_list("message_count", "call_count", "failure_count")) == {(2, 4, 1)}
+
+
+@pytest.mark.requirement("002-21")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("table", ["messages_app_message", "traces_app_toolresult", "messages_app_session"])
+@at_once_and_step_by_step
+def test_a_failure_at_any_table_leaves_nothing(monkeypatch: pytest.MonkeyPatch, table: str, is_at_once: bool) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
+    project = Project.objects.create(slug="broken")
+    store(project, question(), external_id="before")
+    before = [model._base_manager.count() for model in TABLES]
+    event = "INSERT OR UPDATE" if table == "messages_app_session" else "INSERT"
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'disk on fire'; END$$")
+        cursor.execute(f"CREATE TRIGGER fail BEFORE {event} ON {table} FOR EACH ROW EXECUTE FUNCTION fail()")
+    try:
+        with pytest.raises(Exception, match="disk on fire"):
+            store(project, question(), answer())
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION fail CASCADE")
+    assert [model._base_manager.count() for model in TABLES] == before
+
+
+@pytest.mark.django_db(transaction=True)
+@at_once_and_step_by_step
+def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
+    monkeypatch: pytest.MonkeyPatch, is_at_once: bool
+) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
+    project = Project.objects.create(slug="race")
+    session = store(project, question()).id
+    assert session is not None
+    new_rows = writes._new_rows
+
+    def rows_while_another_deletes(*args: Any) -> Any:
+        if Session.objects.filter(pk=session).exists():
+            in_threads(lambda: delete_session(session, by="ada"))
+        return new_rows(*args)
+
+    monkeypatch.setattr(writes, "_new_rows", rows_while_another_deletes)
+    outcome = store(project, *(answer(external_id=f"a{number}") for number in range(10)))
+    assert (outcome.refused, {message.state for message in outcome.messages}) == ("session_deleted", {"refused"})
+    assert Message.with_deleted.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("later", [timedelta(0), timedelta(seconds=5)], ids=["same time", "another time"])
+def test_a_message_that_another_process_stored_is_merged(later: timedelta, caplog: pytest.LogCaptureFixture) -> None:
+    """It looks new to this process, is written as such, and found to be there: by its id, or by its identity alone."""
+    project = Project.objects.create(slug="merge")
+    first = store(project, answer())
+    id_cache._claimed.clear()
+    again = store(project, answer(created_at=NOON + later, error="late"))
+    assert [message.state for message in again.messages] == ["updated"]
+    assert again.messages[0].id == first.messages[0].id
+    stored = Message.objects.get()
+    assert (stored.error, stored.call_count, stored.session.message_count) == ("late", 4, 1)
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_was_purged_and_is_remembered_is_looked_for_again() -> None:
+    project = Project.objects.create(slug="gone")
+    first = store(project, question(), external_id="s").id
+    store(project, question(external_id="q2"), external_id="s")  # remembered by now
+    Message.with_deleted.all().delete()
+    Session.with_deleted.filter(pk=first).delete()
+    again = store(project, question(external_id="new"), external_id="s")
+    assert again.created and again.id != first
+    assert Session.objects.get().message_count == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_month_that_was_dropped_behind_our_back_is_made_again() -> None:
+    project = Project.objects.create(slug="months")
+    store(project, question())
+    month = Month.of(NOON)
+    leaves = [
+        "traces_app_toolresult",
+        "traces_app_toolcall",
+        "traces_app_agentstep",
+        "messages_app_reference",
+        "messages_app_message",
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {', '.join(month.leaf(table) for table in leaves)}")
+    assert store(project, answer(), external_id="after").messages[0].state == "created"
+    assert store(project, question()).messages[0].refused == "message_purged"
+
+
+@pytest.mark.django_db(transaction=True)
+@at_once_and_step_by_step
+def test_two_first_senders_of_one_session_meet_in_one_row(monkeypatch: pytest.MonkeyPatch, is_at_once: bool) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
+    project = Project.objects.create(slug="first")
+    outcomes = in_threads(*(lambda: store(project, question(), answer()) for _ in range(4)))
+    assert len({outcome.id for outcome in outcomes}) == 1
+    assert sum(outcome.created for outcome in outcomes) == 1
+    assert (
+        sorted(message.state for outcome in outcomes for message in outcome.messages)
+        == ["created"] * 2 + ["unchanged"] * 6
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+@at_once_and_step_by_step
+def test_of_senders_that_bring_one_id_to_their_sessions_one_has_it(
+    monkeypatch: pytest.MonkeyPatch, is_at_once: bool
+) -> None:
+    if not is_at_once:
+        monkeypatch.setattr(writes, "_look_new", step_by_step)
+    project = Project.objects.create(slug="ours")
+    ours = ids.message_id(NOON, "user")
+    # More than go into the tables row by row.
+    batch = [question(id=str(ours)), *(question(external_id=f"other{number}") for number in range(110))]
+    outcomes = in_threads(*(lambda name=name: store(project, *batch, external_id=name) for name in "abc"))  # type: ignore[misc]
+    assert [message.state for outcome in outcomes for message in outcome.messages] == ["created"] * 3 * len(batch)
+    assert [outcome.messages[0].id for outcome in outcomes].count(ours) == 1
+    assert set(Session.objects.values_list("message_count", flat=True)) == {len(batch)}
+
+
+@pytest.mark.django_db
+def test_the_number_of_queries_does_not_grow_with_the_batch(project: Project) -> None:
+    store(project, question(), answer(), external_id="warm")
+    counts = []
+    for size in (30, 60):  # both are more than a few rows, which go in another way
+        batch = [session_of(question(), answer(), external_id=f"{size}-{n}") for n in range(size)]
+        with CaptureQueriesContext(connection) as captured:
+            ingest(project.pk, batch)
+        counts.append(len(captured))
+    assert counts[0] == counts[1]

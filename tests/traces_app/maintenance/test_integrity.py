@@ -1,0 +1,351 @@
+"""Tests of traces_app/maintenance/integrity.py and of the command: each kind of problem is planted once, and found."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from access_app.models import Project
+from messages_app import ids
+from messages_app.models import Message, Session
+from messages_app.sql.partitions import Month
+from messages_app.writes import delete_message, delete_session
+from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
+from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.transcripts.entries import Call, Reply, Said, session
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def outcome(project: Project) -> SessionOutcome:
+    return store(project, question(), answer())
+
+
+def found(**scope: Any) -> list[tuple[str, str]]:
+    """(kind, detail) of all problems."""
+    return [(problem.kind, problem.detail) for problem in check(tally=Tally(), **scope)]
+
+
+def steps(project: Project, *said: dict[str, Any], **fields: Any) -> None:
+    store(project, answer(external_id="a2", agent_steps=list(said), **fields))
+
+
+def call(number: int) -> ToolCall:
+    """One of the calls a to d of the answer everyone knows."""
+    return ToolCall.objects.get(call_id=f"call_{'abcd'[number]}")
+
+
+def run_statement(statement: str, *values: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+def leaf(table: str) -> str:
+    return Month.of(NOON).leaf(table)
+
+
+@pytest.mark.requirement("000-18", "000-50", "000-51")
+def test_what_was_stored_is_whole_deleted_or_not(project: Project, outcome: SessionOutcome) -> None:
+    assert outcome.id and outcome.messages[1].id
+    store(project, question(), answer(agent_steps=[]), external_id="no steps")
+    store(
+        project,
+        answer(is_completed=False, agent_steps=[{"tool_calls": [{"name": "search", "args": {}}]}]),
+        external_id="still running",
+    )
+    store(project, external_id="no messages")
+    tally = Tally()
+    assert list(check(tally=tally)) == []
+    assert tally == Tally(sessions=4, messages=5, steps=3, calls=5)
+    delete_message(outcome.messages[1].id, by="test")
+    assert found() == []
+    delete_session(outcome.id, by="test")
+    assert found() == []
+
+
+@pytest.mark.requirement("000-14", "000-18")
+@pytest.mark.parametrize(
+    ("iterations", "problems"),
+    [
+        ([], []),
+        ([0], []),
+        ([0, 1, 2], []),
+        ([1], [("iterations_missing", "iterations 0")]),
+        ([0, 2], [("iterations_missing", "iterations 1")]),
+        ([0, 4, 6], [("iterations_missing", "iterations 1-3, 5")]),
+        ([0, 1, 1], [("iterations_repeated", "iterations 1")]),
+        ([1, 1, 3], [("iterations_missing", "iterations 0, 2"), ("iterations_repeated", "iterations 1")]),
+        ([0, 2**31 - 1], [("iterations_missing", "iterations 1-2147483646")]),
+        (
+            list(range(0, 50, 2)),
+            [("iterations_missing", "iterations 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, and 14 more")],
+        ),
+    ],
+)
+def test_missing_and_repeated_iterations_are_told(
+    project: Project, iterations: list[int], problems: list[tuple[str, str]]
+) -> None:
+    steps(project, *({"id": f"s{place}", "iteration": number} for place, number in enumerate(iterations)))
+    assert found() == problems
+
+
+@pytest.mark.requirement("000-18")
+@pytest.mark.parametrize(
+    ("agents", "problems"),
+    [
+        ([("main", 0), ("helper", 0), ("helper", 1), ("main", 1)], []),
+        ([("main", 0), ("helper", 1), ("helper", 2), ("main", 3)], []),
+        ([("main", 0), ("helper", 0), ("helper", 2)], [("iterations_missing", "iterations 1 of agent 2 of 2")]),
+        ([("main", 0), ("main", 0), ("helper", 0)], [("iterations_repeated", "iterations 0 of agent 1 of 2")]),
+    ],
+)
+def test_agents_of_one_message_count_together_or_each_for_itself(
+    project: Project, agents: list[tuple[str, int]], problems: list[tuple[str, str]]
+) -> None:
+    steps(project, *({"id": f"s{n}", "agent_name": name, "iteration": i} for n, (name, i) in enumerate(agents)))
+    assert sorted(found()) == problems
+
+
+def test_an_imported_answer_that_stands_between_steps_is_no_gap(project: Project) -> None:
+    steps(project, {"iteration": 0}, {"iteration": 2}, metadata={"answer_iteration": 1})
+    assert found() == []
+    Message.objects.update(metadata={"answer_iteration": "9" * 400})
+    assert found() == [("iterations_missing", "iterations 1")]
+
+
+def test_the_end_of_a_turn_that_goes_on_after_its_answer_is_imported_without_a_gap() -> None:
+    call = Call(id="c", name="search", args={})
+    turn = [
+        Said(id="0", role="user", content="?"),
+        Reply(id="1", content=None, calls=[call]),
+        Reply(id="2", content="So far."),
+        Reply(id="3", content=None, calls=[call]),
+    ]
+    imported = session(turn, format_name="test", place=0)
+    assert imported.messages is not None
+    assert [step.iteration for step in imported.messages[1].agent_steps or ()] == [0, 2]
+    assert imported.messages[1].metadata == {"answer_iteration": 1}
+
+
+@pytest.mark.requirement("000-18")
+def test_calls_without_results_are_told(outcome: SessionOutcome) -> None:
+    ToolResult.objects.filter(call=call(0)).delete()
+    assert found() == [("call_without_result", f"calls {call(0).pk}")]
+    # A pending call has no result yet; on a completed message it never will have one.
+    ToolCall.objects.filter(pk=call(0).pk).update(status="pending")
+    assert found() == [("call_open", f"calls {call(0).pk}")]
+    Message.objects.filter(role="assistant").update(is_completed=False)
+    Session.objects.update(open_count=1)
+    assert found() == []
+
+
+@pytest.mark.requirement("000-18")
+def test_orphans_are_told_and_only_by_a_check_of_everything(project: Project, outcome: SessionOutcome) -> None:
+    message_id = outcome.messages[1].id
+    assert message_id
+    result, below = ToolResult.objects.get(call__call_id="call_d"), ids.child_id(message_id, "elsewhere")
+    run_statement(f"ALTER TABLE {leaf('traces_app_toolresult')} DROP CONSTRAINT {leaf('traces_app_toolresult')}_id_fk")
+    run_statement("INSERT INTO traces_app_toolresult SELECT %s, output, data, error, metadata, attachments, raw "
+                  "FROM traces_app_toolresult WHERE id = %s", below, result.pk)  # fmt: skip
+    for table in ("traces_app_agentstep", "traces_app_toolcall"):
+        run_statement(f"ALTER TABLE {leaf(table)} DROP CONSTRAINT {leaf(table)}_message_id_fk")
+    lost = Message.objects.get(pk=message_id)
+    Context.objects.create(
+        id=ids.child_id(message_id, "context"), session_id=lost.session_id, message_id=message_id, ref="ctx_1",
+        kind="prompt", length=1, size=1, content={}, created_at=NOON,
+    )  # fmt: skip
+    run_statement("DELETE FROM messages_app_message WHERE id = %s", lost.pk)
+    assert found(project_id=project.pk) == [
+        ("session_counts", "message_count 2, found 1; call_count 4, found 0; failure_count 1, found 0; "
+         "problem_count 1, found 0; input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0")
+    ]  # fmt: skip
+    kinds = [(problem.kind, problem.message_id) for problem in check(tally=Tally()) if problem.session_id is None]
+    assert kinds == [("orphan_row", lost.pk)] * 7 + [("orphan_result", None)]
+    store(project, answer(health=["orphan_result"]), external_id="flagged")
+    assert ("orphan_result", "flagged when it came") in found(project_id=project.pk)
+
+
+@pytest.mark.requirement("000-18")
+def test_calls_of_steps_and_parents_that_are_not_there_are_told(project: Project, outcome: SessionOutcome) -> None:
+    assert outcome.messages[1].id
+    nowhere = ids.child_id(outcome.messages[1].id, "nowhere")
+    ToolCall.objects.filter(pk=call(1).pk).update(step_id=nowhere)
+    assert ("step_missing", f"calls {call(1).pk}") in found()
+    ToolCall.objects.filter(pk=call(1).pk).update(step_id=call(0).step_id, parent_id=nowhere)
+    assert ("parent_missing", f"calls {call(1).pk}") in found()
+    ToolCall.objects.filter(pk=call(1).pk).update(parent_id=None)
+    nested = {"name": "search", "args": {}, "parent": "nobody", "result": {"output": ""}}
+    store(project, answer(agent_steps=[{"tool_calls": [nested]}]), external_id="unknown parent")
+    assert found() == [("parent_missing", "flagged when it came")]
+
+
+@pytest.mark.requirement("000-18")
+def test_calls_that_are_each_others_parents_are_told(outcome: SessionOutcome) -> None:
+    a, b, c, d = (call(number).pk for number in range(4))
+    for child, parent in ((a, b), (b, a), (c, c), (d, a)):
+        ToolCall.objects.filter(pk=child).update(parent_id=parent)
+    circle = ", ".join(map(str, sorted([a, b, c])))
+    assert ("parent_cycle", f"calls {circle}") in found()
+
+
+@pytest.mark.requirement("000-18")
+def test_counts_that_disagree_are_told(project: Project, outcome: SessionOutcome) -> None:
+    Message.objects.filter(role="assistant").update(step_count=3, failure_count=0, duration_ms=None)
+    Session.objects.update(message_count=F("message_count") + 1, output_tokens=0)
+    problems = list(check(tally=Tally(), session_id=outcome.id))
+    assert problems == [
+        Problem(
+            kind="message_counts",
+            session_id=outcome.id,
+            message_id=outcome.messages[1].id,
+            detail="step_count 3, found 2; failure_count 0, found 1; duration_ms None, found 142",
+        ),
+        Problem(
+            kind="session_counts",
+            session_id=outcome.id,
+            message_id=None,
+            detail="message_count 3, found 2; failure_count 1, found 0; problem_count 1, found 0; output_tokens 0, found 30; duration_ms 142, found 0",
+        ),
+    ]
+
+
+@pytest.mark.requirement("000-18")
+def test_ids_that_say_another_time_are_told(outcome: SessionOutcome) -> None:
+    Message.objects.filter(role="assistant").update(created_at=NOON + timedelta(microseconds=1))
+    Session.objects.update(created_at=NOON + timedelta(days=1))
+    assert [problem for problem in found() if problem[0] == "time_differs"] == [
+        ("time_differs", "the id of the message"),
+        ("time_differs", "the id of the session"),
+    ]
+    Message.objects.filter(role="assistant").update(created_at=NOON)
+    Message.objects.filter(role="user").update(role="assistant")
+    elsewhere = ids.child_id(ids.message_id(NOON + timedelta(seconds=1), "assistant"), "step")
+    AgentStep.objects.filter(iteration=1).update(id=elsewhere)
+    ToolCall.objects.filter(call_id__in=["call_c", "call_d"]).update(step_id=elsewhere)
+    assert [problem for problem in found() if problem[0] == "time_differs"] == [
+        ("time_differs", "the id of the message"),
+        ("time_differs", f"below the message: {elsewhere}"),
+        ("time_differs", "the id of the session"),
+    ]
+
+
+@pytest.mark.requirement("000-18")
+def test_rows_of_other_projects_and_lost_sessions_are_told(
+    project: Project, stranger: Project, outcome: SessionOutcome
+) -> None:
+    store(stranger, answer(), external_id="theirs")
+    ToolCall.objects.filter(pk=ToolCall.objects.filter(project=project).earliest("pk").pk).update(
+        tool=Tool.objects.filter(project=stranger).first()
+    )
+    assert [kind for kind, _detail in found()] == ["project_differs"]
+    run_statement("DELETE FROM messages_app_session WHERE id = %s", outcome.id)
+    assert {kind for kind, _detail in found(project_id=project.pk)} == {"session_missing", "project_differs"}
+    assert found(project_id=stranger.pk) == []
+
+
+def test_pages_are_read_in_a_bounded_number_of_queries(project: Project) -> None:
+    for number in range(3):
+        messages = [question(external_id=f"q{n}", created_at=NOON + timedelta(seconds=n)) for n in range(100)]
+        store(project, *messages, external_id=f"s{number}")
+    tally = Tally()
+    with CaptureQueriesContext(connection) as queries:
+        assert list(check(tally=tally, project_id=project.pk)) == []
+    assert tally == Tally(sessions=3, messages=300)
+    reads = [query["sql"] for query in queries.captured_queries if "SAVEPOINT" not in query["sql"]]
+    # Two pages of messages, each with its steps and calls, and an empty one; a page of sessions with its counters, too.
+    assert len(reads) == 2 * 3 + 1 + 2 + 1
+
+
+# --- The command --------------------------------------------------------------------------------------------------
+
+
+def run_command(*arguments: str) -> tuple[list[str], int]:
+    """The lines, and the exit status."""
+    out = StringIO()
+    try:
+        call_command("check_traces", *arguments, stdout=out)
+    except CommandError as error:
+        return out.getvalue().splitlines(), error.returncode
+    return out.getvalue().splitlines(), 0
+
+
+@pytest.mark.requirement("000-18")
+def test_the_exit_status_says_whether_there_are_problems(outcome: SessionOutcome) -> None:
+    whole = "Checked 1 sessions with 2 messages, 2 steps and 4 calls: no problems."
+    assert run_command() == ([whole], 0)
+    AgentStep.objects.filter(iteration=1).update(iteration=5)
+    message_id = outcome.messages[1].id
+    assert run_command() == (
+        [
+            f"iterations_missing: session {outcome.id} message {message_id} (iterations 1-4)",
+            "Checked 1 sessions with 2 messages, 2 steps and 4 calls: 1 problems. iterations_missing: 1",
+        ],
+        1,
+    )
+
+
+def test_json_is_one_object_a_line_and_the_summary_last(outcome: SessionOutcome) -> None:
+    AgentStep.objects.filter(iteration=1).update(iteration=0)
+    lines, status = run_command("--json")
+    assert status == 1
+    assert [json.loads(line) for line in lines] == [
+        {
+            "kind": "iterations_repeated",
+            "session_id": str(outcome.id),
+            "message_id": str(outcome.messages[1].id),
+            "detail": "iterations 0",
+        },
+        {
+            "summary": {
+                "sessions": 1,
+                "messages": 2,
+                "steps": 2,
+                "calls": 4,
+                "problems": 1,
+                "kinds": {"iterations_repeated": 1},
+            }
+        },
+    ]
+
+
+def test_only_the_named_project_or_session_is_checked(project: Project, stranger: Project) -> None:
+    mine, theirs = (store(owner, question(), answer()) for owner in (project, stranger))
+    AgentStep.objects.filter(message__project=stranger, iteration=1).update(iteration=5)
+    assert run_command("--project", "owner")[1] == 0
+    assert run_command("--project", "stranger")[1] == 1
+    assert run_command("--session", str(mine.id))[1] == 0
+    assert run_command("--session", str(theirs.id))[1] == 1
+    assert run_command("--session", "weather", "--project", "stranger")[1] == 1
+    for wrong in (["--session", "weather"], ["--session", "nothing"], ["--project", "nobody"]):
+        assert run_command(*wrong) == ([], 2)
+
+
+def test_the_report_holds_no_content(outcome: SessionOutcome) -> None:
+    """Every kind at once; what is printed is made of ids, numbers and our own words."""
+    AgentStep.objects.update(iteration=1, agent_name="\x1b[31mHOSTILE", thought="HOSTILE")
+    ToolCall.objects.update(step_id=UUID(int=1), parent_id=UUID(int=2), call_id="HOSTILE", status="pending")
+    Message.objects.update(step_count=99, external_id="HOSTILE", health=["HOSTILE", "orphan_result"])
+    Session.objects.update(message_count=99, title="HOSTILE", external_id="HOSTILE")
+    lines, _status = run_command()
+    assert len(lines) > 6
+    assert not [line for line in lines if "HOSTILE" in line or "\x1b" in line]
+
+
+def test_the_help_names_every_kind_of_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call_command("check_traces", "--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [kind for kind in KINDS if kind not in shown] == []
+    assert "Exit status: 0 no problems, 1 problems found" in shown

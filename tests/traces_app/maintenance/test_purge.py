@@ -1,0 +1,837 @@
+"""Tests of traces_app/maintenance/purge.py and of the command: whole months, batches, sessions, and being cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import msgspec
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, connections, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from access_app.errors import NotFound
+from access_app.keys import create_key
+from access_app.models import Project
+from messages_app.models import Message, MessageKey, PurgedMonth, Session, SessionTombstone
+from messages_app.session_counters import disagreements
+from messages_app.sql.partitions import Month, MonthInUse, months_of, settle_months
+from messages_app.writes import delete_message, delete_session, restore_session
+from tests.traces_app.conftest import answer, question, session_of, store
+from traces_app.events.store import record_events
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.partitions import TABLES, forget
+from traces_app.ingest.pipeline import ingest
+from traces_app.maintenance.purge import Report, Scope, purge, survey
+from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+JANUARY, FEBRUARY, MARCH = (datetime(2024, month, 10, 12, tzinfo=UTC) for month in (1, 2, 3))
+END_OF_JANUARY = datetime(2024, 2, 1, tzinfo=UTC)
+MID_FEBRUARY = datetime(2024, 2, 15, tzinfo=UTC)
+LATER = datetime(2026, 1, 1, tzinfo=UTC)
+PLANTED = "planted-2b7e1516"
+
+
+@pytest.fixture(autouse=True)
+def only_our_months() -> None:
+    """Months that earlier tests left behind are dropped, so that each test can say which months went."""
+    settle_months(TABLES)
+    with connection.cursor() as cursor:
+        for month in months_of("messages_app_message"):
+            cursor.execute(f"DROP TABLE {', '.join(month.leaf(table.name) for table in TABLES)}")
+    forget()
+
+
+def tell(project: Project, name: str, at: datetime, **fields: Any) -> SessionOutcome:
+    """The session everyone knows, begun at a time, with its question and its answer."""
+    return store(
+        project,
+        question(created_at=at, external_id=f"{name}-q"),
+        answer(created_at=at, external_id=f"{name}-a"),
+        external_id=name,
+        created_at=fields.pop("begun", at),
+        **fields,
+    )
+
+
+def add(project: Project, name: str, at: datetime, external_id: str = "late") -> SessionOutcome:
+    return store(project, answer(created_at=at, external_id=external_id), external_id=name)
+
+
+def many(project: Project, sessions: int, at: datetime, prefix: str = "many") -> None:
+    """Sessions of four messages: two questions, two answers with calls."""
+    batch = []
+    for number in range(sessions):
+        begun = at + timedelta(seconds=number)
+        messages = [
+            make(created_at=begun + timedelta(milliseconds=turn), external_id=f"{turn}-{role}")
+            for turn in range(2)
+            for role, make in (("q", question), ("a", answer))
+        ]
+        batch.append(session_of(*messages, external_id=f"{prefix}-{number}", created_at=begun))
+    for start in range(0, sessions, 100):
+        ingest(project.pk, batch[start : start + 100])
+
+
+def counts() -> dict[str, int]:
+    models = (Session, Message, AgentStep, ToolCall, ToolResult)
+    return {model.__name__: model._base_manager.count() for model in models}
+
+
+TWO_MESSAGES = {"Session": 1, "Message": 2, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
+NOTHING = dict.fromkeys(TWO_MESSAGES, 0)
+
+
+def rows_of(report: Report) -> dict[str, int]:
+    return {name: table.rows for name, table in report.tables.items()}
+
+
+def places_of(*needles: object) -> set[str]:
+    """The tables that hold one of these texts anywhere in a row."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
+        )
+        tables = [name for (name,) in cursor.fetchall()]
+        found = set()
+        for table in tables:
+            for needle in needles:
+                cursor.execute(f'SELECT 1 FROM "{table}" AS t WHERE strpos(t::text, %s) > 0 LIMIT 1', [str(needle)])
+                if cursor.fetchone():
+                    found.add(table)
+        return found
+
+
+def wrong_counters() -> dict[UUID, Any]:
+    return disagreements(list(Session.with_deleted.values_list("pk", flat=True)))
+
+
+@contextmanager
+def other_connection() -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database_url()) as other:
+        yield other
+        other.rollback()
+
+
+def database_url() -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+
+def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        try:
+            return work()
+        finally:
+            connections.close_all()
+
+    return run
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).resolve().parents[2] / "manage.py"), "purge", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "DATABASE_URL": database_url()}
+
+
+# --- By age -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-36", "000-38")
+def test_an_expired_month_is_dropped_whole_and_its_sessions_go(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    tell(project, "new", FEBRUARY)
+    report = purge(Scope(created_before=END_OF_JANUARY))
+    assert report.months == ["2024-01"]
+    assert rows_of(report) == {
+        "sessions": 1,
+        "messages": 2,
+        "references": 0,
+        "steps": 2,
+        "calls": 4,
+        "results": 4,
+        "events": 0,
+        "contexts": 0,
+    }
+    assert report.bytes_freed > 0
+    assert counts() == TWO_MESSAGES
+    assert months_of("messages_app_message") == {Month(2024, 2)}
+    assert list(PurgedMonth.objects.values_list("month", flat=True)) == [date(2024, 1, 1)]
+    assert Tool.objects.count() == 3
+
+
+@pytest.mark.requirement("000-36", "000-38")
+def test_in_a_month_that_stays_the_expired_messages_go_with_all_below_them(project: Project) -> None:
+    tell(project, "old", FEBRUARY)
+    tell(project, "new", MID_FEBRUARY)
+    report = purge(Scope(created_before=MID_FEBRUARY))
+    assert report.months == []
+    assert rows_of(report) == {
+        "sessions": 1,
+        "messages": 2,
+        "references": 0,
+        "steps": 2,
+        "calls": 4,
+        "results": 4,
+        "events": 0,
+        "contexts": 0,
+    }
+    assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
+    assert counts() == TWO_MESSAGES
+    assert not wrong_counters()
+
+
+def prompts(project: Project, name: str, *times: datetime) -> None:
+    """A session with a run at each of these times, whose prompt is the same and whose conversation is its own."""
+    for number, at in enumerate(times):
+        said = {
+            "prompt_build": {"text": PLANTED},
+            "llm_request_start": {"messages": [PLANTED, f"{PLANTED} {name} {number}"], "variables": {"n": number}},
+            "tool_call_complete": {"call_id": "c", "name": "read", "result": PLANTED * 10_000},
+        }
+        documents = [
+            {"session_id": name, "id": f"{name} {number} {type_}", "type": type_, "timestamp": at, "data": data,
+             "message_id": f"{name} {number}"}
+            for type_, data in said.items()
+        ]  # fmt: skip
+        record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in documents])
+
+
+def contexts_left() -> list[tuple[str, str]]:
+    """Runs and kinds of the contexts that are there."""
+    return sorted(Context.objects.values_list("message__external_id", "kind"))
+
+
+def of_run(name: str) -> list[tuple[str, str]]:
+    return [(name, kind) for kind in ("context", "entry", "entry", "prompt", "value")]
+
+
+@pytest.mark.requirement("000-36", "000-38")
+def test_contexts_go_with_their_month_with_their_message_and_with_their_session(project: Project) -> None:
+    prompts(project, "long", JANUARY, FEBRUARY, MARCH)
+    prompts(project, "trash", MARCH)
+    assert contexts_left() == [*of_run("long 0"), *of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
+    assert rows_of(survey(Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
+    report = purge(Scope(created_before=END_OF_JANUARY))
+    assert (report.months, rows_of(report)["contexts"]) == (["2024-01"], 5)
+    assert contexts_left() == [*of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
+    # In a month that stays.
+    add(project, "long", MARCH, "third")
+    assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
+    assert contexts_left() == [*of_run("long 2"), *of_run("trash 0")]
+    # What is said again of a run that is there has its own.
+    delete_session(Session.objects.get(external_id="trash").pk, by="test")
+    assert rows_of(purge(Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
+    assert contexts_left() == of_run("long 2")
+    delete_message(Message.objects.get(external_id="long 2").pk, by="test")
+    purge(Scope(deleted_before=LATER + timedelta(days=3650)))
+    assert places_of(PLANTED) == set()
+
+
+def test_a_message_of_exactly_the_time_stays(project: Project) -> None:
+    tell(project, "just", MID_FEBRUARY - timedelta(microseconds=1))
+    tell(project, "exact", MID_FEBRUARY)
+    purge(Scope(created_before=MID_FEBRUARY))
+    assert list(Session.objects.values_list("external_id", flat=True)) == ["exact"]
+    assert Message.objects.count() == 2
+
+
+def test_trashed_messages_and_sessions_expire_like_live_ones(project: Project) -> None:
+    deleted = tell(project, "session in the trash", FEBRUARY)
+    kept = tell(project, "message in the trash", FEBRUARY)
+    assert deleted.id and kept.messages[0].id
+    delete_session(deleted.id, by="test")
+    delete_message(kept.messages[0].id, by="test")
+    purge(Scope(created_before=MID_FEBRUARY))
+    assert counts() == NOTHING
+
+
+def test_a_session_that_goes_on_keeps_its_row_and_counts_what_is_left(project: Project) -> None:
+    began = tell(project, "long", JANUARY)
+    add(project, "long", FEBRUARY, "second")
+    add(project, "long", MARCH, "third")
+    purge(Scope(created_before=MID_FEBRUARY))
+    session = Session.objects.get(pk=began.id)
+    left = (
+        session.message_count,
+        session.call_count,
+        session.failure_count,
+        session.input_tokens,
+        session.output_tokens,
+    )
+    assert left == (1, 4, 1, 120, 30)
+    assert not wrong_counters()
+    purge(Scope(created_before=datetime(2024, 4, 1, tzinfo=UTC)))
+    assert counts() == NOTHING
+
+
+def test_a_session_begun_after_its_messages_is_counted_anew_and_stays(project: Project) -> None:
+    outcome = tell(project, "back-dated", JANUARY, begun=MARCH)
+    assert purge(Scope(created_before=END_OF_JANUARY)).months == ["2024-01"]
+    session = Session.objects.get(pk=outcome.id)
+    assert (session.message_count, session.call_count, session.output_tokens) == (0, 0, 0)
+
+
+def test_an_old_session_that_never_had_a_message_goes(project: Project) -> None:
+    store(project, external_id="empty", created_at=JANUARY)
+    store(project, external_id="new and empty", created_at=MARCH)
+    assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["sessions"] == 1
+    assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
+
+
+def test_inside_a_transaction_a_month_is_emptied_instead_of_dropped(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    tell(project, "new", FEBRUARY)
+    scope = Scope(created_before=END_OF_JANUARY)
+    with transaction.atomic():
+        counted = survey(scope)
+        assert purge(scope) == counted
+    assert (counted.months, rows_of(counted)["messages"]) == ([], 2)
+    assert counts() == TWO_MESSAGES
+    assert months_of("messages_app_message") == {Month(2024, 1), Month(2024, 2)}
+
+
+# --- By time in the trash -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-36", "000-38", "002-36")
+def test_only_what_was_deleted_long_enough_ago_leaves_the_trash(project: Project) -> None:
+    old, new, live = (tell(project, name, FEBRUARY) for name in ("old", "new", "live"))
+    assert old.id and new.id and live.messages[1].id
+    for session_id in (old.id, new.id):
+        delete_session(session_id, by="test")
+    delete_message(live.messages[1].id, by="test")
+    Session.with_deleted.filter(pk=old.id).update(deleted_at=MARCH)
+    Message.with_deleted.filter(pk=live.messages[1].id).update(deleted_at=MARCH)
+    report = purge(Scope(deleted_before=MARCH + timedelta(microseconds=1)))
+    assert rows_of(report) == {
+        "sessions": 1,
+        "messages": 3,
+        "references": 0,
+        "steps": 4,
+        "calls": 8,
+        "results": 8,
+        "events": 0,
+        "contexts": 0,
+    }
+    assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
+    assert Message.with_deleted.count() == 3
+    assert not wrong_counters()
+    purge(Scope(deleted_before=MARCH))
+    assert Message.with_deleted.count() == 3
+
+
+def test_a_session_leaves_the_trash_whole_whatever_the_time_of_its_messages(project: Project) -> None:
+    outcome = tell(project, "long", JANUARY)
+    add(project, "long", MARCH)
+    assert outcome.id
+    delete_session(outcome.id, by="test")
+    purge(Scope(deleted_before=LATER + timedelta(days=3650)))
+    assert counts() == NOTHING
+
+
+# --- Of whom ------------------------------------------------------------------------------------------------------
+
+
+def test_of_one_project_only_its_messages_go(project: Project, stranger: Project) -> None:
+    tell(project, "ours", JANUARY)
+    tell(stranger, "theirs", JANUARY)
+    report = purge(Scope(created_before=MARCH, project_ids=(project.pk,)))
+    assert report.months == []
+    assert rows_of(report)["messages"] == 2
+    assert list(Session.objects.values_list("external_id", flat=True)) == ["theirs"]
+    assert counts() == TWO_MESSAGES
+
+
+def test_a_month_that_holds_only_projects_of_the_scope_is_dropped_whole(project: Project, stranger: Project) -> None:
+    between = Project.objects.create(slug="between")
+    third = Project.objects.create(slug="third")
+    for name, owner, at in (("a", project, JANUARY), ("b", third, JANUARY), ("c", third, FEBRUARY), ("d", between, FEBRUARY)):  # fmt: skip
+        tell(owner, name, at)
+    tell(stranger, "later", MARCH)
+    report = purge(Scope(created_before=MARCH, project_ids=(project.pk, third.pk)))
+    assert report.months == ["2024-01"]
+    assert set(Session.objects.values_list("external_id", flat=True)) == {"d", "later"}
+
+
+def test_a_month_is_kept_when_another_projects_message_arrives_at_the_last_moment(
+    project: Project, stranger: Project
+) -> None:
+    tell(project, "ours", JANUARY)
+    with ThreadPoolExecutor(1) as threads, other_connection() as other:
+        # Whoever drops a month waits for this lock, after the first look at whose rows are in it.
+        other.execute("SELECT pg_advisory_lock(%s)", [0x7472_6163])
+        purging = threads.submit(in_thread(lambda: purge(Scope(created_before=MARCH, project_ids=(project.pk,)))))
+        wait_until(lambda: is_polling(other))
+        tell(stranger, "theirs", JANUARY)
+        other.execute("SELECT pg_advisory_unlock(%s)", [0x7472_6163])
+        report = purging.result()
+    assert report.months == []
+    assert list(Session.objects.values_list("external_id", flat=True)) == ["theirs"]
+    assert counts() == TWO_MESSAGES
+
+
+def is_polling(other: psycopg.Connection) -> bool:
+    other.rollback()
+    found = other.execute("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_try_advisory_lock%%'").fetchall()
+    return bool(found)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited a minute"
+        time.sleep(0.005)
+
+
+def test_of_one_session_only_its_messages_go(project: Project) -> None:
+    outcome = tell(project, "this", JANUARY)
+    tell(project, "other", JANUARY)
+    purge(Scope(created_before=MARCH, session_id=outcome.id))
+    assert list(Session.objects.values_list("external_id", flat=True)) == ["other"]
+    assert counts() == TWO_MESSAGES
+
+
+# --- What is left -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-37", "000-38")
+@pytest.mark.parametrize("way", ["month", "batches", "trashed session", "trashed message"])
+def test_nothing_of_a_purged_message_is_left_in_any_table(project: Project, way: str) -> None:
+    secret_answer = answer(
+        external_id=f"{PLANTED}-a",
+        created_at=FEBRUARY,
+        content=PLANTED,
+        request_id=PLANTED,
+        metadata={"note": PLANTED},
+        knowledge_references=[{"id": PLANTED, "content": PLANTED}],
+        agent_steps=[
+            {
+                "thought": PLANTED,
+                "reasoning_content": PLANTED,
+                "tool_calls": [
+                    {"id": PLANTED, "name": "search", "args": {"q": PLANTED}, "result": {"output": PLANTED, "data": [PLANTED]}}
+                ],
+            }
+        ],
+    )  # fmt: skip
+    outcome = store(project, secret_answer, external_id=f"{PLANTED}-session", title=PLANTED, created_at=FEBRUARY)
+    message = Message.objects.get(pk=outcome.messages[0].id)
+    below = [*message.steps.values_list("pk", flat=True), *message.calls.values_list("pk", flat=True)]
+    assert len(below) == 2
+    assert places_of(PLANTED) >= {"messages_app_message", "messages_app_session", "traces_app_toolresult"}
+    scope = {
+        "month": Scope(created_before=MARCH),
+        "batches": Scope(created_before=MARCH, session_id=message.session_id),
+        "trashed session": Scope(deleted_before=LATER),
+        "trashed message": Scope(deleted_before=LATER),
+    }[way]
+    if way == "trashed session":
+        delete_session(message.session_id, by="test")
+        Session.with_deleted.update(deleted_at=MARCH)
+    if way == "trashed message":
+        delete_message(message.pk, by="test")
+        Message.with_deleted.update(deleted_at=MARCH)
+        Session.objects.update(title="", external_id="stays")
+    purge(scope)
+    assert places_of(PLANTED, *below) == set()
+    # The documented exception: a key is a digest and the id, which says the time and nothing else.
+    assert places_of(message.pk) == (set() if way == "trashed session" else {"messages_app_messagekey"})
+    assert places_of(message.session_id) == ({"messages_app_session"} if way == "trashed message" else set())
+    assert list(Tool.objects.values_list("name", flat=True)) == ["search"]
+
+
+@pytest.mark.requirement("000-37")
+@pytest.mark.parametrize("scope", [Scope(created_before=MARCH), Scope(created_before=MID_FEBRUARY)])
+def test_whoever_asks_for_something_purged_is_told_that_it_is_not_there(project: Project, scope: Scope) -> None:
+    outcome = tell(project, "gone", FEBRUARY)
+    tell(project, "stays", MARCH)
+    message_id = outcome.messages[1].id
+    call_id = ToolCall.objects.filter(message=message_id, parent__isnull=False).get().pk
+    _key, token = create_key(project, "test", ["read", "write", "delete"])
+    client = Client(headers={"Authorization": f"Bearer {token}"})
+    named = [
+        f"chains/{message_id}/",
+        f"messages/{message_id}/",
+        f"tool-calls/{call_id}/",
+        f"sessions/{outcome.id}/",
+        f"sessions/{outcome.id}/messages/",
+    ]
+    assert [client.get(f"/api/v1/{path}").status_code for path in named] == [200] * 5
+    purge(scope)
+    assert [client.get(f"/api/v1/{path}").status_code for path in named] == [404] * 5
+    assert client.patch(f"/api/v1/messages/{message_id}/", {"version": 1}, "application/json").status_code == 404
+    assert client.delete(f"/api/v1/messages/{message_id}/").status_code == 404
+    for path, rows in (("chains/", 1), ("messages/", 2), ("tool-calls/", 4), ("sessions/", 1), ("tools/", 3)):
+        assert len(client.get(f"/api/v1/{path}").json()["results"]) == rows
+    assert Tool.objects.get(name="get_weather").calls.count() == 2
+
+
+@pytest.mark.requirement("000-38")
+@pytest.mark.parametrize("until", [MARCH, MID_FEBRUARY])
+def test_for_thirty_days_a_sender_cannot_bring_back_what_was_purged(project: Project, until: datetime) -> None:
+    def send() -> list[tuple[str | None, list[str | None]]]:
+        outcomes = [tell(project, "gone", FEBRUARY), tell(project, "goes on", FEBRUARY)]
+        return [(outcome.refused, [message.refused for message in outcome.messages]) for outcome in outcomes]
+
+    send()
+    add(project, "goes on", MARCH)
+    purge(Scope(created_before=until), now=LATER)
+    refused = [
+        ("session_purged", ["session_purged", "session_purged"]),
+        (None, ["message_purged", "message_purged"]),
+    ]
+    assert send() == refused
+    report = purge(Scope(created_before=until), now=LATER + timedelta(days=30))
+    assert (report.tombstones_forgotten, send()) == (0, refused)
+    report = purge(Scope(created_before=until), now=LATER + timedelta(days=30, microseconds=1))
+    # The four keys; the session by its id and by its external id.
+    assert report.tombstones_forgotten == 6
+    assert (PurgedMonth.objects.count(), SessionTombstone.objects.count()) == (0, 0)
+    assert MessageKey.objects.count() == 1
+    assert send() == [(None, [None, None]), (None, [None, None])]
+
+
+def test_the_keys_of_messages_that_came_later_to_a_purged_month_are_not_forgotten(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    purge(Scope(created_before=END_OF_JANUARY), now=LATER)
+    tell(project, "late", JANUARY)
+    later = purge(Scope(created_before=datetime(2023, 1, 1, tzinfo=UTC)), now=LATER + timedelta(days=31))
+    assert later.tombstones_forgotten == 4
+    assert sorted(MessageKey.objects.values_list("message_id", flat=True)) == sorted(
+        Message.objects.values_list("pk", flat=True)
+    )
+
+
+def test_a_session_that_is_being_purged_cannot_be_restored(project: Project) -> None:
+    outcome = tell(project, "half", FEBRUARY)
+    assert outcome.id
+    delete_session(outcome.id, by="test")
+    with ThreadPoolExecutor(1) as threads, other_connection() as other:
+        # Its messages cannot be removed yet: the purge waits between the tombstone and the first batch.
+        other.execute("SELECT 1 FROM messages_app_message FOR UPDATE")
+        purging = threads.submit(in_thread(lambda: purge(Scope(deleted_before=LATER + timedelta(days=3650)))))
+        wait_until(lambda: SessionTombstone.objects.count() == 2)
+        with pytest.raises(NotFound):
+            restore_session(outcome.id)
+        other.rollback()
+        purging.result()
+    assert counts() == NOTHING
+
+
+# --- In batches, and beside others --------------------------------------------------------------------------------
+
+
+def test_messages_go_five_hundred_at_a_time(project: Project) -> None:
+    many(project, 300, FEBRUARY)
+    told: list[int] = []
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        purge(Scope(created_before=MID_FEBRUARY), progress=told.append)
+    assert told == [500, 500, 200]
+    deletes = [query for query in queries.captured_queries if "DELETE FROM messages_app_message " in query["sql"]]
+    assert len(deletes) == 3
+    assert counts() == NOTHING
+
+
+def test_a_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project, stranger: Project) -> None:
+    for name, owner, at in (("a", project, JANUARY), ("b", stranger, FEBRUARY), ("c", project, MARCH)):
+        tell(owner, name, at)
+    add(project, "a", MARCH)
+    trashed = tell(project, "trashed", MARCH)
+    assert trashed.id
+    delete_session(trashed.id, by="test")
+    delete_message(Message.objects.filter(session__external_id="c").latest("pk").pk, by="test")
+    for scope in (
+        Scope(created_before=MID_FEBRUARY, project_ids=(project.pk,)),
+        Scope(deleted_before=LATER + timedelta(days=3650), session_id=trashed.id),
+        Scope(created_before=MID_FEBRUARY, deleted_before=LATER + timedelta(days=3650)),
+    ):
+        before = counts()
+        counted = survey(scope)
+        assert counts() == before
+        assert purge(scope) == counted
+    assert counts() == {"Session": 2, "Message": 2, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
+    assert not wrong_counters()
+
+
+def test_two_purges_at_once_end_like_one(project: Project) -> None:
+    many(project, 200, JANUARY)
+    many(project, 300, FEBRUARY, "next")
+    tell(project, "stays", MARCH)
+    with ThreadPoolExecutor(2) as threads:
+        purging = [threads.submit(in_thread(lambda: purge(Scope(created_before=MID_FEBRUARY)))) for _ in range(2)]
+        reports = [future.result() for future in purging]
+    assert sum(rows_of(report)["sessions"] for report in reports) == 500
+    assert sum(rows_of(report)["messages"] for report in reports) == 2000
+    assert sorted(month for report in reports for month in report.months) == ["2024-01"]
+    assert counts() == TWO_MESSAGES
+
+
+def test_others_ingest_while_a_purge_runs(project: Project) -> None:
+    many(project, 300, JANUARY)
+    many(project, 400, FEBRUARY, "next")
+    done = False
+
+    def send() -> int:
+        number = 0
+        while not done or number < 20:
+            number += 1
+            # Into months that are about to go, too: whatever is acknowledged after its month went, stays or is refused.
+            outcome = tell(project, f"live-{number}", MARCH)
+            assert [message.state for message in outcome.messages] == ["created", "created"]
+        return number
+
+    with ThreadPoolExecutor(2) as threads:
+        sending = [threads.submit(in_thread(send))]
+        try:
+            purge(Scope(created_before=MID_FEBRUARY))
+        finally:
+            done = True
+        sent = sending[0].result()
+    assert counts() == {"Session": sent, "Message": 2 * sent, "AgentStep": 2 * sent, "ToolCall": 4 * sent, "ToolResult": 4 * sent}  # fmt: skip
+    assert not wrong_counters()
+
+
+def test_a_sender_that_writes_into_a_month_while_it_is_dropped_gets_it_made_again(project: Project) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        for number in range(5):
+            tell(project, f"old-{number}", JANUARY)
+            purging = threads.submit(in_thread(lambda: purge(Scope(created_before=END_OF_JANUARY))))
+            outcome = tell(project, f"at once-{number}", JANUARY, begun=MARCH)
+            purging.result()
+            assert [message.state for message in outcome.messages] == ["created", "created"]
+            assert not wrong_counters()
+    purge(Scope(created_before=END_OF_JANUARY))
+    assert not wrong_counters()
+    assert {name: counts()[name] for name in ("Message", "ToolCall")} == {"Message": 0, "ToolCall": 0}
+
+
+# --- Being cut off ------------------------------------------------------------------------------------------------
+
+
+def test_a_purge_that_is_killed_half_way_and_run_again_ends_like_one_that_was_not(project: Project) -> None:
+    many(project, 300, FEBRUARY)
+    trashed = tell(project, "trashed", MARCH)
+    assert trashed.id
+    delete_session(trashed.id, by="test")
+    Session.with_deleted.filter(pk=trashed.id).update(deleted_at=MARCH)
+    began = tell(project, "goes on", FEBRUARY)
+    add(project, "goes on", MARCH)
+    arguments = ("--older-than", "2024-02-15", "--deleted-longer-than", "2024-04-01", "--yes")
+    with other_connection() as other:
+        # The third batch waits for this row, so that the kill comes between two batches.
+        last = Message.objects.filter(created_at__lt=MID_FEBRUARY).latest("pk")
+        other.execute("SELECT 1 FROM messages_app_message WHERE id = %s FOR UPDATE", [last.pk])
+        with subprocess.Popen(command(*arguments), env=environment(), stdout=subprocess.DEVNULL) as process:
+            wait_until(lambda: Message.with_deleted.count() <= 203 or process.poll() is not None)
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert Message.with_deleted.count() == 203
+    assert not wrong_counters()
+    subprocess.run(command(*arguments), env=environment(), check=True, capture_output=True)
+    assert counts() == {"Session": 1, "Message": 1, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
+    assert not wrong_counters()
+    assert Session.objects.get().pk == began.id
+    # 300 sessions of four messages, and two of the session that goes on; what was in the trash went with its keys.
+    assert MessageKey.objects.filter(purged_at__isnull=False).count() == 1202
+    assert SessionTombstone.objects.count() == 2 * 301
+
+
+def test_a_purge_that_is_killed_while_it_drops_a_month_is_completed_by_the_next(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    tell(project, "stays", MARCH)
+    with other_connection() as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT count(*) FROM messages_app_message")
+        with subprocess.Popen(command("--older-than", "2024-02-01", "--yes"), env=environment()) as process:
+            wait_until(lambda: Message.objects.count() == 2)
+            process.kill()
+        assert reader.execute("SELECT count(*) FROM messages_app_message").fetchone() == (4,)
+    assert counts()["Session"] == 2
+    assert purge(Scope(created_before=END_OF_JANUARY)).months == ["2024-01"]
+    assert counts() == TWO_MESSAGES
+    assert not wrong_counters()
+
+
+def test_what_an_interrupted_purge_hid_comes_back_when_the_next_one_is_about_something_else(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    with other_connection() as reader:
+        reader.execute("SELECT count(*) FROM messages_app_message")
+        with pytest.raises(MonthInUse):
+            purge(Scope(created_before=END_OF_JANUARY), patience=0)
+        assert Message.objects.count() == 0
+    purge(Scope(created_before=datetime(2024, 1, 1, tzinfo=UTC)))
+    assert counts() == TWO_MESSAGES
+
+
+# --- The command --------------------------------------------------------------------------------------------------
+
+
+def run_command(*arguments: str, **options: Any) -> str:
+    out = StringIO()
+    call_command("purge", *arguments, stdout=out, **options)
+    return out.getvalue()
+
+
+@pytest.mark.requirement("000-38")
+def test_the_command_removes_and_says_what(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    tell(project, "newer", FEBRUARY)
+    assert run_command("--older-than", "2024-02-15T00:00:00+08:00", "--project", "owner", "--yes").splitlines()[:7] == [
+        "Removed what was made before 2024-02-14T16:00:00.000000Z in project owner:",
+        "  whole months: 2024-01",
+        "  sessions   2",
+        "  messages   4",
+        "  steps      4",
+        "  calls      8",
+        "  results    8",
+    ]
+    assert run_command(older_than="2024-02-15", project="owner", yes=True).splitlines()[1:] == ["  nothing"]
+
+
+def test_the_json_report_is_one_object(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    outcome = tell(project, "newer", FEBRUARY)
+    report = json.loads(run_command("--older-than", "2024-02-15", "--json", "--dry-run"))
+    assert counts()["Message"] == 4
+    assert json.loads(run_command("--older-than", "2024-02-15", "--json", "--yes")) == {**report, "dry_run": False}
+    freed, reusable = report.pop("bytes_freed"), report.pop("bytes_reusable")
+    tables = report.pop("tables")
+    assert report == {
+        "dry_run": True,
+        "is_complete": True,
+        "older_than": "2024-02-15T00:00:00.000000Z",
+        "deleted_longer_than": None,
+        "projects": None,
+        "session": None,
+        "months": ["2024-01"],
+        "tombstones_forgotten": 0,
+    }
+    assert {name: (table["rows"], table["is_estimate"]) for name, table in tables.items()} == {
+        "sessions": (2, False),
+        "messages": (4, False),
+        "references": (0, False),
+        "steps": (4, False),
+        "calls": (8, False),
+        "results": (8, False),
+        "events": (0, False),
+        "contexts": (0, False),
+    }
+    assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
+    answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip
+    assert answer_ is None, f"{outcome.id} was purged already"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Say what is to go: --older-than"),
+        (("--session", "weather"), "Say what is to go: --older-than"),
+        (("--older-than", "yesterday"), "--older-than yesterday: give a number of days, a date like 2026-01-31"),
+        (("--older-than", "2024-02-30"), "--older-than 2024-02-30: give a number of days"),
+        (("--older-than", "2024-02-03T10:00:00"), "--older-than 2024-02-03T10:00:00: give a number of days"),
+        (("--deleted-longer-than", "2999-01-01"), "--deleted-longer-than 2999-01-01 lies in the future"),
+        (("--older-than", "1", "--project", "nobody"), "There is no project 'nobody'"),
+        (("--older-than", "1", "--session", "nothing"), "There is no session 'nothing'"),
+        (("--older-than", "1", "--session", ""), "There is no session ''"),
+        (("--older-than", "1", "--session", "twice"), "'twice' is the name of several sessions: "),
+        (("--older-than", "1"), "There is no terminal to ask on: repeat it with --yes"),
+    ],
+)
+def test_the_command_says_what_is_wrong_and_removes_nothing(
+    project: Project, stranger: Project, arguments: tuple[str, ...], said: str
+) -> None:
+    tell(project, "twice", JANUARY)
+    tell(stranger, "twice", JANUARY)
+    with pytest.raises(CommandError) as error:
+        run_command(*arguments)
+    assert str(error.value).startswith(said)
+    assert error.value.returncode == 2
+    assert counts()["Message"] == 4
+
+
+def test_a_session_is_named_by_its_external_id_its_project_or_its_id(project: Project, stranger: Project) -> None:
+    mine, theirs = tell(project, "twice", JANUARY), tell(stranger, "twice", JANUARY)
+    run_command("--older-than", "30", "--session", "twice", "--project", "owner", "--yes")
+    assert Session.objects.get().pk == theirs.id
+    run_command("--older-than", "30", "--session", str(theirs.id), "--yes")
+    assert counts() == NOTHING
+    assert run_command("--older-than", "30", "--session", str(mine.id), "--yes") == ""
+
+
+def test_an_old_date_and_a_huge_number_of_days_are_before_everything(project: Project) -> None:
+    tell(project, "old", datetime(2000, 1, 1, tzinfo=UTC))
+    for age in ("1970-01-01", "999999999", "0001-01-01"):
+        assert run_command("--older-than", age, "--yes").splitlines()[1:] == ["  nothing"]
+
+
+def test_on_a_terminal_the_command_shows_what_will_go_and_asks(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    for reply, status in (("no\n", 1), ("yes\n", 0)):
+        master, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (24, 100))
+        with subprocess.Popen(
+            command("--older-than", "2024-02-15"), env=environment(), stdin=terminal, stdout=subprocess.PIPE, stderr=terminal
+        ) as process:  # fmt: skip
+            os.close(terminal)
+            shown = b""
+            while b"Type yes to go on:" not in shown:
+                shown += os.read(master, 1000)
+            assert b"This will remove what was made before" in shown
+            assert b"messages   2" in shown
+            assert counts()["Message"] == 2
+            os.write(master, reply.encode())
+            out, _err = process.communicate(timeout=60)
+            progress = drained(master)
+        assert process.returncode == status
+        assert (b"Nothing was removed." in progress) == (status == 1)
+        # The progress bar, on the terminal only.
+        assert (b"messages/s" in progress) == (status == 0)
+        assert b"messages/s" not in out
+    assert counts() == NOTHING
+
+
+def drained(master: int) -> bytes:
+    shown = b""
+    try:
+        while chunk := os.read(master, 1000):
+            shown += chunk
+    except OSError:  # how Linux says that the other end is closed
+        pass
+    finally:
+        os.close(master)
+    return shown
+
+
+def test_away_from_a_terminal_there_is_no_progress_bar(project: Project) -> None:
+    tell(project, "old", JANUARY)
+    done = subprocess.run(
+        command("--older-than", "2024-02-15", "--yes"), env=environment(), check=True, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.startswith("Removed what was made before 2024-02-15T00:00:00.000000Z in all projects:")

@@ -1,0 +1,146 @@
+"""Health flags: found over REST, in the lists of the admin, and said in words on the page of a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+from access_app.keys import create_key
+from access_app.models import Project
+from messages_app.models import Message
+from tests.traces_app.conftest import answer, question, store
+from traces_app.admin.flag_labels import FLAG_WORDS, missing_of, problems_of
+from traces_app.events.store import record_events
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import health_flags, records
+from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
+
+
+def call(**said: Any) -> dict[str, Any]:
+    return {"id": "c1", "name": "search", "result": {"output": "one"}, **said}
+
+
+def run(*calls: dict[str, Any], **said: Any) -> dict[str, Any]:
+    return answer(agent_steps=[{"tool_calls": list(calls)}], **said)
+
+
+ODD = {
+    "fine": run(call()),
+    "open": run(call(result=None), call(id="c2", result=None), is_completed=True),
+    "running": run(call(result=None), is_completed=False),
+    "repaired": run(call(id="call_abc1call_abc1")),
+    "orphan": run(call(metadata={"orphan_result": True}), health=["orphan_result"]),
+    "broken": run(call(args="{broken"), call(id="c2", args="{broken"), health=["mine"]),
+}
+
+
+@pytest.fixture
+def named(project: Project) -> dict[str, Message]:
+    for name, message in ODD.items():
+        store(project, question(), message, external_id=name)
+    return {message.session.external_id: message for message in Message.objects.filter(role="assistant")}
+
+
+def test_every_flag_has_words() -> None:
+    assert set(FLAG_WORDS) == set(FLAGS)
+    constants = {value for name, value in vars(health_flags).items() if name.isupper() and isinstance(value, str)}
+    assert constants == set(FLAGS)
+
+
+@pytest.mark.parametrize("way", ["messages/", "chains/"])
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("missing_result", ["open"]),
+        ("repaired_id", ["repaired"]),
+        ("orphan_result", ["orphan"]),
+        ("invalid_arguments", ["broken"]),
+        ("naive_time", []),
+    ],
+)
+def test_messages_are_found_by_what_is_odd_about_them(
+    named: dict[str, Message],
+    project: Project,
+    client: Client,
+    way: str,
+    flag: str,
+    expected: list[str],
+) -> None:
+    token = create_key(project, "reader", ["read"])[1]
+    found = client.get(f"/api/v1/{way}", {"health": flag}, headers={"X-API-Key": token}).json()["results"]
+    assert [str(named[name].pk) for name in expected] == [each.get("id") or each["chain_id"] for each in found]
+
+
+def test_a_flag_that_there_is_none_of_is_refused_with_those_that_there_are(project: Project, client: Client) -> None:
+    token = create_key(project, "reader", ["read"])[1]
+    error = client.get("/api/v1/messages/?health=ill", headers={"X-API-Key": token}).json()["error"]
+    assert (error["code"], error["field"]) == ("invalid_input", "health")
+    assert MISSING_RESULT in error["message"]
+
+
+def test_problems_are_said_in_words_with_how_many_there_are(named: dict[str, Message]) -> None:
+    assert {name: problems_of(message) for name, message in named.items()} == {
+        "fine": [],
+        "open": ["2 calls without result"],
+        "running": [],
+        "repaired": ["1 repaired id"],
+        "orphan": ["1 result without call"],
+        "broken": ["2 calls with invalid JSON arguments", "mine"],
+    }
+    with translation.override("zh-hans"):
+        assert problems_of(named["open"]) == ["2 个没有结果的调用"]
+
+
+def test_the_admin_lists_names_and_filters_what_is_odd(named: dict[str, Message], admin_client: Client) -> None:
+    url = reverse("admin:messages_app_message_changelist")
+    page = admin_client.get(url, {"health": "repaired_id"})
+    assert [row.pk for row in page.context["cl"].result_list] == [named["repaired"].pk]
+    assert "repaired id" in page.content.decode()
+    page = admin_client.get(url, {"health": "missing_result"})
+    assert [row.pk for row in page.context["cl"].result_list] == [named["open"].pk]
+    page = admin_client.get(reverse("admin:messages_app_message_change", args=[named["open"].pk]))
+    assert "2 calls without result" in page.content.decode()
+
+
+def test_what_a_recorder_left_out_is_said_in_whole_sentences(project: Project, admin_client: Client) -> None:
+    recorder = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2, "odd": "x"}
+    store(project, question(), run(call(args={"password": "s3cret-word"}), metadata={"recorder": recorder}))
+    asked, answered = Message.objects.order_by("pk")
+    assert missing_of(asked) == []
+    assert missing_of(answered) == [
+        "12 events were lost.",
+        "3 calls were left out by sampling.",
+        "1 value was cut.",
+        "2 secrets were taken out.",
+    ]
+    with translation.override("zh-hans"):
+        assert missing_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用因采样而省略。"]
+    page = admin_client.get(reverse("admin:messages_app_message_change", args=[answered.pk])).content.decode()
+    assert "12 events were lost. 3 calls were left out by sampling." in page
+
+
+def test_what_we_took_out_ourselves_is_said_too_and_what_is_no_count_is_not(project: Project) -> None:
+    secret = call(args={"password": "s3cret-word"})
+    for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
+        store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
+    for message in Message.objects.all():
+        assert missing_of(message) == ["1 secret was taken out.", "Values were cut."]
+
+
+def test_a_reader_is_told_what_a_recorder_left_out_and_finds_such_messages(project: Project, client: Client) -> None:
+    lost = {"dropped": 12, "sampled_out": 3}
+    for name, said in (("lossy", {"recorder": lost}), ("whole", {})):
+        document = {"session_id": name, "message_id": name, "type": "workflow_execute_start", "data": said}
+        record_events(project.pk, [redact_event(msgspec.convert(document, records.Event))])
+    token = create_key(project, "reader", ["read"])[1]
+    for flag in ("events_dropped", "sampled"):
+        found = client.get("/api/v1/messages/", {"health": flag}, headers={"X-API-Key": token}).json()["results"]
+        assert [(one["external_id"], one["health"], one["metadata"]) for one in found] == [
+            ("lossy", ["events_dropped", "sampled"], {"recorder": lost})
+        ]
+    assert client.get("/api/v1/messages/?health=truncated", headers={"X-API-Key": token}).json()["results"] == []

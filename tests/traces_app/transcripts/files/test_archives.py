@@ -1,0 +1,209 @@
+"""What is found in archives, and what archives that mean harm come to."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backports import zstd
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from traces_app.transcripts.files import archives
+from traces_app.transcripts.files.archives import BrokenArchive, Budget, Zip, files_in, kept
+from traces_app.transcripts.files.documents import Lines, Source, Unreadable
+
+FILES = {"a.json": b'{"a": 1}', "deep/b.jsonl": b'{"b": 1}\n{"b": 2}\n'}
+
+
+def zipped(files: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    data = BytesIO()
+    with zipfile.ZipFile(data, "w", compression) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def tarred(files: dict[str, bytes]) -> bytes:
+    data = BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, BytesIO(content))
+    return data.getvalue()
+
+
+def source(data: bytes, name: str = "x") -> Source:
+    return Source(name, lambda: io.BufferedReader(BytesIO(data)))  # type: ignore[arg-type]
+
+
+def found(data: bytes, **options: Any) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
+    """The files by their names, read twice each, and what was left out."""
+    skipped: list[tuple[str, str]] = []
+    files = {}
+    for file in files_in(source(data), lambda where, why: skipped.append((where, why)), **options):
+        if isinstance(file, Zip):
+            continue
+        contents = []
+        for _time in range(2):
+            with file.open() as stream:
+                contents.append(stream.read())
+        assert contents[0] == contents[1]
+        files[file.name] = contents[0]
+    return files, skipped
+
+
+def test_what_is_no_archive_is_itself() -> None:
+    assert found(b'{"a": 1}') == ({"x": b'{"a": 1}'}, [])
+    assert found(b"") == ({"x": b""}, [])
+
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstd.compress,
+}
+
+
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_a_compressed_file_is_the_file_in_it(kind: str) -> None:
+    compress = COMPRESSED[kind]
+    large = b'{"a": "' + bytes(range(65, 90)) * 40_000 + b'"}'
+    assert found(compress(large)) == ({"x": large}, [])
+    assert found(compress(b"[1") + compress(b"]") + b"\0" * 9) == ({"x": b"[1]"}, [])
+
+
+@pytest.mark.parametrize("kind", ["", *COMPRESSED])
+def test_the_files_of_a_tar_archive_compressed_or_not(kind: str) -> None:
+    data = COMPRESSED.get(kind, bytes)(tarred(FILES))
+    assert found(data) == ({f"x/{name}": content for name, content in FILES.items()}, [])
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_the_files_of_a_zip_archive(compression: int) -> None:
+    assert found(zipped(FILES, compression)) == ({f"x/{name}": content for name, content in FILES.items()}, [])
+
+
+def test_a_zip_archive_whose_entries_are_packed_with_zstd() -> None:
+    data = BytesIO()
+    with zstd.zipfile.ZipFile(data, "w", zstd.zipfile.ZIP_ZSTANDARD) as archive:
+        archive.writestr("a.json", FILES["a.json"])
+    assert found(data.getvalue()) == ({"x/a.json": FILES["a.json"]}, [])
+
+
+def test_archives_in_archives_to_a_depth() -> None:
+    inner = zipped({"c.jsonl.gz": gzip.compress(b"[1]"), "c.json": b"[2]"})
+    assert found(gzip.compress(tarred({"b.zip": inner}))) == (
+        {"x/b.zip/c.jsonl.gz": b"[1]", "x/b.zip/c.json": b"[2]"},
+        [],
+    )
+    data = b"[1]"
+    for _depth in range(8):
+        data = gzip.compress(data)
+    assert found(data) == ({}, [("x", "archives in archives in archives")])
+
+
+def test_a_zip_archive_can_be_claimed_as_one_document() -> None:
+    seen: list[Any] = []
+    for file in files_in(source(zipped(FILES)), lambda _where, _why: None):
+        assert isinstance(file, Zip)
+        assert file.files.names == tuple(FILES)
+        lines = file.files.read("deep/b.jsonl")
+        assert isinstance(lines, Lines)
+        seen = [file.files.read("a.json"), lines.head()]
+        with pytest.raises(Unreadable, match=r"there is no c\.json in the archive"):
+            file.files.read("c.json")
+        file.claimed = True
+    assert seen == [{"a": 1}, [{"b": 1}, {"b": 2}]]
+
+
+def test_names_lead_nowhere_and_links_are_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        link = tarfile.TarInfo("link.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+        info = tarfile.TarInfo("../../evil.json")
+        info.size = 2
+        archive.addfile(info, BytesIO(b"[]"))
+    assert found(data.getvalue()) == ({"x/../../evil.json": b"[]"}, [("x/link.json", "a link, or no file at all")])
+    assert found(zipped({"/etc/evil.json": b"[]"})) == ({"x//etc/evil.json": b"[]"}, [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "pack", [*COMPRESSED.values(), lambda data: tarred({"a": data}), lambda data: zipped({"a": data})]
+)
+def test_what_unpacks_to_more_than_is_accepted_is_refused(pack: Callable[[bytes], bytes]) -> None:
+    data = pack(b"\0" * 1_000_000)
+    found(data, budget=Budget(left=1_000_000))
+    with pytest.raises(BrokenArchive, match="it unpacks to more than is accepted"):
+        found(data, budget=Budget(left=999_999))
+
+
+def test_archives_share_the_budget_of_the_one_that_they_are_in() -> None:
+    data = zipped({f"{number}.gz": gzip.compress(b" " * 1000) for number in range(9)})
+    with pytest.raises(BrokenArchive, match="it unpacks to more than is accepted"):
+        found(data, budget=Budget(left=5000))
+
+
+def test_an_archive_of_too_many_files_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_FILES", 1)
+    for pack in (zipped, tarred):
+        with pytest.raises(BrokenArchive, match="it holds more than 1 files"):
+            found(pack(FILES))
+
+
+def test_an_archive_that_is_cut_off_says_so() -> None:
+    for data in (gzip.compress(b"[1]" * 1000)[:-9], zipped(FILES)[:60], tarred(FILES)[:700], zstd.compress(b"[]")[:6]):
+        with pytest.raises(BrokenArchive):
+            found(data)
+
+
+def test_a_broken_archive_in_an_archive_does_not_stop_the_others() -> None:
+    files, skipped = found(zipped({"a.gz": gzip.compress(b"[1]")[:-4], "b.json": b"[2]"}))
+    assert files == {"x/b.json": b"[2]"}
+    assert skipped == [("x/a.gz", "it ends too early")]
+
+
+def test_a_stream_is_kept_in_a_temporary_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with kept(BytesIO(b"[1]"), "standard input") as file:
+        for _time in range(2):
+            with file.open() as stream:
+                assert stream.read() == b"[1]"
+        # A process that is killed here leaves nothing behind.
+        assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    data=st.sampled_from(
+        [zipped(FILES), tarred(FILES), gzip.compress(tarred(FILES)), *(pack(b"[1]") for pack in COMPRESSED.values())]
+    ),
+    changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=8),
+    end=st.floats(0, 1),
+)
+def test_damaged_archives_raise_what_is_said_and_nothing_else(
+    data: bytes, changes: list[tuple[float, int]], end: float
+) -> None:
+    damaged = bytearray(data)
+    for place, value in changes:
+        damaged[int(place * len(damaged))] = value
+    with suppress(OSError, BrokenArchive):
+        found(bytes(damaged[: int(end * len(damaged)) + 1]), budget=Budget(left=1_000_000))

@@ -1,0 +1,166 @@
+"""What is found in the bytes of a file: one JSON value, or lines that are read again and again."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traces_app.transcripts.files import documents
+from traces_app.transcripts.files.documents import Line, Lines, Source, Unreadable, decoded, read
+
+
+def source(data: bytes) -> Source:
+    return Source("a.json", lambda: BytesIO(data))
+
+
+def found(data: bytes) -> tuple[Any, list[tuple[str, str]]]:
+    """The document, lines as a list, and what was left out."""
+    left_out: list[tuple[str, str]] = []
+    document = read(source(data), lambda where, why: left_out.append((where, why)))
+    return (list(document) if isinstance(document, Lines) else document), left_out
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"a": 1}', {"a": 1}),
+        (b'\xef\xbb\xbf{"a": 1}\r\n\n', {"a": 1}),
+        (b'{\n "a": [\n  1\n ]\n}', {"a": [1]}),
+        (b'"text"', "text"),
+        (b'{"a": NaN, "b": "\\ud83d"}', {"a": None, "b": "\\ud83d"}),
+        ('{"a": "上海"}'.encode("utf-16"), {"a": "上海"}),
+        (b'[\n{"a": 1},\n{"b": 2},\n{"c": 3}\n]\n', [{"a": 1}, {"b": 2}, {"c": 3}]),
+        (b'[{"a": 1},\n{"b": 2}]', [{"a": 1}, {"b": 2}]),
+        (b'{"list": [\n{"a": 1},\n{"b": 2},\n{"c": 3}\n]}', {"list": [{"a": 1}, {"b": 2}, {"c": 3}]}),
+        (b'{"a": ' + b"9" * 5000 + b"}", {"a": "9" * 5000}),
+    ],
+)
+def test_one_value_is_a_document(data: bytes, expected: Any) -> None:
+    assert found(data) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"a": 1}\n\n{"b": 2}\r\n', [Line(1, {"a": 1}), Line(3, {"b": 2})]),
+        (b'\xef\xbb\xbf{"a": 1}\n{"b": 2}', [Line(1, {"a": 1}), Line(2, {"b": 2})]),
+        (
+            b'{"a": 1}{"b": 2} {"c": 3}\n{"d": 4}',
+            [Line(1, {"a": 1}), Line(1, {"b": 2}), Line(1, {"c": 3}), Line(2, {"d": 4})],
+        ),
+        (b'{"a": 1}{"b": 2}', [Line(1, {"a": 1}), Line(1, {"b": 2})]),
+        (b'{\n "a": 1\n}\n{\n "b": 2\n}\n', [Line(1, {"a": 1}), Line(2, {"b": 2})]),
+    ],
+)
+def test_several_values_are_lines(data: bytes, expected: list[Line]) -> None:
+    assert found(data) == (expected, [])
+
+
+def test_a_line_that_is_broken_is_left_out_with_its_number_and_what_stands_before_the_break_is_kept() -> None:
+    document, left_out = found(b'{"a": 1}\n{"b": \n{"c": 3}{"d": \nnonsense\n{"e": 5}')
+    assert document == [Line(1, {"a": 1}), Line(3, {"c": 3}), Line(5, {"e": 5})]
+    assert [(where, why.split(":")[0]) for where, why in left_out] == [
+        ("line 2", "not JSON"),
+        ("line 3", "not JSON"),
+        ("line 4", "not JSON"),
+    ]
+
+
+def test_of_a_log_whose_start_was_cut_off_the_rest_is_read() -> None:
+    document, left_out = found(b'ent": "Hi"}\n{"a": 1}\n{"b": 2}\n')
+    assert document == [Line(2, {"a": 1}), Line(3, {"b": 2})]
+    assert [where for where, _why in left_out] == ["line 1"]
+
+
+def test_of_a_list_that_was_cut_off_the_items_are_read_that_have_a_line_each() -> None:
+    document, left_out = found(b'[\n{"a": 1},\n{"b": 2},\n{"c": 3},\n{"d": ')
+    assert document == [Line(2, {"a": 1}), Line(3, {"b": 2}), Line(4, {"c": 3})]
+    assert [where for where, _why in left_out] == ["line 1", "line 2", "line 3", "line 4", "line 5"]
+
+
+def test_of_a_broken_line_a_number_is_no_value() -> None:
+    document, left_out = found(b'2026-03-01 started\n{"a": 1}\n{"b": 2}\n')
+    assert document == [Line(2, {"a": 1}), Line(3, {"b": 2})]
+    assert [where for where, _why in left_out] == ["line 1"]
+
+
+@pytest.mark.parametrize("line", [b'{"a": "caf\xe9"}', b'\xef\xbb\xbf{"a":\n"caf\xe9"}\n'])
+def test_bytes_that_are_no_text_cost_themselves_and_are_told(line: bytes) -> None:
+    replaced = "bytes that are no UTF-8 are replaced by \ufffd"
+    assert found(line) == ({"a": "caf\ufffd"}, [("(all)", replaced)])
+
+
+def test_bytes_that_are_no_text_cost_themselves_in_lines_too() -> None:
+    replaced = "bytes that are no UTF-8 are replaced by \ufffd"
+    assert found(b'{"a": "caf\xe9"}\n{"b": 2}\n') == (
+        [Line(1, {"a": "caf\ufffd"}), Line(2, {"b": 2})],
+        [("line 1", replaced)],
+    )
+
+
+def test_broken_lines_are_told_once_however_often_the_lines_are_read() -> None:
+    left_out: list[str] = []
+    lines = read(source(b'{"a": 1}\n{\n{"b": 2}\n{\n'), lambda where, _why: left_out.append(where))
+    assert lines.head(1) == [{"a": 1}]
+    assert left_out == []
+    assert lines.head() == [{"a": 1}, {"b": 2}]
+    assert [line.value for _time in range(2) for line in lines] == [{"a": 1}, {"b": 2}] * 2
+    assert left_out == ["line 2", "line 4"]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b" \n\n", "the file is empty"),
+        (b'{"messages": [', "not JSON: "),
+        (b"[" * 100_000, "not JSON: nested too deeply"),
+        (b"\xff\xfe\x00", "not JSON: "),
+        (b'{"a": 1,}\n', "not JSON: "),
+        (b"# A title\n\nand some text", "not JSON: "),
+    ],
+)
+def test_what_is_no_json_says_where_it_stops_being_any(data: bytes, reason: str) -> None:
+    with pytest.raises(Unreadable) as error:
+        found(data)
+    assert str(error.value).startswith(reason)
+
+
+def test_a_value_that_is_too_large_is_refused_and_lines_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_BYTES", 20)
+    assert found(b'{"a": 1}\n' * 20) == ([Line(number, {"a": 1}) for number in range(1, 21)], [])
+    with pytest.raises(
+        Unreadable, match="one JSON value of more than 20 bytes; only files of JSON lines may be larger"
+    ):
+        found(b'{\n"a": "01234567890123456789"\n}')
+    assert found(b'{"a": 1}\n{"b": "01234567890123456789"}\n{"c": 3}\n') == (
+        [Line(1, {"a": 1}), Line(3, {"c": 3})],
+        [("line 2", "not JSON: more than 20 bytes")],
+    )
+
+
+def test_one_value_is_decoded_or_the_error_says_where_it_is_broken() -> None:
+    assert decoded(b' {"a": 1} ') == {"a": 1}
+    with pytest.raises(ValueError, match="several values"):
+        decoded(b"1 2")
+    with pytest.raises(ValueError, match="no value"):
+        decoded(b" ")
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), min_size=1), min_size=2, max_size=8
+    ),
+    st.data(),
+)
+def test_whatever_is_broken_reading_never_fails_in_another_way(values: list[Any], data: st.DataObject) -> None:
+    text = b"\n".join(json.dumps(value).encode() for value in values)
+    cut, more = data.draw(st.integers(0, len(text))), data.draw(st.binary(max_size=4))
+    with suppress(Unreadable):
+        found(text[:cut] + more + text[cut:])

@@ -1,0 +1,226 @@
+"""What the tests of formats share: reading a document, the figures of real files, documents that are broken somewhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.traces_app.growing import merged
+from traces_app.normalize.tool_results import normal
+from traces_app.schema import records
+from traces_app.schema.health_flags import ORPHAN_RESULT
+from traces_app.transcripts.entries import digests_of, session_of, with_times
+from traces_app.transcripts.files.documents import Line, Lines
+from traces_app.transcripts.formats.registry import Format, format_of
+
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+
+
+def read(format_: Format, document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
+    """The sessions, and what was left out."""
+    left_out: list[tuple[str, str]] = []
+    found = [
+        session_of(transcript, format_.NAME)
+        for transcript in format_.transcripts(document, lambda where, why: left_out.append((where, why)))
+    ]
+    return found, left_out
+
+
+def only(format_: Format, document: object) -> records.Session:
+    """The one session of a document that is of this format and is taken over whole."""
+    assert format_of(document) is format_
+    (session,), left_out = read(format_, document)
+    assert left_out == []
+    return session
+
+
+def lines(values: list[Any]) -> Lines:
+    def numbered() -> Iterator[Line]:
+        return (Line(number, value) for number, value in enumerate(values, start=1))
+
+    return Lines(numbered)
+
+
+def load(path: Path) -> Any:
+    text = path.read_text()
+    return lines([json.loads(line) for line in text.splitlines()]) if path.suffix == ".jsonl" else json.loads(text)
+
+
+def steps(message: records.Message) -> list[records.AgentStep]:
+    return message.agent_steps or []
+
+
+def calls(session: records.Session) -> list[records.ToolCall]:
+    return [call for message in session.messages or () for step in steps(message) for call in step.tool_calls or ()]
+
+
+def results(session: records.Session) -> list[Any]:
+    return [call.result for call in calls(session)]
+
+
+# --- Figures ----------------------------------------------------------------------------------------------------------
+
+
+def figures(found: list[records.Session]) -> dict[str, Any]:
+    """The figures of EXPECTED_COUNTS.json that sessions tell."""
+    asked: list[records.ToolCall] = []
+    orphans: list[records.ToolCall] = []
+    for call in (call for session in found for call in calls(session)):
+        (orphans if (call.metadata or {}).get(ORPHAN_RESULT) else asked).append(call)
+    return {
+        "sessions": len(found),
+        "user": sum(message.role == "user" for session in found for message in session.messages or ()),
+        "tool_calls_by_name": dict(Counter(call.name for call in asked)),
+        "tool_results": sum(call.result is not None for call in [*asked, *orphans]),
+        "errors_by_tool": dict(Counter(call.name for call in [*asked, *orphans] if call.status == "error")),
+        "calls_without_result": sum(call.result is None for call in asked),
+        "results_without_call": len(orphans),
+    }
+
+
+def has_failed(call: records.ToolCall) -> bool:
+    """By what its format says of it, and where that is nothing, by what its result says of itself."""
+    result = normal(call.result, call.status)
+    return (result.status if result is not None else call.status) == "error"
+
+
+def counted(name: str) -> dict[str, Any]:
+    """What was counted of a real file by something else; the test is skipped where the file is not."""
+    if not (SHARED / name).exists():
+        pytest.skip("the shared data are not on this machine")
+    found = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
+    same = (
+        "sessions",
+        "tool_calls_by_name",
+        "tool_results",
+        "errors_by_tool",
+        "calls_without_result",
+        "results_without_call",
+    )
+    return {"user": found["messages_by_role"].get("user", 0), **{key: found[key] for key in same}}
+
+
+def other_files(*folders: str) -> list[Path]:
+    """All real JSON files that are in none of the folders and have none of the suffixes; the test is skipped where there are none."""
+    if not SHARED.exists():
+        pytest.skip("the shared data are not on this machine")
+    found = [
+        path
+        for path in sorted(SHARED.rglob("*"))
+        if path.suffix in (".json", ".jsonl", ".traj")
+        and path.relative_to(SHARED).parts[0] not in (*folders, "otlp")
+        and path.suffix not in folders
+        and path.name != "EXPECTED_COUNTS.json"
+    ]
+    assert len(found) > 30
+    return found
+
+
+def assert_takes_no_other(format_: Format, *folders: str) -> None:
+    """That the format knows only the real files of its folders."""
+    mine = []
+    for path in other_files(*folders):
+        try:
+            document = load(path)
+        except ValueError:
+            continue  # lines that are glued together: of no format that is tested with this
+        if format_.recognises(document):
+            mine.append(path.name)
+    assert mine == []
+
+
+# --- Growth -----------------------------------------------------------------------------------------------------------
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def assert_grows(format_: Format, start: object, whole: object) -> None:
+    """That storing what a document said earlier and then what it says now is storing what it says now."""
+    later = {session.external_id: session for session in read(format_, whole)[0]}
+    for session in read(format_, start)[0]:
+        assert session.external_id in later
+        grown = later[session.external_id]
+        before, now = digests_of(session.metadata), digests_of(grown.metadata)
+        assert before == now[: len(before)]
+        known = with_times(session, NOON)
+        messages = with_times(grown, known.created_at or NOON).messages or []
+        assert len(known.messages or ()) <= len(messages)
+        for old, new in zip(known.messages or (), messages, strict=False):
+            assert (old.external_id, old.created_at) == (new.external_id, new.created_at)
+            assert merged(_without_pending(old), _without_pending(new)) == _without_pending(new)
+
+
+def _without_pending(message: records.Message) -> records.Message:
+    """A call without result is pending, and one with a result has the status of that: either needs not be said."""
+    if message.agent_steps is None:
+        return message
+    found = [
+        replace(step, tool_calls=[replace(call, status=None) for call in step.tool_calls or ()])
+        for step in message.agent_steps
+    ]
+    return replace(message, agent_steps=found)
+
+
+# --- Broken documents -------------------------------------------------------------------------------------------------
+
+_JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**18), 10**18)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=4)
+    | st.sampled_from(["user", "assistant", "tool", "system", "agent", "message", "2025-01-01T00:00:00", "error"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "type", "id", "content", "text", "error", "kind"]), inner, max_size=3
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """A place in a document: what leads to it."""
+
+    keys: tuple[Any, ...]
+
+
+def _spots(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[_Spot]:
+    if keys:
+        yield _Spot(keys)
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from _spots(item, (*keys, key))
+
+
+@st.composite
+def mangled(draw: st.DrawFn, document: Any) -> Any:
+    """The document with some of its values replaced by anything, removed, or doubled."""
+    broken = json.loads(json.dumps(document))
+    for _time in range(draw(st.integers(1, 4))):
+        found = list(_spots(broken))
+        if not found:
+            break
+        *path, last = draw(st.sampled_from(found)).keys
+        holder = broken
+        for key in path:
+            holder = holder[key]
+        how = draw(st.sampled_from(["replace", "remove", "double"]))
+        if how == "replace":
+            holder[last] = draw(_JUNK)
+        elif how == "remove":
+            del holder[last]
+        elif isinstance(holder, list):
+            holder.insert(last, json.loads(json.dumps(holder[last])))
+    return broken

@@ -1,0 +1,209 @@
+"""Every real file that was counted independently, read by the one format that knows it, gives the figures of that count.
+
+The figures mean what the README beside the files says; `OTHERWISE` holds the few that are right another way, and a page
+of the docs says why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traces_app.normalize.records import normalise
+from traces_app.schema import records
+from traces_app.schema.health_flags import ORPHAN_RESULT
+from traces_app.transcripts.entries import UNKNOWN_TOOL, session_of
+from traces_app.transcripts.files.archives import Zip, files_in
+from traces_app.transcripts.files.documents import Document, file_source, read
+from traces_app.transcripts.formats.registry import FORMATS
+
+SHARED = Path(__file__).parents[4] / "shared" / "data"
+COUNTS = SHARED / "EXPECTED_COUNTS.json"
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+
+FIGURES = (
+    "sessions",
+    "tool_calls_by_name",
+    "tool_results",
+    "errors_by_tool",
+    "calls_without_result",
+    "results_without_call",
+)
+
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "atif/harbor_terminus2_timeout.json": {"calls_without_result": 0},
+    "atif/parallel_tools_mixed_results.json": {"errors_by_tool": {"get_stock": 1}},
+    "claude_code/entire_missing_result_71-69f9710768-0.jsonl": {"user prompts": 12},
+    "claude_code/spotter/ae4a77f8* (main + 2 subagents together)": {"user prompts": 7},
+    "claude_code/spotter/tool_heavy.jsonl": {"user prompts": 8},
+    "eko/eko4_callback_messages.jsonl": {"user prompts": 1},
+    "eko/eko4_callback_messages_done_only.json": {"user prompts": 1},
+    "openai_chat_legacy_functions/toolbench_G1_10.json": {"calls_without_result": 3},
+    "openai_chat_legacy_functions/toolbench_G2_127.json": {"calls_without_result": 3},
+    "openai_chat_legacy_functions/toolbench_G3_21.json": {"calls_without_result": 4},
+    "openhands/resolver_mock_output.jsonl": {
+        "tool_calls_by_name": {"run": 3, "run_ipython": 21},
+        "tool_results": 24,
+        "user prompts": 2,
+    },
+    "sdk_transcripts/openinference-langgraph/openai_chat.json": {"errors_by_tool": {"get_weather": 1}},
+    "sdk_transcripts/openinference-openai-chat/openai_chat_nonstream.json": {"errors_by_tool": {"lookup": 1}},
+    "sdk_transcripts/openinference-openai-chat/openai_chat_stream.json": {"errors_by_tool": {"lookup": 1}},
+    "sdk_transcripts/otelgenai-openai-chat/openai_chat_nonstream.json": {"errors_by_tool": {"lookup": 1}},
+    "sdk_transcripts/otelgenai-openai-chat/openai_chat_stream.json": {"errors_by_tool": {"lookup": 1}},
+    "sdk_transcripts/traceloop-openai-agents/responses_input_list.json": {"errors_by_tool": {"refund": 1}},
+}
+"""Figures that are right another way; docs/import_counts.md says why."""
+DOCS = Path(__file__).parents[3] / "docs" / "import_counts.md"
+LANGFUSE = ("langfuse/langgraph-js-2025-10-30.trace.json", "langfuse/pydantic-ai-tools-2025-12-04.trace.json")
+"""Also in that table; the count of Langfuse's files is one of observations: see test_langfuse.py."""
+
+
+@cache
+def counted() -> dict[str, dict[str, Any]]:
+    """The independent count of every file that is no OTLP body; nothing where the files are not."""
+    if not COUNTS.exists():
+        return {}
+    found = json.loads(COUNTS.read_text())
+    return {name: figures for name, figures in found.items() if not name.startswith("otlp/")}
+
+
+def paths(name: str) -> list[Path]:
+    """The files that one entry of the count is about."""
+    pattern = name.partition(" ")[0]
+    if "*" not in pattern:
+        return [SHARED / name]
+    return sorted(path for start in SHARED.glob(pattern) for path in [start, *start.rglob("*.jsonl")] if path.is_file())
+
+
+def documents(name: str) -> Iterator[Document]:
+    for path in paths(name):
+        for source in files_in(file_source(path), _refuse):
+            if isinstance(source, Zip):
+                source.claimed = True
+                yield source.files
+            else:
+                yield read(source, _ignore)
+
+
+def _ignore(_where: str, _why: str) -> None:
+    """Broken lines are counted by what is read of the others."""
+
+
+def _refuse(where: str, why: str) -> None:
+    raise AssertionError(f"{where}: {why}")
+
+
+def sessions(name: str) -> list[records.Session]:
+    """The sessions of the files, in normal form; of parts of one session all."""
+    found = []
+    for document in documents(name):
+        (format_,) = [candidate for candidate in FORMATS if candidate.recognises(document)]
+        found += [
+            normalise(session_of(transcript, format_.NAME), now=NOW)
+            for transcript in format_.transcripts(document, _ignore)
+        ]
+    return found
+
+
+def figures(found: list[records.Session], name: str) -> dict[str, Any]:
+    messages = [message for session in found for message in session.messages or ()]
+    calls = [call for message in messages for step in message.agent_steps or () for call in step.tool_calls or ()]
+    if name.startswith("claude_code/"):
+        # What progress lines say of a sub-agent was counted apart; its own file, where it is there, says it again.
+        calls = [call for call in calls if not call.parent]
+    orphans = [call for call in calls if (call.metadata or {}).get(ORPHAN_RESULT)]
+    asked = [call for call in calls if call not in orphans]
+    return {
+        "sessions": len({session.external_id for session in found}),
+        "user prompts": sum(message.role == "user" for message in messages),
+        "tool_calls_by_name": dict(sorted(Counter(call.name or "" for call in asked).items())),
+        "tool_results": sum(call.result is not None for call in calls),
+        "errors_by_tool": dict(Counter(_tool(call) for call in calls if call.status == "error")),
+        "calls_without_result": sum(call.result is None for call in asked),
+        "results_without_call": len(orphans),
+    }
+
+
+def _tool(call: records.ToolCall) -> str:
+    """Its name; of a call that is known by its result only, and not by name, the count says a question mark."""
+    return "?" if call.name == UNKNOWN_TOOL else call.name or ""
+
+
+def expected(name: str) -> dict[str, Any]:
+    count = counted()[name]
+    found = {figure: count[figure] for figure in FIGURES}
+    if "session_ids" in count:
+        # In Claude Code's files the count takes a sub-agent for a session.
+        found["sessions"] = count["session_ids"]
+    found["user prompts"] = prompts(name, count)
+    return found | OTHERWISE.get(name, {})
+
+
+def prompts(name: str, count: dict[str, Any]) -> int:
+    """User messages that are more than results of tools."""
+    roles = count["messages_by_role"]
+    if name.startswith("claude_code/"):
+        lines = [line for path in paths(name) for line in _objects(path)]
+        said = [line["message"] for line in lines if line.get("type") == "user" and isinstance(line["message"], dict)]
+        return sum(not _only_results(message) for message in said)
+    if "blocks" in count:
+        said = json.loads(paths(name)[0].read_text())
+        messages = said if isinstance(said, list) else said["messages"]
+        return sum(message["role"] == "user" and not _only_results(message) for message in messages)
+    return sum(roles.get(role, 0) for role in ("user", "human", "user-prompt"))
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def _only_results(message: Any) -> bool:
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, list) and all(
+        isinstance(block, dict) and (block.get("type") == "tool_result" or "toolResult" in block) for block in content
+    )
+
+
+def names() -> list[Any]:
+    if not counted():
+        return [pytest.param("", marks=pytest.mark.skip("the shared data are not on this machine"))]
+    return [name for name in counted() if not name.startswith(("langfuse/", "not_claude_code/"))]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_real_file_gives_the_figures_that_were_counted_independently(name: str) -> None:
+    found, wanted = figures(sessions(name), name), expected(name)
+    assert found == wanted
+
+
+def test_every_real_file_is_known_to_one_format_and_no_other() -> None:
+    if not counted():
+        pytest.skip("the shared data are not on this machine")
+    known = {
+        name: [
+            candidate.NAME for document in documents(name) for candidate in FORMATS if candidate.recognises(document)
+        ]
+        for name in counted()
+        if not name.startswith("not_claude_code/")
+    }
+    assert {name: formats for name, formats in known.items() if len(set(formats)) != 1} == {}
+
+
+def test_the_table_in_the_docs_names_every_file_whose_figures_are_right_another_way() -> None:
+    rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    named = [cells[1].strip().strip("`") for cells in rows]
+    assert sorted(named) == sorted([*OTHERWISE, *LANGFUSE])

@@ -1,0 +1,16 @@
+"""The registry of formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from traces_app.transcripts.formats import registry
+
+
+def test_every_format_is_in_the_registry_once() -> None:
+    modules = {path.stem for path in Path(registry.__file__).parent.glob("*.py")} - {"__init__", "registry"}
+    assert sorted(format_.__name__.rsplit(".", 1)[-1] for format_ in registry.FORMATS) == sorted(modules)  # type: ignore[attr-defined]
+
+
+def test_no_two_formats_have_one_name() -> None:
+    assert len({format_.NAME for format_ in registry.FORMATS}) == len(registry.FORMATS)

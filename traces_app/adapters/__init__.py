@@ -1,0 +1,1 @@
+"""Event protocols of other systems, mapped to our events. Django-free."""

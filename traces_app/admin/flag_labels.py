@@ -1,0 +1,145 @@
+"""What is odd about a message, in words for people: "2 calls without result", "1 repaired id"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.db.models import Count, Func, IntegerField, Q
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from messages_app.admin.conversation import ids_below
+from messages_app.models import Message
+from traces_app.models import ToolCall
+from traces_app.schema.health_flags import (
+    EMPTY_TOOL_NAME,
+    EVENTS_DROPPED,
+    INTERRUPTED,
+    INVALID_ARGUMENTS,
+    MISSING_RESULT,
+    NAIVE_TIME,
+    ORPHAN_RESULT,
+    PARENT_UNKNOWN,
+    REPAIRED_ID,
+    REPAIRED_NAME,
+    SAMPLED,
+    TIME_OUT_OF_RANGE,
+    TIME_WENT_BACK,
+    TRUNCATED,
+)
+from traces_app.schema.losses import counts_of
+
+FLAG_WORDS: Mapping[str, Any] = {
+    INTERRUPTED: gettext_lazy("interrupted"),
+    EVENTS_DROPPED: gettext_lazy("events lost"),
+    SAMPLED: gettext_lazy("calls left out by sampling"),
+    TRUNCATED: gettext_lazy("values cut"),
+    MISSING_RESULT: gettext_lazy("call without result"),
+    ORPHAN_RESULT: gettext_lazy("result without call"),
+    REPAIRED_ID: gettext_lazy("repaired id"),
+    REPAIRED_NAME: gettext_lazy("repaired tool name"),
+    EMPTY_TOOL_NAME: gettext_lazy("call without a tool name"),
+    INVALID_ARGUMENTS: gettext_lazy("arguments are not valid JSON"),
+    PARENT_UNKNOWN: gettext_lazy("unknown parent call"),
+    TIME_OUT_OF_RANGE: gettext_lazy("time out of range"),
+    NAIVE_TIME: gettext_lazy("time without a zone, read as UTC"),
+    TIME_WENT_BACK: gettext_lazy("timestamps out of order"),
+}
+"""What a flag means, in the order in which a page names them."""
+
+_FLAGS_SHOWN = 50
+
+# What a flag leaves behind in the calls, and how so many of them are said. Free text that a tool takes by design lies under
+# `_raw` too, so that the flag must be there.
+_COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
+    MISSING_RESULT: (
+        Q(status=ToolCall.Status.PENDING),
+        lambda number: ngettext("%(number)d call without result", "%(number)d calls without result", number),
+    ),
+    ORPHAN_RESULT: (
+        Q(metadata__has_key=ORPHAN_RESULT),
+        lambda number: ngettext("%(number)d result without call", "%(number)d results without call", number),
+    ),
+    REPAIRED_ID: (
+        Q(metadata__has_key=REPAIRED_ID),
+        lambda number: ngettext("%(number)d repaired id", "%(number)d repaired ids", number),
+    ),
+    REPAIRED_NAME: (
+        Q(metadata__has_key=REPAIRED_NAME),
+        lambda number: ngettext("%(number)d repaired tool name", "%(number)d repaired tool names", number),
+    ),
+    EMPTY_TOOL_NAME: (
+        Q(tool__name=""),
+        lambda number: ngettext("%(number)d call without a tool name", "%(number)d calls without a tool name", number),
+    ),
+    INVALID_ARGUMENTS: (
+        Q(args__has_key="_raw"),
+        lambda number: ngettext(
+            "%(number)d call with invalid JSON arguments",
+            "%(number)d calls with invalid JSON arguments",
+            number,
+        ),
+    ),
+    PARENT_UNKNOWN: (
+        Q(metadata__has_key="parent"),
+        lambda number: ngettext("%(number)d unknown parent call", "%(number)d unknown parent calls", number),
+    ),
+}
+
+# What a recorder counts, and how so many of it are said: see losses.py.
+_MISSING: Mapping[str, Callable[[int], str]] = {
+    "dropped": lambda number: ngettext("%(number)d event was lost.", "%(number)d events were lost.", number),
+    "failed": lambda number: ngettext(
+        "%(number)d event could not be recorded.", "%(number)d events could not be recorded.", number
+    ),
+    "sampled_out": lambda number: ngettext(
+        "%(number)d call was left out by sampling.", "%(number)d calls were left out by sampling.", number
+    ),
+    "truncated": lambda number: ngettext("%(number)d value was cut.", "%(number)d values were cut.", number),
+    "redacted": lambda number: ngettext(
+        "%(number)d secret was taken out.", "%(number)d secrets were taken out.", number
+    ),
+}
+
+
+def missing_of(message: Message) -> list[str]:
+    """What a message does not hold of what happened: lost, left out, cut or taken out, in whole sentences. One query."""
+    row = (
+        Message.with_deleted.filter(pk=message.pk)
+        .annotate(secrets=Func("redactions", function="jsonb_array_length", output_field=IntegerField()))
+        .values_list("metadata__recorder", "secrets")
+        .first()
+    )
+    said, secrets = row or (None, 0)
+    counts = counts_of({"recorder": said})
+    # Of a recorder's own receipts some stand for several secrets in one text; others are ours.
+    counts["redacted"] = max(counts.get("redacted", 0), secrets)
+    found = [words(counts[name]) % {"number": counts[name]} for name, words in _MISSING.items() if counts.get(name)]
+    if TRUNCATED in message.health and not counts.get("truncated"):
+        # The run has not come to its end, which would say how many.
+        found.append(_("Values were cut."))
+    return found
+
+
+def problems_of(message: Message) -> list[str]:
+    """What is odd about a message, counted where calls show it. One query, where it has calls."""
+    flags = list(dict.fromkeys(message.health))
+    if message.is_completed and message.call_count:
+        flags.append(MISSING_RESULT)
+    counts = _counts(message, [flag for flag in flags if flag in _COUNTED])
+    said = []
+    for flag in [*(flag for flag in FLAG_WORDS if flag in flags), *(flag for flag in flags if flag not in FLAG_WORDS)]:
+        if number := counts.get(flag, 0):
+            said.append(_COUNTED[flag][1](number) % {"number": number})
+        elif flag != MISSING_RESULT:
+            said.append(str(FLAG_WORDS.get(flag, flag)))
+    return said[:_FLAGS_SHOWN]
+
+
+def _counts(message: Message, flags: list[str]) -> dict[str, int]:
+    if not flags or not message.call_count:
+        return {}
+    calls = ToolCall.with_deleted.filter(message_id=message.pk, **ids_below([message.pk]))
+    found: dict[str, int] = calls.aggregate(**{flag: Count("pk", filter=_COUNTED[flag][0]) for flag in flags})
+    return found

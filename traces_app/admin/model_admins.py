@@ -1,0 +1,585 @@
+"""The admin of what agents did: the pages of messages_app.admin.model_admins with runs in them, tools, and the calls to find the
+failed one among. Trace rows are looked at, never edited; what staff add goes through `ingest`, as all data does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.postgres.forms import SimpleArrayField
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from access_app.errors import ApiError, Conflict
+from messages_app import ids
+from messages_app.admin.conversation import ids_below
+from messages_app.admin.downloads import Source
+from messages_app.admin.filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
+from messages_app.models import Message, Session
+from messages_app.queries import as_uuid
+from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
+from traces_app.events.context_store import newest_contexts
+from traces_app.ingest.batch import Refusal
+from traces_app.ingest.pipeline import ingest
+from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.schema import records
+from traces_app.schema.health_flags import MISSING_RESULT
+
+from .flag_labels import FLAG_WORDS, missing_of, problems_of
+from .run_page import first_failure, read_call, read_run, read_times, step_number
+
+if TYPE_CHECKING:
+    SessionModelForm = forms.ModelForm[Session]
+    MessageModelForm = forms.ModelForm[Message]
+else:
+    SessionModelForm = MessageModelForm = forms.ModelForm  # not generic at run time
+
+CALLS_LISTED = 40
+"""A run of more calls is only counted in the conversation; its own page shows them."""
+CONTEXTS_LISTED = 50
+LIVE_EVENTS = 5_000
+"""That the page of a running session keeps."""
+RUNS_SEARCHED = 1_000
+"""Of a session of more runs the list of its calls has those of the newest."""
+FLAGS_LISTED = 5
+"""Of one message in a list; its page shows the others."""
+NAME_LENGTH = 512
+"""Of external ids and end users: what records.Name allows."""
+
+CONTEXT_KINDS: Mapping[str, Any] = {
+    "prompt": gettext_lazy("prompt"),
+    "conversation": gettext_lazy("conversation"),
+    "variables": gettext_lazy("variables"),
+    "context": gettext_lazy("context"),
+    "value": gettext_lazy("value"),
+}
+REFUSALS: Mapping[Refusal, Any] = {
+    "session_deleted": gettext_lazy("The session is in the trash. Restore it first."),
+    "session_purged": gettext_lazy("The session was removed for good. Choose another external id."),
+    "message_deleted": gettext_lazy("The message is in the trash. Restore it, or choose another external id."),
+    "message_purged": gettext_lazy("The message was removed for good. Choose another external id."),
+    "message_completed": gettext_lazy("The message is completed and takes no more steps."),
+}
+
+
+# --- Filters ----------------------------------------------------------------------------------------------------------
+
+
+class ToolFilter(NameFilter):
+    """By the exact name of a tool; the base of the three lists that know tools."""
+
+    title = gettext_lazy("tool")
+    parameter_name = "tool"
+
+    def suggestions(self) -> Sequence[str]:
+        names = Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY]
+        return [name for name in names if is_plain(name)]
+
+    def calls_of(self, request: HttpRequest, name: str) -> QuerySet[ToolCall]:
+        # With the numbers of the tools and the range of the page as constants the planner chooses well: see filters.py.
+        tools = list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+        return ToolCall.with_deleted.filter(tool_id__in=tools, **ids_below_page(request).of("pk"))
+
+
+class MessageToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        return queryset.filter(Exists(self.calls_of(request, name).filter(message_id=OuterRef("pk"))))
+
+
+class SessionToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        # A session goes on after it began: the range of a page of sessions does not hold their calls.
+        tools = list(Tool.objects.filter(name=name).values_list("pk", flat=True))
+        calls = ToolCall.with_deleted.filter(
+            tool_id__in=tools, message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
+        )
+        return queryset.filter(Exists(calls))
+
+
+class CallToolFilter(ToolFilter):
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        return queryset.filter(tool_id__in=list(Tool.objects.filter(name=name).values_list("pk", flat=True)))
+
+
+class HealthFilter(SimpleListFilter):
+    title = gettext_lazy("health")
+    parameter_name = "health"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(flag, str(words)) for flag, words in FLAG_WORDS.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        flag = self.value()
+        if flag is None:
+            return queryset
+        if flag not in FLAG_WORDS:
+            raise IncorrectLookupParameters
+        if flag == MISSING_RESULT:
+            left_open = ToolCall.with_deleted.filter(
+                message_id=OuterRef("pk"), status=ToolCall.Status.PENDING, **ids_below_page(request).of("pk")
+            )
+            return queryset.filter(Exists(left_open), is_completed=True, call_count__gt=0)
+        return queryset.filter(~Q(health=[]), health__contains=[flag])
+
+
+class CallStatusFilter(SimpleListFilter):
+    title = gettext_lazy("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(status.value, str(status.label)) for status in ToolCall.Status]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        status = self.value()
+        if status is None:
+            return queryset
+        if status not in ToolCall.Status.values:
+            raise IncorrectLookupParameters
+        return queryset.filter(status=status)
+
+
+class CallSessionFilter(NameFilter):
+    """By session: calls know their message, so that its runs are looked up first."""
+
+    title = gettext_lazy("session id")
+    parameter_name = "session"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        session = as_uuid(name)
+        if session is None:
+            raise IncorrectLookupParameters
+        runs = Message.with_deleted.filter(session_id=session, call_count__gt=0)
+        if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
+            runs = runs.filter(failure_count__gt=0)
+        return queryset.filter(message_id__in=list(runs.order_by("-pk").values_list("pk", flat=True)[:RUNS_SEARCHED]))
+
+
+class CallMessageFilter(NameFilter):
+    title = gettext_lazy("message id")
+    parameter_name = "message"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        message = as_uuid(name)
+        if message is None:
+            raise IncorrectLookupParameters
+        return queryset.filter(message_id=message)
+
+
+# --- What staff may add --------------------------------------------------------------------------------------------
+
+
+class SessionForm(SessionModelForm):
+    external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
+    title = forms.CharField(label=gettext_lazy("Title"), max_length=NAME_LENGTH, required=False)
+    end_user = forms.CharField(label=gettext_lazy("End user"), max_length=NAME_LENGTH, required=False)
+    tags = SimpleArrayField(
+        forms.CharField(max_length=200),
+        label=gettext_lazy("Tags"),
+        required=False,
+        help_text=gettext_lazy("Separated by commas."),
+    )
+
+    class Meta:
+        model = Session
+        fields = ("project", "external_id", "title", "description", "end_user", "tags")
+
+    def clean(self) -> dict[str, Any]:
+        said = self.cleaned_data
+        if said.get("external_id") and said.get("project"):
+            same = Session.with_deleted.filter(project=said["project"], external_id=said["external_id"])
+            if same.exists():
+                self.add_error(
+                    "external_id", _("The project already has a session with this external id. It may be in the trash.")
+                )
+        return said
+
+
+class MessageForm(MessageModelForm):
+    session = forms.ModelChoiceField(
+        Session.objects.all(),
+        label=gettext_lazy("Session id"),
+        widget=forms.TextInput(attrs={"size": 40}),
+        help_text=gettext_lazy("The message is added at the end of this session."),
+    )
+    external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
+
+    class Meta:
+        model = Message
+        fields = ("session", "role", "content", "external_id")
+
+    def clean(self) -> dict[str, Any]:
+        said = self.cleaned_data
+        if said.get("external_id") and said.get("session"):
+            same = Message.with_deleted.filter(session=said["session"], external_id=said["external_id"])
+            if same.exists():
+                self.add_error(
+                    "external_id", _("The session already has a message with this external id. It may be in the trash.")
+                )
+        return said
+
+
+_ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
+
+
+def _is_over(session: Session) -> bool:
+    return session.status in _ENDED
+
+
+# --- Sessions and messages, with their runs ------------------------------------------------------------------------
+
+
+class TracedSessionAdmin(SessionAdmin):
+    form = SessionForm
+    # The time range is the tallest and comes last.
+    list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
+    page_template = "admin/traces_app/session_page.html"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def get_urls(self) -> list[URLPattern]:
+        live = path(
+            "<uuid:session_id>/live/", self.admin_site.admin_view(self.live_view), name="messages_app_session_live"
+        )
+        return [live, *super().get_urls()]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().change_view(request, object_id, form_url, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            session = response.context_data["session"]
+            response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
+            response.context_data["failures_url"] = url_of_failures(session)
+            # Nothing but events brings contexts, and what is deleted is not read by the API that they lead to.
+            if session.last_event and not session.deleted_at:
+                found = newest_contexts(session.pk, CONTEXTS_LISTED)
+                response.context_data["contexts"] = [(one, CONTEXT_KINDS[one.kind]) for one in found]
+        return response
+
+    def live_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
+        """The session as it happens: a page that fills itself from /live/."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        session = Session.objects.filter(pk=session_id).first()
+        if session is None:
+            return self.missing(request)
+        statuses = {status.value: str(status.label) for status in Session.Status}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Live: %(session)s") % {"session": session_name(session)},
+            "opts": self.opts,
+            "session": session,
+            "session_name": session_name(session),
+            "statuses": json.dumps(statuses),
+            "ended": json.dumps(_ENDED),
+            "is_over": _is_over(session),
+            "hidden": for_scripts(),
+            "heartbeat": settings.LIVE_HEARTBEAT_SECONDS,
+            "most": LIVE_EVENTS,
+        }
+        return TemplateResponse(request, "admin/traces_app/live_page.html", context)
+
+    def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
+        """The calls of each message that has a few, in reading order. One query."""
+        few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
+        if not few:
+            return {}
+        calls = (
+            ToolCall.with_deleted.filter(message_id__in=few, **ids_below(few))
+            .select_related("tool")
+            .only("message_id", "tool__name", "status", "duration_ms", "parent_id")
+            .order_by("step__iteration", "step__ordinal", "position", "pk")
+        )
+        runs: dict[UUID, list[ToolCall]] = {}
+        for call in calls:
+            runs.setdefault(call.message_id, []).append(call)
+        return runs
+
+    def save_model(self, request: HttpRequest, obj: Session, form: Any, change: bool) -> None:
+        said = form.cleaned_data
+        texts = {name: said[name] or None for name in ("external_id", "title", "description", "end_user", "tags")}
+        outcome = ingest(obj.project_id, [records.Session(**texts)])[0]
+        if outcome.refused:
+            raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
+        obj.pk = outcome.id
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except ApiError as error:
+            return _asked_again(self, request, error)
+
+    def response_add(self, request: HttpRequest, obj: Session, post_url_continue: str | None = None) -> HttpResponse:
+        self.message_user(request, _("The session was added."), messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:messages_app_session_change", args=[quote(obj.pk)]))
+
+
+class TracedMessageAdmin(MessageAdmin):
+    form = MessageForm
+    list_filter: ClassVar[Any] = (
+        *MessageAdmin.list_filter[:-1],
+        *(HealthFilter, MessageToolFilter),
+        MessageAdmin.list_filter[-1],
+    )
+    page_template = "admin/traces_app/message_page.html"
+    downloads: ClassVar[Any] = {
+        **MessageAdmin.downloads,
+        "step": Source(rows=AgentStep.with_deleted, columns=frozenset(["thought", "reasoning", "usage", "metadata"])),
+    }
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        columns = super().get_list_display(request)
+        if "errors" in columns:
+            columns.insert(columns.index("errors") + 1, "problems")
+        return columns
+
+    @admin.display(description=gettext_lazy("health"), empty_value="")
+    def problems(self, row: Message) -> SafeString | None:
+        words = ", ".join(str(FLAG_WORDS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
+        return visible(one_line(words, NAME_CHARACTERS)) if words else None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if "failure" in request.GET and (url := self._url_of_first_failure(request, object_id)):
+            return HttpResponseRedirect(url)
+        response = super().change_view(request, object_id, form_url, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data is not None:
+            message = response.context_data["message"]
+            response.context_data["problems"] = problems_of(message)
+            response.context_data["missing"] = missing_of(message)
+            wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
+            response.context_data["run"] = read_run(
+                message.pk,
+                page=int(page) if page.isdecimal() and len(page) < 6 else 1,
+                call=as_uuid(wanted),
+                open_all=request.GET.get("open") == "all",
+            )
+            if message.step_count:
+                response.context_data["times"] = read_times(message)
+        return response
+
+    def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
+        """Where `?failure` leads to: lists know how many calls of a run failed, but not which."""
+        message = as_uuid(unquote(object_id))
+        call = first_failure(message) if message is not None and self.has_view_permission(request) else None
+        return f"{request.path}?call={call}#call-{call}" if call is not None else None
+
+    @admin.display(description=gettext_lazy("errors"), empty_value="")
+    def errors(self, row: Any) -> SafeString | None:
+        shown = super().errors(row)
+        if not row.failure_count or shown is None:
+            return shown
+        url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])
+        return format_html('<a href="{}?failure">{}</a>', url, shown)
+
+    def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
+        said = form.cleaned_data
+        message = records.Message(
+            role=said["role"], content=said["content"], external_id=said["external_id"] or None, is_completed=True
+        )
+        session = said["session"]
+        outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[0]
+        if outcome.refused:
+            raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
+        obj.pk = outcome.id
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().add_view(request, form_url, extra_context)
+        except ApiError as error:
+            return _asked_again(self, request, error)
+
+    def response_add(self, request: HttpRequest, obj: Message, post_url_continue: str | None = None) -> HttpResponse:
+        self.message_user(request, _("The message was added."), messages.SUCCESS)
+        url = reverse("admin:messages_app_session_change", args=[quote(obj.session_id)])
+        return HttpResponseRedirect(f"{url}?newest#message-{obj.pk}")
+
+
+# --- Tools and calls -----------------------------------------------------------------------------------------------
+
+
+class ToolAdmin(KeysetAdmin):
+    list_filter = (ProjectFilter,)
+    list_display = ("shown_name", "project", "shown_category", "shown_description", "calls")
+    fields = ("project", "shown_name", "shown_category", "shown_description", "calls")
+    search_help_text = gettext_lazy("Search by part of the name.")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return Tool.objects.select_related("project")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return queryset.filter(name__icontains=term) if term else queryset, False
+
+    @admin.display(description=gettext_lazy("name"))
+    def shown_name(self, row: Tool) -> SafeString:
+        return visible(one_line(str(row), NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("description"))
+    def shown_description(self, row: Tool) -> SafeString:
+        return visible(one_line(row.description, 10 * NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("category"))
+    def shown_category(self, row: Tool) -> SafeString:
+        return visible(one_line(row.category, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("tool calls"))
+    def calls(self, row: Tool) -> SafeString:
+        url = reverse("admin:traces_app_toolcall_changelist")
+        query = {"project": row.project.slug, "tool": row.name}
+        return format_html(
+            '<a href="{}?{}">{}</a> · <a href="{}?{}">{}</a>',
+            *(url, urlencode(query), _("all")),
+            *(url, urlencode({**query, "status": "error"}), _("failed")),
+        )
+
+
+class ToolCallAdmin(KeysetAdmin):
+    """The list to find the failed call in; each row leads to its place in the run."""
+
+    list_filter = (
+        *(ProjectFilter, CallToolFilter, CallStatusFilter, CallSessionFilter),
+        *(CallMessageFilter, CreatedFilter),
+    )
+    list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
+    list_display_links = None
+    search_help_text = gettext_lazy("Search by the id of a call, the model's or Tracesite's.")
+    downloads: ClassVar[Any] = {
+        "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
+        "result": Source(
+            rows=ToolResult.objects,
+            columns=frozenset(["output", "data", "error", "metadata", "attachments", "raw"]),
+        ),
+    }
+
+    def list_title(self, request: HttpRequest) -> str:
+        return _("Failed calls") if request.GET.get("status") == "error" else super().list_title(request)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        calls = ToolCall.objects.select_related("project", "tool", "message__session")
+        fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
+        return calls.only(*fields).annotate(
+            shown_title=first_characters("message__session__title", NAME_CHARACTERS),
+            shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        key = as_uuid(term)
+        return queryset.filter(Q(call_id=term) if key is None else Q(pk=key) | Q(call_id=term)), False
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """One call by itself, for values that are too long for the page of the run."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        key = as_uuid(unquote(object_id))
+        call = read_call(key) if key is not None else None
+        if call is None or call.texts is None:
+            return self.missing(request)
+        row = call.texts.row
+        context = {
+            **self.admin_site.each_context(request),
+            "title": capfirst(self.opts.verbose_name),
+            "tab_title": f"{one_line(str(row.tool), NAME_CHARACTERS)} · {session_name(row.message.session)}",
+            "opts": self.opts,
+            "call": call,
+            "row": row,
+            "step_number": step_number(row.step),
+            "session": row.message.session,
+            "session_name": session_name(row.message.session),
+            "alone": True,
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/traces_app/call_page.html", context)
+
+    @admin.display(description=gettext_lazy("tool"))
+    def tool_name(self, row: ToolCall) -> SafeString:
+        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(str(row.tool), NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("status"))
+    def state(self, row: ToolCall) -> SafeString:
+        return badge(row.status, row.get_status_display())
+
+    @admin.display(description=gettext_lazy("error"))
+    def error(self, row: Any) -> SafeString:
+        if not row.shown_error:
+            return visible("")
+        return format_html('<a href="{}">{}</a>', url_in_run(row), visible(one_line(row.shown_error, NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("session"))
+    def in_session(self, row: Any) -> SafeString:
+        session = row.message.session
+        name = one_line(row.shown_title, NAME_CHARACTERS // 2) or session.external_id or str(session.pk)
+        url = reverse("admin:messages_app_session_change", args=[quote(session.pk)])
+        return format_html('<a href="{}">{}</a>', url, visible(one_line(name, NAME_CHARACTERS // 2)))
+
+    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    def took(self, row: ToolCall) -> str:
+        return duration(row.duration_ms)
+
+    @admin.display(description=gettext_lazy("created at (UTC)"))
+    def created(self, row: ToolCall) -> SafeString:
+        return moment(ids.created_at_of(row.pk))
+
+
+# Ours know what the agent did; which of the two modules Django imports first makes no difference.
+admin.site.unregister([Session, Message])
+admin.site.register(Session, TracedSessionAdmin)
+admin.site.register(Message, TracedMessageAdmin)
+admin.site.register(Tool, ToolAdmin)
+admin.site.register(ToolCall, ToolCallAdmin)
+
+
+def url_in_run(call: ToolCall) -> str:
+    """Where a call stands in the page of its message."""
+    url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
+    return f"{url}?call={call.pk}#call-{call.pk}"
+
+
+def url_of_failures(session: Session) -> str:
+    """The list of the failed calls of a session."""
+    url = reverse("admin:traces_app_toolcall_changelist")
+    return f"{url}?{urlencode({'session': str(session.pk), 'status': 'error'})}"
+
+
+def _asked_again(model_admin: ModelAdmin[Any], request: HttpRequest, error: ApiError) -> HttpResponse:
+    """What the door refused after the form was content: said on top of the form."""
+    model_admin.message_user(request, error.message, messages.ERROR)
+    return HttpResponseRedirect(request.get_full_path())

@@ -1,0 +1,560 @@
+"""An agent run as a person reads it: steps in order, calls under the calls that started them, long values bounded.
+
+The run is read in two passes. First the skeleton (ids, parents, status: a few bytes a call), of which the tree is made
+and split into pages; then the texts of the one page that is shown. So the number of queries does not depend on the
+run, and neither does the weight of a page: its values share TOTAL_CHARACTERS.
+
+How the tree is made:
+
+1. Steps stand in their order (iteration, ordinal), calls in their step by position.
+2. A call that has a parent stands below it.
+3. A step whose calls all have parents, the first of them in another step, is the step of a sub-agent: it stands, with
+   its thought, below the call that started its first call. A step without calls stands where the step before it of the
+   same agent stands: a sub-agent's last words say no call that would lead to it.
+4. Nothing is shown twice and nothing is lost, whatever the parents say: a circle of parents is cut where reading meets
+   it first. Below MAX_DEPTH levels nothing is indented any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db.models import (
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Max,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+)
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Coalesce
+
+from messages_app.admin.conversation import ids_below
+from messages_app.models import Message
+from messages_app.safe_text import Excerpt, excerpt, first_characters, json_excerpt, pretty_json, size_of, size_of_json
+from traces_app.models import AgentStep, ToolCall, ToolResult
+
+TOTAL_CHARACTERS = 2_000_000
+VALUE_CHARACTERS = 65_536
+LEAST_CHARACTERS = 2_000
+ROWS_PER_PAGE = 100
+"""Steps and calls; a page ends with the step in which it reaches them."""
+MOST_ROWS = 500
+"""Of a step with more than this many calls below it the others are in the list of tool calls."""
+SKELETON_ROWS = 20_000
+FAILURES_NAMED = 10
+MAX_DEPTH = 12
+
+
+@dataclass(kw_only=True)
+class CallNode:
+    """One call in the tree. `texts` is filled in for the calls of the page."""
+
+    id: UUID
+    step_id: UUID
+    parent_id: UUID | None
+    status: str
+    below: list[CallNode | StepNode] = field(default_factory=list)
+    is_open: bool = False
+    """Shown unfolded: it failed, or something below it did, or it was asked for."""
+    texts: CallTexts | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.status == ToolCall.Status.ERROR
+
+
+@dataclass(kw_only=True)
+class StepNode:
+    """One step in the tree."""
+
+    id: UUID
+    iteration: int
+    number: int
+    """As pages count, from 1: see `step_number`."""
+    agent: str
+    below: list[CallNode | StepNode] = field(default_factory=list)
+    texts: StepTexts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTexts:
+    row: Any
+    """An AgentStep; Any because of its annotations."""
+    thought: Excerpt
+    reasoning: Excerpt
+    usage: Excerpt
+    metadata: Excerpt
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallTexts:
+    row: Any
+    """A ToolCall with its tool; Any because of its annotations."""
+    args: Excerpt
+    fields: Sequence[tuple[str, Excerpt]]
+    """The arguments one by one, where one of them has several lines; else empty."""
+    reflection: Excerpt
+    metadata: Excerpt
+    has_result: bool
+    output: Excerpt
+    data: Excerpt
+    error: Excerpt
+    raw: Excerpt
+    result_metadata: Excerpt
+    attachments: Excerpt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failed call, as links name it."""
+
+    call_id: UUID
+    step: int
+    """The number of its step."""
+    tool: str
+    error: str
+    page: int | None
+    """The page of the run that shows it; None when no page does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailurePlace:
+    """Where a page of a run lies among the failed calls of the run, in reading order."""
+
+    total: int
+    number: int | None
+    """Of the failed call that was asked for, from 1; None where none was."""
+    current: Failure | None
+    previous: Failure | None
+    next: Failure | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPage:
+    """One page of an agent run."""
+
+    steps: Sequence[StepNode]
+    number: int
+    """From 1."""
+    pages: int
+    failures: Sequence[Failure]
+    """The first FAILURES_NAMED failed calls, in reading order."""
+    more_failures: int
+    place: FailurePlace
+    is_cut: bool
+    """The run has more calls than its pages show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTimes:
+    """How long a run took."""
+
+    duration_ms: int | None
+    """From its first start to its last end; None where the trace has no end."""
+    in_tools_ms: int | None
+    """The durations of calls that no other call started, added up: calls that ran side by side count each."""
+
+
+def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
+    """Page `page` of the run of a message, or the page that shows `call`. Seven queries at most."""
+    steps, calls, is_cut = _skeleton(message_id)
+    tree = build_tree(steps, calls)
+    pages = _pages(tree)
+    shown_on = {node.id: number for number, nodes in enumerate(pages, 1) for node in _walk(nodes)}
+    number = shown_on.get(call, page) if call is not None else page
+    number = min(max(number, 1), len(pages))
+    nodes = pages[number - 1]
+    _load_texts(message_id, list(_walk(nodes)))
+    _unfold(nodes, call, open_all=open_all)
+    reading = {node_id: place for place, node_id in enumerate(shown_on)}
+    failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
+    # Of a page without a chosen call: what lies before its first step, and what does not.
+    here = reading.get(call) if call is not None else None
+    here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
+    before = sum(reading.get(node.id, len(reading)) < here for node in failed)
+    around = failed[max(before - 1, 0) : before + 2]
+    named = _failures([*failed[:FAILURES_NAMED], *around], {step.id: step.number for step in steps}, shown_on)
+    return RunPage(
+        steps=nodes,
+        number=number,
+        pages=len(pages),
+        failures=[named[node.id] for node in failed[:FAILURES_NAMED]],
+        more_failures=max(len(failed) - FAILURES_NAMED, 0),
+        place=_place([node.id for node in failed], before, call, named),
+        is_cut=is_cut or len(shown_on) < len(steps) + len(calls),
+    )
+
+
+def first_failure(message_id: UUID) -> UUID | None:
+    """Return the first failed call of a run in reading order. Two queries."""
+    steps, calls, _is_cut = _skeleton(message_id)
+    failed = {call.id for call in calls if call.failed}
+    return next((node.id for node in _walk(build_tree(steps, calls)) if node.id in failed), None)
+
+
+def step_number(step: AgentStep) -> int:
+    """Return the number of a step as pages show it. One query.
+
+    Pages count from 1, the API's `iteration` from 0. A run without an iteration 0 comes from a producer that counts from 1
+    itself.
+    """
+    steps = AgentStep.with_deleted.filter(message_id=step.message_id, iteration=0, **ids_below([step.message_id]))
+    return step.iteration + steps.exists()
+
+
+def read_times(message: Message) -> RunTimes:
+    """Return how long a run took. Two queries."""
+    below = ids_below([message.pk])
+    steps = AgentStep.with_deleted.filter(message_id=message.pk, **below).aggregate(
+        first=Min("timestamp"), last=Max(_later("timestamp", by="duration_ms"))
+    )
+    calls = ToolCall.with_deleted.filter(message_id=message.pk, **below).aggregate(
+        first=Min("started_at"),
+        last=Max(Coalesce("completed_at", _later("started_at", by="duration_ms"))),
+        in_tools=Sum("duration_ms", filter=Q(parent=None)),
+    )
+    ends = [end for end in (message.completed_at, steps["last"], calls["last"]) if end is not None]
+    starts = [start for start in (message.created_at, steps["first"], calls["first"]) if start is not None]
+    took = max(ends) - min(starts) if ends else None
+    return RunTimes(
+        duration_ms=round(max(took.total_seconds(), 0) * 1000) if took is not None else None,
+        in_tools_ms=calls["in_tools"],
+    )
+
+
+def _later(start: str, *, by: str) -> ExpressionWrapper[CombinedExpression]:
+    """The expression for a time `by` milliseconds after `start`; NULL where either is unknown."""
+    length = ExpressionWrapper(F(by) * Value(timedelta(milliseconds=1)), output_field=DurationField())
+    return ExpressionWrapper(F(start) + length, output_field=DateTimeField())
+
+
+def read_call(call_id: UUID) -> CallNode | None:
+    """One call by itself, with as much of its texts as any page shows; None where there is none. Two queries."""
+    calls = _calls_with_texts([call_id], VALUE_CHARACTERS).select_related("tool", "message__session", "step")
+    row = calls.defer("message__content", "message__metadata", "message__session__metadata", "args", "metadata").first()
+    if row is None:
+        return None
+    results = _results_with_texts([call_id], VALUE_CHARACTERS)
+    node = CallNode(id=row.pk, step_id=row.step_id, parent_id=row.parent_id, status=row.status, is_open=True)
+    node.texts = _call_texts(row, results.get(row.pk))
+    return node
+
+
+def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[StepNode]:
+    """Hangs `calls` and the steps of sub-agents where they belong; returns the other steps. Both in reading order."""
+    step_of = {step.id: step for step in steps}
+    parent_of = _parents(calls)
+    calls_of = defaultdict(list)
+    for call in calls:
+        calls_of[call.step_id].append(call)
+    host_of = _hosts(steps, calls_of, parent_of)
+    for call in calls:
+        parent = parent_of.get(call.id)
+        if parent is None or host_of.get(call.step_id) is parent:
+            step_of[call.step_id].below.append(call)
+        else:
+            parent.below.append(call)
+    # Whoever climbs from here comes to a root call, whose step has no host: so nothing is lost.
+    for step in steps:
+        if step.id in host_of:
+            host_of[step.id].below.append(step)
+    tree = [step for step in steps if step.id not in host_of]
+    _flatten_below(tree)
+    return tree
+
+
+def _hosts(
+    steps: Sequence[StepNode], calls_of: Mapping[UUID, Sequence[CallNode]], parent_of: Mapping[UUID, CallNode]
+) -> dict[UUID, CallNode]:
+    """The call below which each step of a sub-agent stands."""
+    host_of: dict[UUID, CallNode] = {}
+    last_of_agent: dict[str, StepNode] = {}
+    for step in steps:
+        own = calls_of.get(step.id, ())
+        parents = [parent_of[call.id] for call in own if call.id in parent_of]
+        if own and len(parents) == len(own) and parents[0].step_id != step.id:
+            host_of[step.id] = parents[0]
+        elif not own and step.agent in last_of_agent and last_of_agent[step.agent].id in host_of:
+            host_of[step.id] = host_of[last_of_agent[step.agent].id]
+        if step.agent:
+            last_of_agent[step.agent] = step
+    return host_of
+
+
+def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
+    """The parent of each call that has one among `calls`, without circles."""
+    by_id = {call.id: call for call in calls}
+    parent_of = {call.id: by_id[call.parent_id] for call in calls if call.parent_id in by_id}
+    place = {call.id: number for number, call in enumerate(calls)}
+    settled: set[UUID] = set()
+    for call in calls:
+        # Every call before this one leads to a root, so a circle that is met here is first met in this call's path.
+        path: set[UUID] = set()
+        node: CallNode | None = call
+        while node is not None and node.id not in settled:
+            if node.id in path:
+                del parent_of[min(_circle(node, parent_of), key=place.__getitem__)]
+                break
+            path.add(node.id)
+            node = parent_of.get(node.id)
+        settled |= path
+    return parent_of
+
+
+def _circle(node: CallNode, parent_of: dict[UUID, CallNode]) -> set[UUID]:
+    """The calls of the circle of parents that `node` is in."""
+    circle = {node.id}
+    while (node := parent_of[node.id]).id not in circle:
+        circle.add(node.id)
+    return circle
+
+
+def _walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
+    """All nodes of the tree, parents first, in reading order."""
+    waiting: list[CallNode | StepNode] = list(nodes)[::-1]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(node.below))
+
+
+def _flatten_below(tree: Sequence[StepNode]) -> None:
+    level: list[CallNode | StepNode] = list(tree)
+    for _depth in range(MAX_DEPTH):
+        level = [child for node in level for child in node.below]
+    for node in level:
+        deeper = list(_walk(node.below))
+        for one in deeper:
+            one.below = []
+        node.below = deeper
+
+
+def _pages(tree: Sequence[StepNode]) -> list[list[StepNode]]:
+    """The top steps, split where the rows add up to a page; at least one page."""
+    pages: list[list[StepNode]] = [[]]
+    rows = 0
+    for step in tree:
+        if rows >= ROWS_PER_PAGE:
+            pages.append([])
+            rows = 0
+        pages[-1].append(step)
+        rows += _prune(step, MOST_ROWS)
+    return pages
+
+
+def _prune(step: StepNode, most: int) -> int:
+    """Cuts what lies beyond `most` rows off a step; returns how many are left."""
+    kept = {node.id for _index, node in zip(range(most), _walk([step]), strict=False)}
+    if len(kept) == most:
+        for node in _walk([step]):
+            node.below = [child for child in node.below if child.id in kept]
+    return len(kept)
+
+
+def _unfold(nodes: Iterable[CallNode | StepNode], wanted: UUID | None, *, open_all: bool) -> bool:
+    """Opens the calls that failed or are wanted, and those above them; says whether there was one."""
+    found = False
+    for node in nodes:
+        below = _unfold(node.below, wanted, open_all=open_all)
+        if isinstance(node, CallNode):
+            node.is_open = open_all or below or node.failed or node.id == wanted
+            below = below or node.failed or node.id == wanted
+        found = found or below
+    return found
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
+    below = ids_below([message_id])
+    step_rows = (
+        AgentStep.with_deleted.filter(message_id=message_id, **below)
+        .order_by("iteration", "ordinal", "pk")
+        .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
+    )
+    # See `step_number`.
+    rows = list(step_rows)
+    first = 1 if any(iteration == 0 for _pk, iteration, _agent in rows) else 0
+    steps = [
+        StepNode(id=pk, iteration=iteration, number=iteration + first, agent=agent) for pk, iteration, agent in rows
+    ]
+    order = {step.id: index for index, step in enumerate(steps)}
+    call_rows = list(
+        ToolCall.with_deleted.filter(message_id=message_id, **below)
+        .order_by("position", "pk")
+        .values_list("pk", "step_id", "parent_id", "status")[: SKELETON_ROWS + 1]
+    )
+    is_cut = len(steps) > SKELETON_ROWS or len(call_rows) > SKELETON_ROWS
+    call_rows.sort(key=lambda row: order.get(row[1], SKELETON_ROWS))
+    calls = [
+        CallNode(id=pk, step_id=step_id, parent_id=parent_id, status=status)
+        for pk, step_id, parent_id, status in call_rows
+        if step_id in order
+    ]
+    return steps, calls, is_cut
+
+
+def _load_texts(message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
+    calls = {node.id: node for node in nodes if isinstance(node, CallNode)}
+    steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
+    # Of a call mostly its arguments, output, data and error are long; of a step its thought and reasoning.
+    share = TOTAL_CHARACTERS // max(4 * len(calls) + 2 * len(steps), 1)
+    limit = min(max(share, LEAST_CHARACTERS), VALUE_CHARACTERS)
+    for step_row in _steps_with_texts(steps, limit) if steps else ():
+        steps[step_row.pk].texts = _step_texts(step_row)
+    results = _results_with_texts(calls, limit) if calls else {}
+    for call_row in _calls_with_texts(calls, limit).select_related("tool") if calls else ():
+        calls[call_row.pk].texts = _call_texts(call_row, results.get(call_row.pk))
+
+
+def _steps_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
+    return (
+        AgentStep.with_deleted.filter(pk__in=list(keys))
+        .defer("thought", "reasoning", "usage", "metadata")
+        .annotate(
+            shown_thought=first_characters("thought", limit),
+            thought_bytes=size_of("thought"),
+            shown_reasoning=first_characters("reasoning", limit),
+            reasoning_bytes=size_of("reasoning"),
+            shown_usage=pretty_json("usage", LEAST_CHARACTERS),
+            usage_bytes=size_of_json("usage"),
+            shown_metadata=pretty_json("metadata", LEAST_CHARACTERS),
+            metadata_bytes=size_of_json("metadata"),
+        )
+    )
+
+
+def _calls_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
+    return (
+        ToolCall.with_deleted.filter(pk__in=list(keys))
+        .defer("args", "reflection", "metadata")
+        .annotate(
+            shown_args=pretty_json("args", limit),
+            args_bytes=size_of_json("args"),
+            shown_reflection=first_characters("reflection", limit),
+            reflection_bytes=size_of("reflection"),
+            shown_metadata=pretty_json("metadata", LEAST_CHARACTERS),
+            metadata_bytes=size_of_json("metadata"),
+        )
+    )
+
+
+def _results_with_texts(keys: Iterable[UUID], limit: int) -> dict[UUID, Any]:
+    rows: QuerySet[Any] = (
+        ToolResult.objects.filter(pk__in=list(keys))
+        .only("pk")
+        .annotate(
+            shown_output=first_characters("output", limit),
+            output_bytes=size_of("output"),
+            shown_data=pretty_json("data", limit),
+            data_bytes=size_of_json("data"),
+            shown_error=first_characters("error", limit),
+            error_bytes=size_of("error"),
+            shown_raw=first_characters("raw", LEAST_CHARACTERS),
+            raw_bytes=size_of("raw"),
+            shown_metadata=pretty_json("metadata", LEAST_CHARACTERS),
+            metadata_bytes=size_of_json("metadata"),
+            shown_attachments=pretty_json("attachments", LEAST_CHARACTERS),
+            attachments_bytes=size_of_json("attachments"),
+        )
+    )
+    return {row.pk: row for row in rows}
+
+
+def _step_texts(row: Any) -> StepTexts:
+    return StepTexts(
+        row=row,
+        # Models that think first often say a few newlines and then call.
+        thought=excerpt(row.shown_thought, row.thought_bytes) if row.shown_thought.strip() else excerpt(""),
+        reasoning=excerpt(row.shown_reasoning, row.reasoning_bytes),
+        usage=json_excerpt(row.shown_usage, row.usage_bytes),
+        metadata=json_excerpt(row.shown_metadata, row.metadata_bytes),
+    )
+
+
+def _call_texts(row: Any, result: Any) -> CallTexts:
+    nothing = excerpt("")
+    args = json_excerpt(row.shown_args, row.args_bytes)
+    return CallTexts(
+        row=row,
+        args=args,
+        fields=[] if args.is_cut else _fields(row.shown_args),
+        reflection=excerpt(row.shown_reflection, row.reflection_bytes),
+        metadata=json_excerpt(row.shown_metadata, row.metadata_bytes),
+        has_result=result is not None,
+        output=nothing if result is None else excerpt(result.shown_output, result.output_bytes),
+        # An empty object is data too.
+        data=nothing if result is None else excerpt(result.shown_data, result.data_bytes),
+        error=nothing if result is None else excerpt(result.shown_error, result.error_bytes),
+        raw=nothing if result is None else excerpt(result.shown_raw, result.raw_bytes),
+        result_metadata=nothing if result is None else json_excerpt(result.shown_metadata, result.metadata_bytes),
+        attachments=nothing if result is None else json_excerpt(result.shown_attachments, result.attachments_bytes),
+    )
+
+
+def _fields(args: str) -> list[tuple[str, Excerpt]]:
+    """The fields of a JSON object if one of them is a text of several lines: JSON would show it as one, full of \\n."""
+    try:
+        values = json.loads(args, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        # Integers beyond Python's limit, or too deep for it: shown as JSON.
+        return []
+    if not any(isinstance(value, str) and "\n" in value for value in values.values()):
+        return []
+    return [(name, excerpt(_field(value))) for name, value in values.items()]
+
+
+def _field(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    # Inside a list or object a fraction is shown as Python's float; by itself it stays as it was written.
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, indent=4, default=float)
+
+
+def _failures(
+    failed: Sequence[CallNode], step_numbers: Mapping[UUID, int], shown_on: Mapping[UUID, int]
+) -> dict[UUID, Failure]:
+    """The failed calls with their tools and errors. Two queries, if there are any."""
+    if not failed:
+        return {}
+    keys = {node.id for node in failed}
+    rows = ToolResult.objects.filter(pk__in=keys).annotate(shown_error=first_characters("error", 300))
+    errors = dict(rows.values_list("pk", "shown_error"))
+    tools = dict(ToolCall.with_deleted.filter(pk__in=keys).values_list("pk", "tool__name"))
+    return {
+        node.id: Failure(
+            call_id=node.id,
+            step=step_numbers[node.step_id],
+            tool=tools.get(node.id, ""),
+            error=errors.get(node.id, ""),
+            page=shown_on.get(node.id),
+        )
+        for node in failed
+    }
+
+
+def _place(failed: Sequence[UUID], before: int, call: UUID | None, named: Mapping[UUID, Failure]) -> FailurePlace:
+    """`before` of the failed calls come before the page or the call that was asked for."""
+    is_current = call is not None and before < len(failed) and failed[before] == call
+    after = before + is_current
+    return FailurePlace(
+        total=len(failed),
+        number=after if is_current else None,
+        current=named[failed[before]] if is_current else None,
+        previous=named[failed[before - 1]] if before else None,
+        next=named[failed[after]] if after < len(failed) else None,
+    )

@@ -1,0 +1,1 @@
+"""Agent events: decoded, projected onto runs, stored, and read as a feed."""

@@ -1,0 +1,143 @@
+"""From the bytes of a request to event records, decoded and checked; every error names the path and what is right.
+
+An event is written as records.Event, with names in snake_case or as monitors write them (`sessionId`, `taskId`). Fields
+that an event does not have are kept in its `data`. Messages of the form {taskId, type, ts, payload} are mapped by
+monitor_messages.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+from django.utils.translation import gettext as _
+
+from access_app.errors import InvalidInput
+from traces_app.adapters.monitor_messages import MESSAGES, SAID_IN, event_document, is_monitor_message, moment
+from traces_app.ingest.decode import invalid, join, json_of
+from traces_app.schema import records
+
+_NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
+_AGENT = ("agentId", "agent_id", "nodeId")
+"""Where `data` names the agent: monitors put its id beside what they tell (requirement 004-46)."""
+_LONGEST_NAME = 512
+_FIELDS = frozenset(records.Event.__struct_fields__)
+# Of our own answers: what is said anew.
+_OURS = frozenset(["seq", "session_id", "external_id"])
+_WORDS = {"type": records.EventType, "level": records.Level, "category": records.Category}
+
+
+def decode_events(body: bytes, *, ndjson: bool) -> list[records.Event]:
+    """`{"events": [...]}`, a list, or one event; with `ndjson` one event a line; paths count from `events[0]`."""
+    return [_event(item, f"events[{index}]") for index, item in enumerate(items_of(body, "events", ndjson=ndjson))]
+
+
+def items_of(body: bytes, name: str, *, ndjson: bool) -> list[Any]:
+    """The objects of a body: the list under `name`, a bare list, one object, or one a line."""
+    if ndjson:
+        lines = filter(bytes.strip, body.split(b"\n"))
+        return [json_of(line, f"{name}[{index}]") for index, line in enumerate(lines)]
+    document = json_of(body)
+    found = document.get(name, document) if isinstance(document, dict) else document
+    if isinstance(found, dict) and "type" in found:
+        return [found]
+    if not isinstance(found, list):
+        raise InvalidInput(
+            _("Expected an object with a list of %(name)s, a list, or one of them: an object with a type.")
+            % {"name": name},
+            field=name,
+        )
+    return found
+
+
+def event_from(document: dict[str, Any], path: str) -> records.Event:
+    """The event of an object whose fields are those of records.Event. Raises InvalidInput."""
+    for name, words in _WORDS.items():
+        value = document.get(name)
+        if value is not None and value not in get_args(words):
+            raise InvalidInput(
+                _("%(value)s is none of these: %(words)s.")
+                % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(get_args(words))},
+                field=join(path, name),
+            )
+    try:
+        event = msgspec.convert(document, records.Event)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), path) from error
+    if not event.session_id:
+        raise InvalidInput(_("An event needs the session that it belongs to."), field=join(path, "session_id"))
+    return event
+
+
+def _event(item: Any, path: str) -> records.Event:
+    if not isinstance(item, dict):
+        raise InvalidInput(_("An event is an object."), field=path)
+    if is_monitor_message(item):
+        if item["type"] not in MESSAGES:
+            raise InvalidInput(
+                _("%(value)s is none of these: %(words)s.")
+                % {"value": msgspec.json.encode(item["type"]).decode()[:100], "words": ", ".join(MESSAGES)},
+                field=join(path, "type"),
+            )
+        try:
+            document = event_document(item)
+            if document["type"] not in get_args(records.EventType):
+                raise _unknown_word(item, path)
+            return event_from(document, path)
+        except ValueError as error:
+            raise _no_time(join(path, "ts")) from error
+    try:
+        document = _named(item)
+    except ValueError as error:
+        raise _no_time(join(path, "timestamp" if item.get("timestamp") is not None else "ts")) from error
+    return event_from(document, path)
+
+
+def _no_time(path: str) -> InvalidInput:
+    return InvalidInput(_("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=path)
+
+
+def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
+    """What its sender wrote and may write: the type of event that is made of it is none of theirs."""
+    name, words = SAID_IN[item["type"]]
+    payload = item["payload"]
+    value = payload.get(name) if isinstance(payload, dict) else None
+    return InvalidInput(
+        _("%(value)s is none of these: %(words)s.")
+        % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(words)},
+        field=join(path, f"payload.{name}"),
+    )
+
+
+def _named(item: dict[str, Any]) -> dict[str, Any]:
+    """With the names of records.Event, and what it does not have in `data`. Raises ValueError for a number that is no
+    time."""
+    document: dict[str, Any] = {}
+    more: dict[str, Any] = {}
+    for name, value in item.items():
+        known = _NAMES.get(name, name)
+        if known in _FIELDS:
+            document.setdefault(known, value)
+        elif known not in _OURS and value is not None:
+            more[name] = value
+    if item.get("external_id") is not None:
+        # One of ours that comes back: its id is the one that its producer gave it.
+        document["id"] = item["external_id"]
+    if document.get("timestamp") is None and _is_number(more.get("ts")):
+        document["timestamp"] = more.pop("ts")
+    if _is_number(document.get("timestamp")):
+        document["timestamp"] = moment(document["timestamp"])
+    data = document.get("data")
+    if more and (data is None or isinstance(data, dict)):
+        document["data"] = data = {**more, **(data or {})}
+    if document.get("agent") is None and isinstance(data, dict):
+        document["agent"] = next((data[name] for name in _AGENT if _is_name(data.get(name))), None)
+    return document
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME

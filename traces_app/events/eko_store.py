@@ -1,0 +1,83 @@
+"""Stores callback messages of Eko: mapped to events by what is there of their tasks, and recorded like all events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils.translation import gettext as _
+
+from access_app.errors import InvalidInput
+from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
+from traces_app.ingest import rows
+from traces_app.normalize.redaction import RedactedEvent, redact_event
+
+from .decode import event_from
+from .store import EventOutcome, record_events, take_turns
+
+_STEPS = """
+    SELECT event.agent, event.external_id, event.data ->> 'step' FROM traces_app_event AS event
+    JOIN messages_app_session AS session ON session.id = event.session_id
+    WHERE session.project_id = %s AND session.external_id = %s AND event.data ->> 'step' IS NOT NULL ORDER BY event.seq
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackOutcome:
+    """What became of a batch of callback messages."""
+
+    events: list[EventOutcome]
+    places: list[int]
+    """For each event the place of its message in the batch."""
+    ignored: int
+    """How many messages are no events."""
+
+
+def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcome:
+    """Stores what the messages say, in one transaction. Raises InvalidInput for what is no callback message."""
+    tasks: list[str] = []
+    for index, message in enumerate(messages):
+        task = task_named(message)
+        if task is None:
+            raise InvalidInput(
+                _("This is no callback message of Eko: it needs a type, a taskId and an agentName."),
+                field=f"messages[{index}]",
+            )
+        tasks.append(task)
+    with transaction.atomic():
+        # What a message means depends on those before it: nobody else adds to these tasks meanwhile.
+        take_turns(project_id, map(rows.text, tasks))
+        nodes = {task: _nodes(project_id, task) for task in sorted(set(tasks))}
+        # Only some messages have times, and those are not what orders them: they are numbered as they arrive, by the clock
+        # by which events without a number are ordered.
+        first = time.time_ns()
+        events: list[RedactedEvent] = []
+        places: list[int] = []
+        for index, (message, task) in enumerate(zip(messages, tasks, strict=True)):
+            for document in _documents(message, nodes[task], f"messages[{index}]"):
+                document["number"] = first + len(events)
+                events.append(redact_event(event_from(document, f"messages[{index}]")))
+                places.append(index)
+        outcomes = record_events(project_id, events) if events else []
+    return CallbackOutcome(events=outcomes, places=places, ignored=len(messages) - len(set(places)))
+
+
+def _documents(message: Any, nodes: Nodes, path: str) -> list[dict[str, Any]]:
+    try:
+        return list(events_of(message, nodes))
+    except ValueError as error:
+        raise InvalidInput(
+            _("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=f"{path}.timestamp"
+        ) from error
+
+
+def _nodes(project_id: int, task: str) -> Nodes:
+    nodes = Nodes()
+    with connection.cursor() as cursor:
+        cursor.execute(_STEPS, [project_id, rows.text(task)])
+        for agent, external_id, step in cursor.fetchall():
+            nodes.remember(agent, external_id, step)
+    return nodes

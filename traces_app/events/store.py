@@ -1,0 +1,1057 @@
+"""Stores events and what they come to, in one transaction, and tells of them once that is committed.
+
+ 1. before the transaction: the months and the tools that may be missing are made;
+ 2. the senders of events of one session take turns (an advisory lock): what an event means depends on those before it;
+ 3. events that are there already are left out;
+ 4. of each step, call and run that is spoken of, all that was ever said of it is folded anew (projection.py), and the
+    records go the way of all records, `ingest`: rows first, session rows last;
+ 5. rows whose place in the run is another now are put there;
+ 6. the session rows give out the numbers, and the events are added, behind the contexts that they refer to (contexts.py).
+
+So the rows are those of all events in the order of their numbers, else of their times, whenever each arrives. Messages that come without
+events (POST /ingest/) write no event and wait for nobody here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+import psycopg
+from django.db import IntegrityError, connection, transaction
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from access_app.db.statements import prepared_cursor
+from access_app.errors import Conflict
+from messages_app import ids
+from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
+from messages_app.models import message_key
+from messages_app.sql.partitions import Month
+from traces_app.ingest import rows
+from traces_app.ingest.batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
+from traces_app.ingest.id_cache import find_named_sessions, find_or_make_tools, forget_named_sessions
+from traces_app.ingest.partitions import ensure_months, forget
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.sql import add_receipts, exchange, insert_rows, lock_messages
+from traces_app.normalize.records import as_uuid
+from traces_app.normalize.redaction import RedactedEvent
+from traces_app.schema import losses, records
+from traces_app.schema.health_flags import INTERRUPTED, ORPHAN_RESULT, TIME_OUT_OF_RANGE, TRUNCATED
+
+from . import context_store, projection
+from .clocks import CLOCK, is_in_range, moved, shift_into_range
+from .contexts import apart, without_refs
+from .feed import CHANNEL
+from .ids import made_id
+from .projection import RUN, Heard, Said
+from .run_cache import RunSoFar, recall, remember, run_id
+from .step_order import Change, Layout
+from .unnamed_calls import Unnamed
+
+State = Literal["stored", "duplicate", "refused"]
+
+_LOCK = 0x65766E74  # "evnt"
+_NOTICES = 100
+"""So many sessions are told of at a time: a payload holds 8,000 bytes."""
+_COLUMNS = (
+    "id, project_id, session_id, message_id, seq, external_id, number, type, level, category, timestamp, agent, subject, "
+    "data"
+)
+# Where the paths of receipts lead below a message; the id of the row says which one.
+_BELOW = {"call": "tool_calls", "step": "agent_steps"}
+_CATEGORIES: dict[str, records.Category] = {"tool": "tool", "llm": "prompt", "prompt": "prompt"}
+# Rows of other messages are never touched, and those that stand right are not written. IS NOT DISTINCT FROM, for with "="
+# PostgreSQL may find the rows of a message by its index, and read all of them.
+_PLACE_STEPS = """
+    UPDATE traces_app_agentstep AS step SET iteration = new.iteration, ordinal = new.ordinal
+    FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS new (id, iteration, ordinal)
+    WHERE step.id = new.id AND step.id = ANY(%s::uuid[])
+        AND step.message_id IS NOT DISTINCT FROM %s AND step.id >= %s AND step.id < %s
+        AND (step.iteration, step.ordinal) IS DISTINCT FROM (new.iteration, new.ordinal)
+    """
+_PLACE_CALLS = """
+    UPDATE traces_app_toolcall AS call SET step_id = new.step_id, position = new.position,
+        tool_id = coalesce(new.tool_id, call.tool_id)
+    FROM unnest(%s::uuid[], %s::uuid[], %s::int[], %s::bigint[]) AS new (id, step_id, position, tool_id)
+    WHERE call.id = new.id AND call.id = ANY(%s::uuid[])
+        AND call.message_id IS NOT DISTINCT FROM %s AND call.id >= %s AND call.id < %s
+        AND (call.step_id, call.position, call.tool_id)
+            IS DISTINCT FROM (new.step_id, new.position, coalesce(new.tool_id, call.tool_id))
+    """
+# As projection.Said has them: see there.
+_ORDER = "coalesce(number, (extract(epoch FROM timestamp) * 1000000000)::bigint)"
+_PLACE = f"{_ORDER}, CASE WHEN number IS NULL THEN seq ELSE 0 END"
+# Only what says where something stands, and whether a call was announced and named.
+_STANDS = f"""
+    SELECT {_PLACE}, external_id, type, agent, subject, timestamp,
+        jsonb_strip_nulls(jsonb_build_object('step', data -> 'step', 'step_id', data -> 'step_id',
+            'stepId', data -> 'stepId', 'iteration', data -> 'iteration', 'parent', data -> 'parent',
+            'parent_id', data -> 'parent_id', 'call_id', data -> 'call_id',
+            'args', CASE WHEN coalesce(
+                nullif(data -> 'args', 'null'), nullif(data -> 'params', 'null'), nullif(data -> 'arguments', 'null'),
+                nullif(data -> 'input', 'null')
+            ) IS NOT NULL OR data -> 'contextRefs' ?| array['args', 'params', 'arguments', 'input'] THEN true END,
+            'name', data -> 'name', 'tool_name', data -> 'tool_name', 'toolName', data -> 'toolName',
+            'tool', coalesce(
+                nullif(data -> 'tool', 'null'),
+                CASE WHEN data ?| array['name', 'tool_name', 'toolName', 'tool'] THEN to_jsonb(''::text) END
+            )))::text
+    FROM traces_app_event
+    WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
+    """  # noqa: S608 - constants
+# All of a run have its time in their ids: other months are left out.
+_OF_A_RUN = f"{_STANDS} AND id >= %s AND id < %s"
+_FROM_THE_BEGINNING = f"{_OF_A_RUN} ORDER BY seq"
+_SINCE = f"{_OF_A_RUN} AND seq > %s ORDER BY seq"
+# Name by name, as a range and in order: whatever PostgreSQL takes a session to hold, only the index of both columns gives
+# that. With "=" a plan that was made while there was little may read all events of a session for each name.
+_NUMBERS = """
+    SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT external_id, seq FROM traces_app_event
+        WHERE session_id = %s AND external_id BETWEEN wanted.name AND wanted.name ORDER BY external_id
+    ) AS event
+    """
+_LAST = "SELECT last_event FROM messages_app_session WHERE id = %s"
+_TAKE_TURNS = "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key"
+_SAID = f"""
+    SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, data::text
+        FROM traces_app_event
+        WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name
+            AND message_id = ANY(%s::uuid[]) AND id >= %s AND id < %s
+        ORDER BY subject
+    ) AS event
+    """  # noqa: S608 - constants
+# A session may have had thousands of turns: of its other runs it is asked first which was the last that was said.
+_LAST_OF_RUNS = f"""
+    SELECT max(place) FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
+        SELECT {_ORDER} AS place FROM traces_app_event
+        WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
+    ) AS event
+    """  # noqa: S608 - constants
+_SAID_OF_OTHERS = f"""
+    SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, (data - %s::text[])::text
+    FROM traces_app_event
+    WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[]) ORDER BY subject
+    """  # noqa: S608 - constants
+
+# Of few runs: those that are said to be left.
+_STATE_OF_RUN = """
+    SELECT session.said_status = 'paused', (
+        SELECT max(timestamp) FROM traces_app_event
+        WHERE session_id = session.id AND message_id = %s AND id >= %s AND id < %s AND NOT data ? 'interrupted'
+    ) FROM messages_app_session AS session WHERE session.id = %s
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventOutcome:
+    """What became of one event."""
+
+    session_id: UUID | None
+    external_id: str
+    state: State
+    seq: int | None = None
+    refused: Refusal | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class _New:
+    """An event of the batch on its way to a row."""
+
+    record: records.Event
+    external_id: str
+    timestamp: datetime
+    data: dict[str, Any]
+    outcome: EventOutcome | None = None
+    order: int = 0
+    tie: int = 0
+    seq: int = 0
+    is_unnamed: bool = False
+    """Whether it is about a call that has no id but the one that it was given here."""
+
+    @property
+    def run(self) -> str:
+        return self.record.message_id or RUN
+
+    @cached_property
+    def subject(self) -> str:
+        """It is another one once a call without an id has its name."""
+        return projection.subject_of(self.record.type, self.record.agent or "", self.external_id, self.data)
+
+    def said(self) -> Said:
+        return Said(
+            order=self.order,
+            tie=self.tie,
+            external_id=self.external_id,
+            type=self.record.type,
+            agent=self.record.agent or "",
+            subject=self.subject,
+            timestamp=self.timestamp,
+            data=self.data,
+        )
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """A message that events of the batch belong to."""
+
+    name: str
+    events: list[_New]
+    id: UUID | None = None
+    """None: not there yet."""
+    so_far: RunSoFar = field(default_factory=RunSoFar)
+    after: Layout = field(default_factory=Layout)
+    heard: Heard = field(default_factory=Heard)
+    """What is odd about its calls, after the batch."""
+    touched: Touched | None = None
+    """What the batch changes below the message; None where rows that it does not speak of stand elsewhere now."""
+    is_in_place: bool = False
+    """Whether all rows are written where they stand."""
+    unnamed: Unnamed = field(default_factory=Unnamed)
+    """The calls without an id, after the batch."""
+    tools: dict[str, str] = field(default_factory=dict)
+    """The tools of the calls that the batch speaks of."""
+    place: int = 0
+    """Of its message in what is said of the session."""
+    is_interrupted: bool = False
+    """Whether the batch tells that nobody is left to end it, and that is so."""
+    has_question: bool = False
+    """Whether what the user asked is said before it."""
+    question: UUID | None = None
+
+
+@dataclass(kw_only=True)
+class _Session:
+    """A session that events of the batch belong to."""
+
+    name: str
+    turn: str
+    """What senders that take turns know it by, whether it is there yet or not."""
+    events: list[_New]
+    id: UUID | None = None
+    last_event: int = 0
+    runs: list[_Run] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Of the events that come again."""
+    asked: set[str] = field(default_factory=set)
+    """The subjects that are in `heard`."""
+    heard: list[tuple[UUID, Said]] = field(default_factory=list)
+    """What was said of them so far, with the run; of the subject RUN only what is of a run of the batch."""
+    last_of_runs: int | None = None
+    """The place of the last event about any of its runs as a whole."""
+
+    @property
+    def run_ids(self) -> list[UUID]:
+        return [run.id for run in self.runs if run.id is not None]
+
+    @property
+    def runs_and_bounds(self) -> tuple[list[UUID], UUID, UUID]:
+        """The runs that are there, and between which ids all below them lies."""
+        runs = self.run_ids
+        bounds = [ids.range_below(run_id) for run_id in runs]
+        first, last = (min(bounds)[0], max(bounds)[1]) if bounds else (UUID(int=0), UUID(int=0))
+        return runs, first, last
+
+
+def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
+    """Stores events with what they come to, in one transaction; the outcomes are in the order of `events`.
+
+    An event that is there already, by its id, is a duplicate and changes nothing. Events for what was deleted or purged
+    are refused, one by one; the rest is stored. Times that cannot be are moved to now, all by the same, and the message says so
+    (`time_out_of_range`): see clocks.py.
+    """
+    now = timezone.now()
+    shift = shift_into_range((one.event.timestamp for one in events), now)
+    batch = [_new(one, now, shift) for one in events]
+    tools = {projection.tool_name(one.data) for one in batch if one.record.type.startswith("tool_call")}
+    # A result need not name its tool: its call did, or will.
+    tools.discard("")
+    if tools:
+        find_or_make_tools(project_id, sorted(rows.text(name) for name in tools))
+    for attempts_left in reversed(range(5)):
+        sessions = _by_session(project_id, batch)
+        months = _months(sessions, batch)
+        ensure_months(months)
+        try:
+            with transaction.atomic():
+                told = _record(project_id, sessions, batch, now)
+                transaction.on_commit(partial(_tell, told))
+            return [one.outcome for one in batch if one.outcome is not None]
+        except SessionGone:
+            # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
+            # attempt refuses it by name.
+            forget_named_sessions(project_id, [session.turn for session in sessions])
+        except SessionMet:
+            # The next attempt finds it.
+            pass
+        except IntegrityError as error:
+            if isinstance(error.__cause__, psycopg.errors.CheckViolation):
+                # "No partition of relation": a purge dropped a month that this process believed in.
+                forget()
+            elif not (isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left):
+                raise
+            # Another sender has just used an id that one of ours brings along.
+        for one in batch:
+            one.outcome = None
+    raise Conflict(_("The session is being deleted; try again."), code="session_busy")
+
+
+def take_turns(project_id: int, turns: Iterable[str]) -> None:
+    """Waits until nobody else writes events of these sessions, to the end of the transaction.
+
+    A session is named by its external id, or where it has none by its id.
+    """
+    with prepared_cursor() as cursor:
+        cursor.execute(_TAKE_TURNS, _turns(project_id, turns))
+
+
+def _turns(project_id: int, turns: Iterable[str]) -> list[Any]:
+    return [_LOCK, sorted({ids.key("events", project_id, turn).int >> 97 for turn in turns})]
+
+
+# --- The steps of a store ---------------------------------------------------------------------------------------------
+
+
+def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> _New:
+    event = one.event
+    data = dict(event.data or {})
+    if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
+        # Of the producer's own, which took them out before it sent the event, and of ours.
+        data["redactions"] = rows.receipt_list(receipts)
+    external_id = rows.text(event.id) or rows.text(made_id(event))
+    # Names that PostgreSQL can hold, from here on: they are looked for as they will be stored.
+    names = {name: rows.text(getattr(event, name)) or None for name in ("message_id", "agent")}
+    event = msgspec.structs.replace(event, session_id=rows.text(event.session_id), **names)
+    timestamp = event.timestamp or now
+    if shift is not None and not is_in_range(timestamp, now):
+        data[CLOCK] = {"timestamp": timestamp.isoformat()}
+        timestamp = moved(timestamp, shift, now)
+    return _New(record=event, external_id=external_id, timestamp=timestamp, data=data)
+
+
+def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
+    """The sessions of the batch and their runs, with the ids of those that are there; in one order for all senders."""
+    names = {one.record.session_id for one in batch}
+    found: dict[str, UUID] = {}
+    turns: dict[UUID, str] = {}
+    uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
+    for session_id, external_id, _deleted, owner in find_named_sessions(project_id, uuids, sorted(names)):
+        if owner == project_id:
+            found[str(session_id)] = session_id
+            turns[session_id] = external_id or str(session_id)
+            if external_id:
+                found[external_id] = session_id
+    sessions: dict[str, _Session] = {}
+    for one in batch:
+        name = one.record.session_id
+        known = found.get(name)
+        session = sessions.setdefault(
+            str(known or name), _Session(name=name, turn=turns[known] if known else name, events=[], id=known)
+        )
+        session.events.append(one)
+    for session in sessions.values():
+        _find_runs(session)
+    return [session for _key, session in sorted(sessions.items())]
+
+
+def _find_runs(session: _Session) -> None:
+    by_name: dict[str, UUID] = {}
+    own_names: dict[str, str] = {}
+    """What a run that is called by its id is called otherwise: what the user asked is named after that."""
+    names = {one.run for one in session.events}
+    if session.id is not None:
+        uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
+        remembered = {name: run_id(session.id, name) for name in names if as_uuid(name) is None}
+        by_name = {name: message_id for name, message_id in remembered.items() if message_id is not None}
+        keys = {message_key(session.id, name): name for name in names if name not in by_name}
+        with prepared_cursor() as cursor:
+            if keys:
+                cursor.execute("SELECT key, message_id FROM messages_app_messagekey WHERE key = ANY(%s)", [list(keys)])
+                by_name |= {keys[key]: message_id for key, message_id in cursor.fetchall()}
+            if uuids:
+                cursor.execute(
+                    "SELECT id, external_id FROM messages_app_message WHERE id = ANY(%s) AND session_id = %s",
+                    [uuids, session.id],
+                )
+                for pk, external_id in cursor.fetchall():
+                    by_name[str(pk)], own_names[str(pk)] = pk, external_id
+    runs: dict[str, _Run] = {}
+    for one in session.events:
+        # One that is called by its id and by its name is one run.
+        known = by_name.get(one.run)
+        name = own_names.get(one.run) or one.run
+        runs.setdefault(str(known or one.run), _Run(name=name, events=[], id=known)).events.append(one)
+    session.runs = [run for _name, run in sorted(runs.items())]
+
+
+def _months(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Month]:
+    months = {Month.of(one.timestamp) for one in batch}
+    for session in sessions:
+        for run in session.runs:
+            months.add(Month.of(_created_at(run)))
+    return months
+
+
+def _record(
+    project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime
+) -> list[tuple[UUID, int, int]]:
+    """Returns the numbers that were given out: (session, first, last)."""
+    turns = _turns(project_id, [session.turn for session in sessions])
+    if any(run.id is None for session in sessions for run in session.runs):
+        take_turns(project_id, [session.turn for session in sessions])
+        # Whoever held the locks before us may have made what was not there.
+        sessions = _by_session(project_id, batch)
+    _read(sessions, turns)
+    for session in sessions:
+        _leave_out_duplicates(session)
+        _pair_calls(session)
+    sessions = [session for session in sessions if session.runs]
+    if not sessions:
+        return []
+    said = [_session_record(session, now) for session in sessions]
+    touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
+    heard_at = {run.id: _heard_at(run, now) for session in sessions for run in session.runs if run.id}
+    outcomes = ingest(project_id, said, source="events", touched=touched, heard_at=heard_at)
+    lines: list[rows.Row] = []
+    contexts: list[rows.Row] = []
+    told: list[tuple[UUID, int, int]] = []
+    for session, outcome in zip(sessions, outcomes, strict=True):
+        kept = _settle(project_id, session, outcome)
+        if kept:
+            assert outcome.id is not None, "it was not refused"
+            told.append((outcome.id, *_give_numbers(outcome.id, kept)))
+            # Where some were refused, the others have numbers that were not expected.
+            if not any(one.outcome is not None and one.outcome.state == "refused" for one in session.events):
+                transaction.on_commit(partial(_remember, session, *told[-1]))
+            _keep_receipts(outcome.id, session)
+            for run in session.runs:
+                lines += [
+                    _row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
+                ]
+    context_store.add(contexts)
+    insert_rows([("traces_app_event", _COLUMNS, lines)])
+    return told
+
+
+def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
+    """What is there already of each session, in one exchange, the first of which waits for our turn: the numbers of its
+    events that come again, the number of its last event, the events since the last that this process knows of each run,
+    and what was said so far of the steps and calls that it knows, and that the batch speaks of."""
+    with exchange() as ask:
+        ask(_TAKE_TURNS, *turns)
+        asked = [(session, _ask(session, session.id, ask)) for session in sessions if session.id is not None]
+        answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in asked]
+    for session, (numbers, last, last_of_runs, said, *since) in answers:
+        session.numbers = dict(numbers)
+        session.last_event = last[0][0] if last else 0
+        session.last_of_runs = last_of_runs[0][0]
+        session.heard = _heard(said)
+        for run, events in zip([run for run in session.runs if run.id is not None], since, strict=True):
+            run.so_far = _with_more(run, session, [_said(*row) for row in events])
+            run.unnamed = run.so_far.unnamed
+
+
+def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
+    since: list[tuple[Any, ...]] = []
+    subjects = {one.subject for one in session.events}
+    known = {RUN}
+    for run in session.runs:
+        if run.id is None:
+            continue
+        run.so_far = recall(session_id, run.id)
+        known |= subjects & run.so_far.layout.subjects.keys()
+        if run.so_far.seq:
+            since.append((_SINCE, session_id, run.id, *ids.range_below(run.id), run.so_far.seq))
+        else:
+            since.append((_FROM_THE_BEGINNING, session_id, run.id, *ids.range_below(run.id)))
+    session.asked = known & subjects
+    return [
+        ask(_NUMBERS, [one.external_id for one in session.events], session_id),
+        ask(_LAST, session_id),
+        ask(_LAST_OF_RUNS, [RUN] if RUN in subjects else [], session_id),
+        ask(_SAID, sorted(session.asked), session_id, *session.runs_and_bounds),
+        *(ask(*one) for one in since),
+    ]
+
+
+def _leave_out_duplicates(session: _Session) -> None:
+    """Leaves in the runs what is new, and gives it its place in the order."""
+    seen: dict[str, _New] = {}
+    for one in session.events:
+        name = one.external_id
+        if name in session.numbers or name in seen:
+            one.outcome = EventOutcome(
+                session_id=session.id, external_id=one.external_id, state="duplicate", seq=session.numbers.get(name)
+            )
+        else:
+            seen[name] = one
+            if one.record.number is not None:
+                one.order = one.record.number
+            else:
+                one.order, one.tie = projection.nanoseconds(one.timestamp), session.last_event + len(seen)
+    for run in session.runs:
+        run.events = [one for one in run.events if one.outcome is None]
+    session.runs = [run for run in session.runs if run.events]
+
+
+def _with_more(run: _Run, session: _Session, events: Sequence[Said]) -> RunSoFar:
+    """What is remembered of a run with the events since, in the order of their arrival."""
+    known = run.so_far
+    unnamed = known.unnamed.with_events(events)
+    if unnamed.disordered and known.seq:
+        # Which call an event belongs to may be another one than was remembered.
+        known, events = RunSoFar(), _all_of(run, session)
+    placed = [unnamed.placed(said) for said in events]
+    return RunSoFar(
+        seq=session.last_event,
+        layout=known.layout.with_events(placed).layout,
+        unnamed=unnamed,
+        heard=known.heard.with_events(placed),
+    )
+
+
+def _all_of(run: _Run, session: _Session) -> list[Said]:
+    """What says where the steps and calls of a run stand, of all events that are there."""
+    if run.id is None:
+        return []
+    with prepared_cursor() as cursor:
+        cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *ids.range_below(run.id)])
+        return [_said(*row) for row in cursor.fetchall()]
+
+
+def _pair_calls(session: _Session) -> None:
+    """Labels the calls that have no id of their own; see unnamed_calls.py."""
+    for run in session.runs:
+        for one in run.events:
+            one.is_unnamed = one.is_unnamed or projection.is_unnamed_call(one.record.type, one.data)
+            if one.is_unnamed:
+                name = rows.text(projection.tool_name(one.data) or projection.UNKNOWN)
+                is_start = one.record.type == "tool_call_start"
+                one.data["call_id"] = run.unnamed.label(one.record.agent or "", name, is_start=is_start)
+                vars(one).pop("subject", None)
+                run.unnamed = run.unnamed.with_events([one.said()])
+
+
+def _session_record(session: _Session, now: datetime) -> records.Session:
+    messages: list[records.Message] = []
+    own = _run_events(session)
+    for run in session.runs:
+        of_run = _messages(session, run, own)
+        run.has_question = len(of_run) > 1
+        messages += of_run
+        run.place = len(messages) - 1
+    state = projection.run_state(_told_of_session(session, own))
+    # What nobody said anything of is being executed (004-42).
+    phase = state.phase or ("execute" if not session.last_event else "")
+    return records.Session(
+        # By its name, of which this process remembers which session it is.
+        id=str(session.id) if session.turn == str(session.id) else None,
+        external_id=None if session.turn == str(session.id) else session.turn,
+        title=state.title or None,
+        description=state.description or None,
+        end_user=state.end_user or None,
+        tags=state.tags or None,
+        metadata=state.session_metadata or None,
+        # What its producer stated while it was at work ("planning") is not so any more.
+        status="running" if any(run.is_interrupted for run in session.runs) else state.status_of_session,
+        current_phase=phase or None,
+        workflow=state.workflow,
+        created_at=min((one.timestamp for run in session.runs for one in run.events), default=now),
+        messages=messages,
+    )
+
+
+def _run_events(session: _Session) -> list[tuple[object, Said]]:
+    """All that was ever said of the runs of the batch as a whole, with the run; nothing where the batch says nothing."""
+    new = [(run.id or run.name, said) for run in session.runs for said in _new_of_run(run)]
+    return sorted([*_stored(session, {RUN}), *new], key=_place) if new else []
+
+
+def _told_of_session(session: _Session, own: Sequence[tuple[object, Said]]) -> list[Said]:
+    """What there is to say of the session: what is new, for the row holds what was said before; or where that is not the
+    last word, everything."""
+    new = [said for run in session.runs for said in _new_of_run(run)]
+    if session.id is None or session.last_of_runs is None or not new:
+        return sorted(new, key=Said.place)
+    if min(said.order for said in new) > session.last_of_runs:
+        return sorted(new, key=Said.place)
+    with prepared_cursor() as cursor:
+        cursor.execute(_SAID_OF_OTHERS, [list(projection.OF_A_MESSAGE), session.id, session.run_ids])
+        others = _heard(cursor.fetchall(), projection.OF_A_MESSAGE)
+    return [said for _run, said in sorted([*own, *others], key=_place)]
+
+
+def _new_of_run(run: _Run) -> list[Said]:
+    """What the batch says of a run as a whole."""
+    return [one.said() for one in run.events if one.subject == RUN]
+
+
+def _place(found: tuple[object, Said]) -> tuple[int, int, str]:
+    return found[1].place()
+
+
+def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, Said]]) -> list[records.Message]:
+    """The message of a run as far as the batch speaks of it, behind what the user asked."""
+    new = [run.unnamed.placed(one.said()) for one in run.events]
+    before = run.so_far.layout
+    change, moved = _changed(run, session, new)
+    _take_back_flags(run)
+    # A parent that is there now is the parent of calls that named it before.
+    touched = {said.subject for said in new if said.subject not in ("", RUN)} | change.adopted | moved
+    if change.is_anew:
+        touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
+    said_of: dict[str, list[Said]] = {subject: [] for subject in touched}
+    stored = touched & before.subjects.keys()
+    for group in run.unnamed.disordered:
+        # The events of a call may be stored under any label of its group.
+        calls = run.unnamed.subjects_of(group)
+        stored |= calls if calls & touched else set()
+    if stored:
+        for message_id, said in _stored(session, stored):
+            said = run.unnamed.placed(said)
+            if message_id == run.id and said.subject in said_of:
+                said_of[said.subject].append(said)
+    for said in new:
+        if said.subject in said_of:
+            said_of[said.subject].append(said)
+    for events in said_of.values():
+        events.sort(key=Said.place)
+    if change.is_anew:
+        _move_rows(run)
+    elif run.id is not None:
+        run.touched = _touched(run, run.id, touched)
+        # What is new is written where it stands; only the tool of a call can change.
+        run.is_in_place = not any(_is_renamed(subject, said_of[subject], new) for subject in touched)
+    created_at = _created_at(run)
+    message = records.Message(
+        role="assistant",
+        id=str(run.id or run.name),
+        created_at=created_at,
+        is_completed=False,
+        agent_steps=_steps(run, said_of),
+    )
+    flags = run.heard.flags
+    if any(projection.is_cut(subject, events) for subject, events in said_of.items()):
+        flags.add(TRUNCATED)
+    if any(CLOCK in said.data for said in new):
+        flags.add(TIME_OUT_OF_RANGE)
+    if flags:
+        message = msgspec.structs.replace(message, health=sorted(flags))
+    if not any(said.subject == RUN for said in new):
+        return [message]
+    said_of_run = [said for owner, said in run_events if owner in (run.id, run.name)]
+    state = projection.run_state(said_of_run)
+    if any("references" in said.data for said in new if said.subject == RUN):
+        _make_room_for_references(run, said_of_run)
+    completed_at = state.completed_at
+    if (interruption := state.interruption) is not None and completed_at is None:
+        run.is_interrupted = _is_left(session, run, state, interruption, new)
+    if completed_at is not None and state.duration is not None:
+        # A duration is measured by a clock that nobody sets.
+        completed_at = created_at + timedelta(milliseconds=state.duration)
+    message = msgspec.structs.replace(
+        message,
+        request_id=state.request_id or None,
+        content=state.content or None,
+        content_parts=state.content_parts,
+        knowledge_references=state.references or None,
+        usage=state.usage,
+        error=state.error or (text_of(interruption.reason) if interruption and run.is_interrupted else None),
+        is_completed=completed_at is not None or run.is_interrupted,
+        completed_at=completed_at,
+        health=[*(message.health or ()), *state.flags],
+        metadata=state.metadata,
+    )
+    if interruption and run.is_interrupted:
+        told = metadata_of(interruption.reason, interruption.at)
+        message = msgspec.structs.replace(
+            message, health=[*(message.health or ()), INTERRUPTED], metadata={**(message.metadata or {}), **told}
+        )
+    if not state.is_asked:
+        return [message]
+    prompt = records.Message(
+        role="user",
+        external_id=f"{run.name}:prompt",
+        request_id=state.request_id or None,
+        content=state.prompt or None,
+        content_parts=state.prompt_parts,
+        health=state.prompt_flags,
+        metadata=state.prompt_metadata,
+        created_at=created_at,
+    )
+    return [prompt, message]
+
+
+def _heard_at(run: _Run, now: datetime) -> datetime:
+    """When the latest of what the batch says of a run happened. That another process has begun it is news whenever it comes."""
+    begun = any(one.record.type == "workflow_execute_start" and one.data.get("attempt") for one in run.events)
+    return now if begun else max(one.timestamp for one in run.events)
+
+
+def _is_left(
+    session: _Session, run: _Run, state: projection.RunState, interruption: projection.Interruption, new: Sequence[Said]
+) -> bool:
+    """Whether nobody works on a run any more, as the batch says: it was not told before, no other process has begun the
+    run and not ended it, nothing happened in it since, and it does not wait for a person."""
+    others = [said for said in new if projection.interruption_of(said) is None]
+    if interruption.event not in {said.external_id for said in new} or state.open_attempts:
+        return False
+    if interruption.reason != PROCESS_ENDED and others:
+        return False
+    times = [said.timestamp for said in others]
+    if session.id is not None and run.id is not None:
+        with prepared_cursor() as cursor:
+            cursor.execute(_STATE_OF_RUN, [run.id, *ids.range_below(run.id), session.id])
+            for is_paused, last in cursor.fetchall():
+                if is_paused:
+                    return False
+                times += [last] if last is not None else []
+    return interruption.reason != PROCESS_ENDED or all(time <= interruption.at for time in times)
+
+
+def _changed(run: _Run, session: _Session, new: Sequence[Said]) -> tuple[Change, set[str]]:
+    """What the batch makes of where steps and calls stand; and the calls whose events belong to others now, of which the rows
+    are made anew."""
+    known = run.so_far
+    if not run.unnamed.disordered:
+        change = known.layout.with_events(new)
+        run.after, run.heard = change.layout, known.heard.with_events(new)
+        return change, set()
+    everything = [*map(run.unnamed.placed, _all_of(run, session)), *new]
+    run.after, run.heard = Layout().with_events(everything).layout, Heard().with_events(everything)
+    moved = {call for group in run.unnamed.moved_since(known.unnamed) for call in run.unnamed.subjects_of(group)}
+    row = lock_messages([run.id]).get(run.id) if run.id is not None and moved else None
+    if run.id is not None and row is not None and row.deleted_at is None:
+        row_ids = [UUID(_row_id(run.id, call)) for call in moved]
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM traces_app_toolresult WHERE id = ANY(%s)", [row_ids])
+            cursor.execute("DELETE FROM traces_app_toolcall WHERE id = ANY(%s) AND message_id = %s", [row_ids, run.id])
+    return Change(run.after, True, frozenset()), moved
+
+
+def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:
+    before, after = run.so_far.layout, run.after
+    steps = {subject for subject in subjects if projection.is_step(subject)}
+    calls = {subject for subject in subjects if projection.is_call(subject)}
+    parents = {after.parents[call] for call in calls if call in after.parents}
+    # What a step takes is the sum of its calls until it says so itself.
+    calls_of_steps = {call for step in steps for call in after.calls_of.get(step, ())}
+    hosts = {after.calls[call][0] for call in calls}
+    return Touched(
+        step_count=len(before.steps),
+        call_count=len(before.calls),
+        step_ids=[UUID(_row_id(message_id, step)) for step in steps | hosts],
+        call_ids=[UUID(_row_id(message_id, call)) for call in calls | parents | calls_of_steps],
+        ordinals={_row_id(message_id, step): after.steps[step][1] for step in steps | hosts},
+        positions={_row_id(message_id, call): after.calls[call][1] for call in calls},
+    )
+
+
+def _is_renamed(subject: str, events: Sequence[Said], new: Sequence[Said]) -> bool:
+    """Whether a call that is there has another tool than before."""
+    if not projection.is_call(subject):
+        return False
+    added = {one.external_id for one in new}
+    before = [projection.tool_name(one.data) for one in events if one.external_id not in added]
+    named = [name for name in before if name]
+    after = [name for one in events if (name := projection.tool_name(one.data))]
+    return bool(before) and named[-1:] != after[-1:]
+
+
+def _steps(run: _Run, said_of: Mapping[str, list[Said]]) -> list[records.AgentStep]:
+    """The steps that the batch speaks of, and those whose calls it speaks of, in their order."""
+    calls: dict[str, list[tuple[int, records.ToolCall]]] = {}
+    for subject, events in said_of.items():
+        if not projection.is_call(subject):
+            continue
+        parent = run.after.parents.get(subject)
+        if parent and parent not in said_of and run.id is not None:
+            parent = str(UUID(_row_id(run.id, parent)))
+        call = projection.call_record(subject, events, parent)
+        run.tools[subject] = rows.text(call.name)
+        step, position = run.after.calls[subject]
+        calls.setdefault(step, []).append((position, call))
+    wanted = {*calls, *(subject for subject in said_of if projection.is_step(subject))}
+    return [
+        projection.step_record(
+            step,
+            said_of.get(step, []),
+            run.after.steps[step][0],
+            [call for _position, call in sorted(calls.get(step, []), key=lambda placed: placed[0])],
+        )
+        for step in sorted(wanted, key=lambda step: run.after.steps[step][1])
+    ]
+
+
+def _settle(project_id: int, session: _Session, outcome: SessionOutcome) -> list[_New]:
+    """Learns from the outcome what was refused, and puts the rows of the others in place; returns their events."""
+    kept: list[_New] = []
+    for run in session.runs:
+        message = outcome.messages[run.place]
+        refused = outcome.refused or message.refused
+        if refused:
+            for one in run.events:
+                one.outcome = EventOutcome(
+                    session_id=outcome.id, external_id=one.external_id, state="refused", refused=refused
+                )
+            run.events = []
+            continue
+        run.id = message.id
+        run.question = outcome.messages[run.place - 1].id if run.has_question else None
+        if not run.is_in_place and message.state != "created":
+            _place_rows(project_id, run)
+        kept += run.events
+    # In the order in which they came, whatever run each belongs to.
+    wanted = set(map(id, kept))
+    return [one for one in session.events if id(one) in wanted]
+
+
+def _give_numbers(session_id: UUID, events: Sequence[_New]) -> tuple[int, int]:
+    with prepared_cursor() as cursor:
+        cursor.execute(
+            "UPDATE messages_app_session SET last_event = last_event + %s::bigint, updated_at = now(), active_at = "
+            "CASE WHEN said.at >= active_at + interval '1 second' THEN said.at ELSE active_at END "
+            "FROM (SELECT least(%s::timestamptz, now()) AS at) AS said "
+            "WHERE id = %s AND deleted_at IS NULL RETURNING last_event",
+            [str(len(events)), max(one.timestamp for one in events), session_id],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        raise SessionGone
+    last: int = row[0]
+    first = last - len(events) + 1
+    for seq, one in enumerate(events, first):
+        one.seq = seq
+        one.outcome = EventOutcome(session_id=session_id, external_id=one.external_id, state="stored", seq=seq)
+    return first, last
+
+
+def _tell(told: Sequence[tuple[UUID, int, int]]) -> None:
+    notices = [f"{session_id} {first} {last}" for session_id, first, last in told]
+    with connection.cursor() as cursor:
+        for at in range(0, len(notices), _NOTICES):
+            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, ";".join(notices[at : at + _NOTICES])])
+
+
+def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> None:
+    for run in session.runs:
+        assert run.id is not None, "it was stored"
+        remember(
+            session_id, run.id, run.name, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed, heard=run.heard)
+        )
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, Said]]:
+    """What was said of these subjects before, with the run."""
+    if session.id is None:
+        return []
+    found = [one for one in session.heard if one[1].subject in subjects]
+    missing = subjects - session.asked
+    if missing:
+        with prepared_cursor() as cursor:
+            cursor.execute(_SAID, [sorted(missing), session.id, *session.runs_and_bounds])
+            found += _heard(cursor.fetchall())
+    return found
+
+
+def _heard(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()) -> list[tuple[UUID, Said]]:
+    """Rows of _SAID, with what lies behind references, but for the fields `without`."""
+    found = [(message_id, _said(*row)) for message_id, *row in rows_of_events]
+    if without:
+        found = [(message_id, replace(said, data=without_refs(said.data, without))) for message_id, said in found]
+    whole = context_store.whole([(message_id, said.data) for message_id, said in found])
+    return [
+        (message_id, said if data is said.data else replace(said, data=data))
+        for (message_id, said), data in zip(found, whole, strict=True)
+    ]
+
+
+def _said(
+    order: int, tie: int, external_id: str, type_: str, agent: str, subject: str, timestamp: datetime, data: str
+) -> Said:
+    return Said(
+        order=order,
+        tie=tie,
+        external_id=external_id,
+        type=type_,
+        agent=agent,
+        subject=subject,
+        timestamp=timestamp,
+        data=msgspec.json.decode(data),
+    )
+
+
+def _move_rows(run: _Run) -> None:
+    """Puts what stood elsewhere where it stands now, before the message is counted anew."""
+    if run.id is None:
+        return
+    before = run.so_far.layout
+    steps = [name for name, place in before.steps.items() if run.after.steps.get(name) != place]
+    calls = [name for name, place in before.calls.items() if run.after.calls.get(name) != place]
+    if not steps and not calls:
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    gone = [name for name in steps if name not in run.after.steps]
+    _write_places(run, run.id, [name for name in steps if name in run.after.steps], calls, {})
+    if gone:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "DELETE FROM traces_app_agentstep WHERE id = ANY(%s) AND message_id = %s",
+                [[UUID(_row_id(run.id, name)) for name in gone], run.id],
+            )
+
+
+def _take_back_flags(run: _Run) -> None:
+    """What was odd about calls when a part of their events had come is taken back where it is not odd any more."""
+    before, after = run.so_far.heard, run.heard
+    found = before.orphans - after.orphans
+    gone = before.flags - after.flags
+    if run.id is None or not (found or gone):
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    with connection.cursor() as cursor:
+        if gone:
+            cursor.execute(
+                "UPDATE messages_app_message SET health = "
+                "(SELECT coalesce(array_agg(flag), '{}') FROM unnest(health) AS flag WHERE flag <> ALL(%s)) "
+                "WHERE id = %s",
+                [sorted(gone), run.id],
+            )
+        if found:
+            cursor.execute(
+                "UPDATE traces_app_toolcall SET metadata = metadata - %s WHERE id = ANY(%s) AND message_id = %s",
+                [ORPHAN_RESULT, [UUID(_row_id(run.id, call)) for call in found], run.id],
+            )
+
+
+def _make_room_for_references(run: _Run, said: Sequence[Said]) -> None:
+    """Takes away the references that events of this run made: another list takes their place, and may be shorter."""
+    if run.id is None:
+        return
+    row = lock_messages([run.id]).get(run.id)
+    if row is None or row.deleted_at is not None:
+        return
+    most = max(len(projection.references_in(one.data)) for one in said)
+    made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
+
+
+def _keep_receipts(session_id: UUID, session: _Session) -> None:
+    """What was taken out of events is on the rows that they became, too: which event it was nobody needs to know."""
+    of_messages: dict[UUID, list[dict[str, Any]]] = {}
+    of_session: list[dict[str, Any]] = []
+    for run in session.runs:
+        for one in run.events:
+            if not (one.subject and "redactions" in one.data):
+                continue
+            assert run.id is not None, "its events were kept"
+            for receipt in losses.receipts_of(one.data):
+                place = losses.place_of(receipt.path, projection.about(one.subject))
+                if place is None:
+                    continue
+                said = receipt.as_json() | {"path": place.path}
+                if place.owner == "session":
+                    of_session.append(said)
+                    continue
+                if place.owner in _BELOW:
+                    said["path"] = f"{_BELOW[place.owner]}[{UUID(_row_id(run.id, one.subject))}].{place.path}"
+                owner = (place.owner == "question" and run.question) or run.id
+                of_messages.setdefault(owner, []).append(said)
+    for message_id, receipts in sorted(of_messages.items()):
+        add_receipts("messages_app_message", message_id, receipts)
+    if of_session:
+        add_receipts("messages_app_session", session_id, of_session)
+
+
+def _place_rows(project_id: int, run: _Run) -> None:
+    """What the batch spoke of stands where it belongs: the records told only of these rows."""
+    assert run.id is not None, "it was stored"
+    calls = list(run.tools)
+    steps = sorted({run.after.calls[call][0] for call in calls} | {
+        one.subject for one in run.events if projection.is_step(one.subject)
+    })  # fmt: skip
+    if steps:
+        tool_ids = find_or_make_tools(project_id, sorted(set(run.tools.values())))
+        _write_places(run, run.id, steps, calls, {call: tool_ids[name] for call, name in run.tools.items()})
+
+
+def _write_places(
+    run: _Run, message_id: UUID, steps: Sequence[str], calls: Sequence[str], tool_ids: Mapping[str, int]
+) -> None:
+    bounds = [message_id, *ids.range_below(message_id)]
+    with connection.cursor() as cursor:
+        if steps:
+            placed = [(_row_id(message_id, name), *map(str, run.after.steps[name])) for name in sorted(steps)]
+            columns = list(map(list, zip(*placed, strict=True)))
+            cursor.execute(_PLACE_STEPS, [*columns, columns[0], *bounds])
+        if calls:
+            hosted = [
+                (_row_id(message_id, name), _row_id(message_id, step), str(position), _digits(tool_ids.get(name)))
+                for name in sorted(calls)
+                for step, position in [run.after.calls[name]]
+            ]
+            columns = list(map(list, zip(*hosted, strict=True)))
+            cursor.execute(_PLACE_CALLS, [*columns, columns[0], *bounds])
+
+
+def _row_id(message_id: UUID, subject: str) -> str:
+    """As rows.py derives it from the id of a step and the `uuid` of a call."""
+    key = ("call", "uuid", subject) if projection.is_call(subject) else ("step", "id", subject)
+    return ids.child_hex(message_id.int, *key, 0)
+
+
+def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, contexts: list[rows.Row]) -> rows.Row:
+    """The row of an event; those of what it refers to are added to `contexts`."""
+    event = one.record
+    data, aside = apart(event.type, one.data)
+    for context in aside:
+        contexts += context_store.lines_of(session_id, message_id, context, one.timestamp)
+    failed = event.type.endswith("_error")
+    return (
+        ids.child_hex(message_id.int, "event", one.external_id),
+        str(project_id),
+        session_id.hex,
+        message_id.hex,
+        str(one.seq),
+        rows.text(one.external_id),
+        _digits(event.number),
+        event.type,
+        event.level or ("error" if failed else "info"),
+        event.category or _CATEGORIES.get(event.type.partition("_")[0], "execution"),
+        one.timestamp.isoformat(),
+        rows.text(event.agent),
+        one.subject,
+        data,
+    )
+
+
+def _created_at(run: _Run) -> datetime:
+    """When the run began: its id says it, else the first that is heard of it."""
+    id_ = run.id or as_uuid(run.name)
+    if id_ is not None:
+        created_at = ids.created_at_of(id_)
+        if run.id is not None or (
+            id_.version == 7 and created_at >= ids.EARLIEST and ids.is_ours(id_, created_at, "assistant")
+        ):
+            return created_at
+    return min(one.timestamp for one in run.events)
+
+
+def _digits(value: int | None) -> str | None:
+    return None if value is None else str(value)

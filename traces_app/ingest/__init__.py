@@ -1,0 +1,1 @@
+"""The only way into the tables: decode, normalize, redact, write."""

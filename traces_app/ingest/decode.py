@@ -1,0 +1,254 @@
+"""From the bytes of a request to records, decoded and checked in one step.
+
+Every error is an InvalidInput that names the JSON path, what was found and what is right. Fields that a record does not
+have are kept in its `metadata` (they are data that a newer producer sends), except those that only our answers hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from access_app.errors import InvalidInput
+from messages_app import ids
+from traces_app.normalize.extra_fields import FIELDS, keep_unknown
+from traces_app.schema import records
+
+from . import raw_json
+
+T = TypeVar("T", bound=records.Record)
+D = TypeVar("D")
+
+_MSGSPEC_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$?\.?(?P<path>.*)`)?", re.DOTALL)
+
+
+class _Ingest(msgspec.Struct, forbid_unknown_fields=True):
+    sessions: list[raw_json.Session]
+
+
+_INGEST = msgspec.json.Decoder(_Ingest)
+_SESSION = msgspec.json.Decoder(raw_json.Session)
+_MESSAGE = msgspec.json.Decoder(raw_json.Message)
+_MESSAGES = msgspec.json.Decoder(list[raw_json.Message])
+
+_MISSING = re.compile(r"missing required field `(\w+)`")
+
+
+def decode_session(body: bytes) -> records.Session:
+    """One session, with messages or without."""
+    session = _plain(_SESSION, body, lambda session: session.messages)
+    return _session(json_of(body), "") if session is None else _checked_session(session, "")
+
+
+def decode_session_patch(body: bytes) -> records.SessionPatch:
+    return _patch(json_of(body), records.SessionPatch)
+
+
+def decode_messages(body: bytes) -> list[records.Message]:
+    """One nested message, or a list of them."""
+    if body.lstrip()[:1] == b"{":
+        message = _plain(_MESSAGE, body, lambda message: (message,))
+        if message is not None:
+            return [_checked_message(message, "")]
+    else:
+        messages = _plain(_MESSAGES, body, lambda messages: messages)
+        if messages is not None:
+            return [_checked_message(message, f"[{index}]") for index, message in enumerate(messages)]
+    document = json_of(body)
+    if isinstance(document, list):
+        return [_message(item, f"[{index}]") for index, item in enumerate(document)]
+    return [_message(document, "")]
+
+
+def decode_message_patch(body: bytes) -> records.MessagePatch:
+    patch = _patch(json_of(body), records.MessagePatch)
+    latest = _latest()
+    if patch.completed_at is not msgspec.UNSET:
+        _check_time(patch.completed_at, latest, "completed_at")
+    _check_children(patch.agent_steps, "", latest)
+    return patch
+
+
+def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
+    """`{"sessions": [...]}`, or with `ndjson` one session a line; paths count lines from `sessions[0]`."""
+    batch = None if ndjson else _plain(_INGEST, body, _messages)
+    if batch is not None:
+        sessions = [_checked_session(session, f"sessions[{index}]") for index, session in enumerate(batch.sessions)]
+    else:
+        sessions = [_session(item, f"sessions[{index}]") for index, item in enumerate(_items(body, ndjson=ndjson))]
+    for index, session in enumerate(sessions):
+        if not (session.id or session.external_id):
+            raise InvalidInput(
+                _("A session needs an external_id (yours), or the id of a session that is there."),
+                field=f"sessions[{index}].external_id",
+            )
+    return sessions
+
+
+# --- Steps ------------------------------------------------------------------------------------------------------
+
+
+def _messages(batch: _Ingest) -> Iterator[raw_json.Message]:
+    return (message for session in batch.sessions for message in session.messages or ())
+
+
+def _plain(
+    decoder: msgspec.json.Decoder[D], body: bytes, messages: Callable[[D], Iterable[raw_json.Message] | None]
+) -> D | None:
+    """The records of a body that holds what they have and nothing else; None for any other.
+
+    Nearly all bodies are such, and to decode them straight into records takes half the time. But it can neither keep
+    what it does not know, nor say so well what is wrong and where.
+    """
+    try:
+        decoded = decoder.decode(body)
+        raw_json.decode_what_cannot_stay(messages(decoded) or ())
+        return decoded
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _items(body: bytes, *, ndjson: bool) -> list[Any]:
+    if ndjson:
+        return [
+            json_of(line, f"sessions[{index}]") for index, line in enumerate(filter(bytes.strip, body.split(b"\n")))
+        ]
+    document = json_of(body)
+    if not isinstance(document, dict) or not isinstance(document.get("sessions"), list):
+        raise InvalidInput(
+            _('Expected an object with a list of sessions: {"sessions": [{"external_id": ..., "messages": [...]}]}.'),
+            field="sessions",
+        )
+    found: list[Any] = document["sessions"]
+    return found
+
+
+def json_of(body: bytes, path: str = "") -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            _("The body is not valid JSON in UTF-8: %(reason)s.") % {"reason": error},
+            field=path or None,
+            code="invalid_json",
+        ) from error
+    except RecursionError as error:
+        raise InvalidInput(_("The JSON is nested too deeply."), field=path or None, code="invalid_json") from error
+
+
+def _session(document: Any, path: str) -> records.Session:
+    return _checked_session(_record(document, records.Session, path), path)
+
+
+def _message(document: Any, path: str) -> records.Message:
+    return _checked_message(_record(document, records.Message, path), path)
+
+
+def _patch(document: Any, type_: type[T]) -> T:
+    """A change names what it changes: a field that cannot be changed, or is misspelt, must not look as if it had been."""
+    if isinstance(document, dict):
+        for name in sorted(document.keys() - FIELDS[type_]):
+            raise InvalidInput(
+                _("This cannot be changed here. What can: %(fields)s.") % {"fields": ", ".join(sorted(FIELDS[type_]))},
+                field=name,
+            )
+    return _record(document, type_, "")
+
+
+def _record(document: Any, type_: type[T], path: str) -> T:
+    try:
+        keep_unknown(document, type_)
+        return msgspec.convert(document, type_)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), path) from error
+    except RecursionError as error:
+        raise InvalidInput(_("The JSON is nested too deeply."), field=path or None, code="invalid_json") from error
+
+
+# --- What the types cannot say ------------------------------------------------------------------------------------
+
+
+def _checked_session(session: records.Session, path: str) -> records.Session:
+    _check_time(session.created_at, _latest(), join(path, "created_at"))
+    for index, message in enumerate(session.messages or ()):
+        _checked_message(message, join(path, f"messages[{index}]"))
+    return session
+
+
+def _checked_message(message: records.Message, path: str) -> records.Message:
+    latest = _latest()
+    _check_time(message.created_at, latest, join(path, "created_at"))
+    _check_time(message.completed_at, latest, join(path, "completed_at"))
+    if message.role != "assistant" and message.agent_steps:
+        raise InvalidInput(
+            _("Only an assistant message has steps; this one is from %(role)s.") % {"role": message.role},
+            field=join(path, "agent_steps"),
+        )
+    _check_children(message.agent_steps or [], path, latest)
+    return message
+
+
+def _check_children(steps: list[records.AgentStep], path: str, latest: datetime) -> None:
+    for i, step in enumerate(steps):
+        # Paths are put together where something is wrong: of most batches nothing is.
+        if not _fits(step.timestamp, latest):
+            _check_time(step.timestamp, latest, join(path, f"agent_steps[{i}].timestamp"))
+        for j, call in enumerate(step.tool_calls or ()):
+            if not (_fits(call.started_at, latest) and _fits(call.completed_at, latest)):
+                at = join(path, f"agent_steps[{i}].tool_calls[{j}]")
+                _check_time(call.started_at, latest, f"{at}.started_at")
+                _check_time(call.completed_at, latest, f"{at}.completed_at")
+
+
+def _fits(instant: datetime | None, latest: datetime) -> bool:
+    return instant is None or ids.EARLIEST <= instant <= latest
+
+
+def _check_time(instant: datetime | None, latest: datetime, path: str) -> None:
+    if instant is not None and not _fits(instant, latest):
+        raise InvalidInput(
+            _("%(time)s is out of range: a time from 2000-01-01 to one day from now is accepted.")
+            % {"time": instant.isoformat()},
+            field=path,
+        )
+
+
+def _latest() -> datetime:
+    return timezone.now() + ids.LATEST_AHEAD
+
+
+# --- Errors in words ----------------------------------------------------------------------------------------------
+
+
+def invalid(text: str, path: str) -> InvalidInput:
+    match = _MSGSPEC_ERROR.fullmatch(text)
+    assert match is not None, "every text matches: all of the pattern's parts may be empty"
+    what, inner = match["what"], match["path"] or ""
+    if missing := _MISSING.search(what):
+        inner = join(inner, missing[1])
+    return InvalidInput(f"{what}{_what_is_right(what, inner)}.", field=join(path, inner) or None)
+
+
+def _what_is_right(what: str, path: str) -> str:
+    """The rest of the sentence for the errors whose own text does not say what would be right."""
+    if "Invalid enum value" in what:
+        return _(": use one of %(values)s") % {"values": ", ".join(_allowed(path))}
+    if "datetime" in what or "RFC3339" in what:
+        return _(": write a time with its zone, such as 2026-01-31T09:30:00Z")
+    return ""
+
+
+def _allowed(path: str) -> tuple[str, ...]:
+    if path.endswith("role"):
+        return get_args(records.Role)
+    return get_args(records.CallStatus if "tool_calls" in path else records.SessionStatus)
+
+
+def join(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer and inner and not inner.startswith("[") else outer + inner

@@ -1,0 +1,1 @@
+"""Operations on stored traces: purge, integrity checks, closing of stale runs."""

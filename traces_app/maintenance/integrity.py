@@ -1,0 +1,399 @@
+"""Whether stored traces are whole: the problems that check_traces reports.
+
+Three passes, each reading some rows at a time in the order of ids: messages with what lies below them, sessions with
+their counters, and rows whose parent is not there. What is in the trash is checked too: it may be restored. Each page
+is read in one snapshot, so that a check beside writers reports nothing that they are about to complete.
+
+Iterations start at 0 and go up by one. Agents of one message may count together or each for itself: a message is in
+order if its iterations are 0, 1, 2 ... each once, or if those of every agent name are. The answer of an imported turn
+may stand between its steps; its metadata then says the iteration that it took.
+"""
+
+# ruff: noqa: S608 - SQL is put together of the texts in this file and the names of tables
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+
+from messages_app import ids
+from messages_app.session_counters import disagreements
+from messages_app.sql.partitions import Month, months_of
+from traces_app.ingest.rows import duration_between, rollup
+
+from .snapshot import one_snapshot
+
+KINDS = {
+    "iterations_missing": "an iteration is missing: a step may have been lost",
+    "iterations_repeated": "an iteration is there more than once",
+    "call_open": "a call is pending although its message is completed",
+    "call_without_result": "a call is done, and its result is not there",
+    "orphan_result": "a result came without its call (flagged by the importer), or has lost it",
+    "orphan_row": "a step, call, reference, event or context whose message is not there",
+    "step_missing": "a call names a step that its message does not have",
+    "parent_missing": "a call names a parent call that its message does not have",
+    "parent_cycle": "calls are each other's parents",
+    "session_missing": "the session of a message is not there",
+    "project_differs": "rows of one trace belong to different projects",
+    "time_differs": "an id says another time (or role) than its row, so that reads by time miss it",
+    "message_counts": "the counts of a message disagree with its rows",
+    "session_counts": "the counters of a session disagree with its messages",
+}
+
+_AT_ONCE = 200
+_ORPHANS_AT_ONCE = 1000
+_NUMBERS_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something wrong with one session or message; holds ids and numbers, no content."""
+
+    kind: str
+    """One of KINDS."""
+    session_id: UUID | None
+    message_id: UUID | None
+    detail: str
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """How much was looked at."""
+
+    sessions: int = 0
+    messages: int = 0
+    steps: int = 0
+    calls: int = 0
+
+
+def check(*, project_id: int | None = None, session_id: UUID | None = None, tally: Tally) -> Iterator[Problem]:
+    """The problems of everything, or of one project or session; fills in `tally` on the way.
+
+    Rows without their parent belong to no project or session: they are found by a check of everything only.
+    """
+    condition, values = "true", list[object]()
+    if session_id is not None:
+        condition, values = "message.session_id = %s", [session_id]
+    elif project_id is not None:
+        condition, values = "message.project_id = %s", [project_id]
+    yield from _check_messages(condition, values, tally)
+    yield from _check_sessions(project_id, session_id, tally)
+    if project_id is None and session_id is None:
+        yield from _check_orphans()
+
+
+# --- Messages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Message:
+    id: UUID
+    session_id: UUID
+    project_id: int
+    session_project_id: int | None
+    role: str
+    is_completed: bool
+    health: list[str]
+    usage: str | None
+    created_at: datetime
+    completed_at: datetime | None
+    answer_iteration: str | None
+    """Anything: metadata is not ours alone."""
+    step_count: int
+    call_count: int
+    failure_count: int
+    model_error_count: int
+    input_tokens: int
+    output_tokens: int
+    duration_ms: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    id: UUID
+    iteration: int
+    agent_name: str
+    duration_ms: int | None
+    usage: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    id: UUID
+    step_id: UUID
+    parent_id: UUID | None
+    project_id: int
+    tool_project_id: int | None
+    status: str
+    duration_ms: int | None
+    has_result: bool
+
+
+def _check_messages(condition: str, values: list[object], tally: Tally) -> Iterator[Problem]:
+    last = UUID(int=0)
+    while True:
+        with one_snapshot(read_only=True):
+            messages = _messages(condition, values, last)
+            if not messages:
+                return
+            steps = _steps(messages)
+            calls = _calls(messages)
+        for message in messages:
+            tally.messages += 1
+            tally.steps += len(steps[message.id])
+            tally.calls += len(calls[message.id])
+            for kind, detail in _problems(message, steps[message.id], calls[message.id]):
+                yield Problem(kind=kind, session_id=message.session_id, message_id=message.id, detail=detail)
+        last = messages[-1].id
+
+
+def _messages(condition: str, values: list[object], last: UUID) -> list[_Message]:
+    rows = _rows(
+        "SELECT message.id, message.session_id, message.project_id, session.project_id AS session_project_id, "
+        "message.role, message.is_completed, message.health, message.usage::text AS usage, message.created_at, "
+        "message.completed_at, left(message.metadata ->> 'answer_iteration', 12) AS answer_iteration, message.step_count, "
+        "message.call_count, message.failure_count, message.model_error_count, message.input_tokens, "
+        "message.output_tokens, message.duration_ms "
+        "FROM messages_app_message AS message LEFT JOIN messages_app_session AS session "
+        f"ON session.id = message.session_id WHERE {condition} AND message.id > %s ORDER BY message.id LIMIT {_AT_ONCE}",
+        [*values, last],
+    )
+    return [_Message(**row) for row in rows]
+
+
+def _steps(messages: Sequence[_Message]) -> Mapping[UUID, list[_Step]]:
+    found: defaultdict[UUID, list[_Step]] = defaultdict(list)
+    for row in _rows(
+        "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
+        "(metadata -> 'error')::text AS error FROM traces_app_agentstep AS step "
+        f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
+        _below(messages),
+    ):
+        found[row.pop("message_id")].append(_Step(**row))
+    return found
+
+
+def _calls(messages: Sequence[_Message]) -> Mapping[UUID, list[_Call]]:
+    found: defaultdict[UUID, list[_Call]] = defaultdict(list)
+    for row in _rows(
+        "SELECT call.message_id, call.id, call.step_id, call.parent_id, call.project_id, tool.project_id AS tool_project_id, "
+        "call.status, call.duration_ms, result.id IS NOT NULL AS has_result FROM traces_app_toolcall AS call "
+        "LEFT JOIN traces_app_tool AS tool ON tool.id = call.tool_id "
+        "LEFT JOIN traces_app_toolresult AS result ON result.id = call.id AND result.id >= %(first)s AND result.id < %(after)s "
+        f"WHERE {_BELOW.format('call')} ORDER BY call.message_id, call.id",
+        _below(messages),
+    ):
+        found[row.pop("message_id")].append(_Call(**row))
+    return found
+
+
+# The foreign keys of a month's tables keep what lies below a message in its month, if not in its microsecond.
+_BELOW = "{0}.message_id = ANY(%(messages)s) AND {0}.id >= %(first)s AND {0}.id < %(after)s"
+
+
+def _below(messages: Sequence[_Message]) -> dict[str, Any]:
+    first, last = (Month.of(ids.created_at_of(message.id)) for message in (messages[0], messages[-1]))
+    return {"messages": [message.id for message in messages], "first": first.first_id, "after": last.next.first_id}
+
+
+def _problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
+    """(kind, detail) of all that is wrong with a message."""
+    yield from _iteration_problems(message, steps)
+    yield from _result_problems(message, calls)
+    yield from _nesting_problems(message, steps, calls)
+    yield from _ownership_problems(message, calls)
+    yield from _time_problems(message, steps, calls)
+    yield from _count_problems(message, steps, calls)
+
+
+def _iteration_problems(message: _Message, steps: Sequence[_Step]) -> Iterator[tuple[str, str]]:
+    together = Counter(step.iteration for step in steps)
+    answer = message.answer_iteration or ""
+    taken = [int(answer)] if answer.isascii() and answer.isdigit() and int(answer) < max(together, default=0) else []
+    by_agent: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    for step in steps:
+        by_agent[step.agent_name][step.iteration] += 1
+    if _is_in_order(together, taken) or all(_is_in_order(own, taken) for own in by_agent.values()):
+        return
+    for number, own in enumerate(by_agent.values(), start=1):
+        agent = f" of agent {number} of {len(by_agent)}" if len(by_agent) > 1 else ""
+        missing = _gaps([*own, *taken])
+        if missing:
+            yield "iterations_missing", f"iterations {', '.join(missing)}{agent}"
+        repeated = sorted(iteration for iteration, times in own.items() if times > 1)
+        if repeated:
+            yield "iterations_repeated", f"iterations {_shown(repeated)}{agent}"
+
+
+def _is_in_order(iterations: Counter[int], taken: Sequence[int]) -> bool:
+    return all(times == 1 for times in iterations.values()) and not _gaps([*iterations, *taken])
+
+
+def _gaps(iterations: Iterable[int]) -> list[str]:
+    """What is missing between 0 and the highest, as `3` or `5-7`."""
+    gaps, expected = [], 0
+    for iteration in sorted(set(iterations)):
+        if iteration > expected:
+            gaps.append(str(expected) if iteration == expected + 1 else f"{expected}-{iteration - 1}")
+        expected = iteration + 1
+    return gaps if len(gaps) <= _NUMBERS_SHOWN else [*gaps[:_NUMBERS_SHOWN], f"and {len(gaps) - _NUMBERS_SHOWN} more"]
+
+
+def _result_problems(message: _Message, calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
+    pending = [call.id for call in calls if call.status == "pending"]
+    if pending and message.is_completed:
+        yield "call_open", f"calls {_shown(pending)}"
+    without = [call.id for call in calls if call.status != "pending" and not call.has_result]
+    if without:
+        yield "call_without_result", f"calls {_shown(without)}"
+    if "orphan_result" in message.health:
+        yield "orphan_result", "flagged when it came"
+
+
+def _nesting_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
+    step_ids, parents = {step.id for step in steps}, {call.id: call.parent_id for call in calls}
+    stray = [call.id for call in calls if call.step_id not in step_ids]
+    if stray:
+        yield "step_missing", f"calls {_shown(stray)}"
+    lost = [call_id for call_id, parent in parents.items() if parent is not None and parent not in parents]
+    if lost:
+        yield "parent_missing", f"calls {_shown(lost)}"
+    elif "parent_unknown" in message.health:
+        yield "parent_missing", "flagged when it came"
+    circle = _on_a_circle(parents)
+    if circle:
+        yield "parent_cycle", f"calls {_shown(circle)}"
+
+
+def _on_a_circle(parents: Mapping[UUID, UUID | None]) -> list[UUID]:
+    """The calls that are their own ancestors. Each call is walked over once."""
+    done: set[UUID] = set()
+    circle: list[UUID] = []
+    for start in parents:
+        path: dict[UUID, int] = {}
+        at: UUID | None = start
+        while at is not None and at in parents and at not in done and at not in path:
+            path[at] = len(path)
+            at = parents[at]
+        if at is not None and at in path:
+            circle += list(path)[path[at] :]
+        done.update(path)
+    return sorted(circle)
+
+
+def _ownership_problems(message: _Message, calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
+    if message.session_project_id is None:
+        yield "session_missing", "no row of this session"
+    elif message.session_project_id != message.project_id:
+        yield "project_differs", "from its session"
+    foreign = [call.id for call in calls if {call.project_id, call.tool_project_id} != {message.project_id}]
+    if foreign:
+        yield "project_differs", f"calls {_shown(foreign)}, or their tools"
+
+
+def _time_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
+    if not ids.is_ours(message.id, message.created_at, message.role):
+        yield "time_differs", "the id of the message"
+    rows = [step.id for step in steps] + [call.id for call in calls]
+    below = [row_id for row_id in rows if not ids.is_child_of(message.id, row_id)]
+    if below:
+        yield "time_differs", f"below the message: {_shown(below)}"
+
+
+def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
+    found = rollup(
+        _json(message.usage),
+        ((step.id, step.duration_ms, _json(step.usage), _json(step.error)) for step in steps),
+        ((call.step_id, call.parent_id, call.status, call.duration_ms) for call in calls),
+    )
+    found = found._replace(duration_ms=duration_between(message.created_at, message.completed_at, found.duration_ms))
+    wrong = [
+        f"{name} {getattr(message, name)}, found {value}"
+        for name, value in found._asdict().items()
+        if getattr(message, name) != value
+    ]
+    if wrong:
+        yield "message_counts", "; ".join(wrong)
+
+
+# --- Sessions, orphans ------------------------------------------------------------------------------------------------
+
+
+def _check_sessions(project_id: int | None, session_id: UUID | None, tally: Tally) -> Iterator[Problem]:
+    last = UUID(int=0)
+    while True:
+        page = _rows(
+            "SELECT id, created_at FROM messages_app_session WHERE id > %s AND (%s::bigint IS NULL OR project_id = %s) "
+            f"AND (%s::uuid IS NULL OR id = %s) ORDER BY id LIMIT {_AT_ONCE}",
+            [last, project_id, project_id, session_id, session_id],
+        )
+        if not page:
+            return
+        tally.sessions += len(page)
+        for row in page:
+            if ids.created_at_of(row["id"]) != row["created_at"]:
+                yield Problem(
+                    kind="time_differs", session_id=row["id"], message_id=None, detail="the id of the session"
+                )
+        for wrong, counters in disagreements([row["id"] for row in page]).items():
+            detail = "; ".join(f"{name} {stored}, found {counted}" for name, (stored, counted) in counters.items())
+            yield Problem(kind="session_counts", session_id=wrong, message_id=None, detail=detail)
+        last = page[-1]["id"]
+
+
+_PARENTS = (
+    # table, the word for its rows, the column that names the parent, the parent's table, what it is when that is gone
+    ("messages_app_reference", "reference", "message_id", "messages_app_message", "orphan_row"),
+    ("traces_app_agentstep", "step", "message_id", "messages_app_message", "orphan_row"),
+    ("traces_app_toolcall", "call", "message_id", "messages_app_message", "orphan_row"),
+    ("traces_app_event", "event", "message_id", "messages_app_message", "orphan_row"),
+    ("traces_app_context", "context", "message_id", "messages_app_message", "orphan_row"),
+    ("traces_app_toolresult", "result", "id", "traces_app_toolcall", "orphan_result"),
+)
+
+
+def _check_orphans() -> Iterator[Problem]:
+    for table, word, column, parents, kind in _PARENTS:
+        # A month at a time: parents lie in the month of what is below them, and a join of one month is a small one.
+        for month in sorted(months_of(table)):
+            last = month.first_id
+            while True:
+                found = _rows(
+                    f"SELECT id, {column} AS parent_id FROM {table} AS child WHERE id >= %(last)s AND id < %(after)s "
+                    f"AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
+                    f"AND parent.id >= %(first)s AND parent.id < %(after)s) ORDER BY id LIMIT {_ORPHANS_AT_ONCE}",
+                    {"last": last, "first": month.first_id, "after": month.next.first_id},
+                )
+                for row in found:
+                    message_id = row["parent_id"] if column == "message_id" else None
+                    yield Problem(kind=kind, session_id=None, message_id=message_id, detail=f"{word} {row['id']}")
+                if len(found) < _ORPHANS_AT_ONCE:
+                    break
+                last = UUID(int=found[-1]["id"].int + 1)
+
+
+# --- Values -----------------------------------------------------------------------------------------------------------
+
+
+def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def _shown(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:_NUMBERS_SHOWN]))
+    return shown if len(values) <= _NUMBERS_SHOWN else f"{shown} and {len(values) - _NUMBERS_SHOWN} more"

@@ -1,0 +1,695 @@
+"""Removing for good what is older than a time, and what has been in the trash since before a time.
+
+`purge` goes in steps. Each can be cut off at any moment, by kill -9 too, and the next run goes on from there:
+
+ 1. end what an earlier run left half-way, and forget tombstones older than 30 days;
+ 2. drop the months whose messages have all expired: constant time, whatever they hold (`_drop_months`);
+ 3. sessions deleted long enough ago: a tombstone first, so that nobody writes to them or restores them any more, then
+    their messages, then their rows;
+ 4. messages deleted long enough ago, and messages that have expired in months that stay: 500 in a transaction,
+    children first, locks in the order of the writes (keys, messages, what is below, sessions last);
+ 5. sessions begun before the time that have no message left.
+
+What stays of a message is its key, of a session its tombstone: digests of ids, no content, forgotten 30 days later.
+Until then a sender that is still running is told `message_purged` or `session_purged`, and revives nothing.
+Tools stay: they are names, shared by all sessions of a project.
+
+A session keeps its row as long as it has messages. Its counters lose what each batch removes; where a month was dropped
+the sessions that reach beyond it are counted anew, so that no row of the month has to be read.
+
+Measured (benchmarks/purge_month.py: 2 cores, 3.4 KB a message with all below it and all indexes, medians of 5 runs, the
+sizes in turn): the command takes 0.73 s for a month of 10,000 messages and 0.81 s for one of 100,000, mostly Python's
+start. `purge` alone takes 0.05 s and 0.17 s; the difference is the file system, which frees 340 MB instead of 34 when
+the tables are dropped (9 against 50 to 140 ms). Each session that goes with the month adds 15 us, each session that
+goes on is counted anew. In months that stay 3,000 messages a second go, in 67 MB of memory however many they are.
+"""
+
+# ruff: noqa: S608 - SQL is put together of the texts in this file and the names of tables, columns and leaves
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from django.db import OperationalError, connection, transaction
+from django.db.models import Model
+from django.utils import timezone
+
+from access_app.models import Project
+from messages_app import ids
+from messages_app.models import Message, Reference, Session
+from messages_app.session_counters import recount
+from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
+from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
+from traces_app.ingest.partitions import TABLES, forget
+from traces_app.ingest.sql import add_to_sessions
+from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
+
+from .snapshot import one_snapshot
+
+TOMBSTONES_KEPT = timedelta(days=30)
+
+# A batch holds its locks for some 50 ms; a larger one is hardly faster a message.
+_MESSAGES_AT_ONCE = 500
+_SESSIONS_AT_ONCE = 2000
+_TRASHED_SESSIONS_AT_ONCE = 200
+_KEYS_AT_ONCE = 5000
+_ATTEMPTS = 5
+
+_MESSAGES = Message._meta.db_table
+_SESSIONS = Session._meta.db_table
+_NAMES: dict[type[Model], str] = {
+    Session: "sessions",
+    Message: "messages",
+    Reference: "references",
+    AgentStep: "steps",
+    ToolCall: "calls",
+    ToolResult: "results",
+    Event: "events",
+    Context: "contexts",
+}
+_NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
+
+_CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+
+_Result = TypeVar("_Result")
+Progress = Callable[[int], object]
+"""Told how many more messages are gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What is to go: messages made before `created_before`, and sessions and messages deleted before `deleted_before`;
+    of these projects or this session only. None is no limit, but at least one of the times must be given."""
+
+    created_before: datetime | None = None
+    deleted_before: datetime | None = None
+    project_ids: tuple[int, ...] | None = None
+    session_id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        assert self.created_before or self.deleted_before, "without a time everything would go"
+
+
+@dataclass(kw_only=True)
+class TableReport:
+    """What went from one table."""
+
+    rows: int = 0
+    is_estimate: bool = False
+    """Whether `rows` holds the planner's estimate for a dropped month: its rows are not read."""
+    bytes_freed: int = 0
+    """On disk, with indexes: dropped with whole months, and given back to the operating system."""
+    bytes_reusable: int = 0
+    """An estimate: the stored size of rows deleted one by one. PostgreSQL fills that space again after a VACUUM."""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What went, or would go."""
+
+    months: list[str] = field(default_factory=list)
+    """Dropped whole, as 2024-01."""
+    tables: dict[str, TableReport] = field(default_factory=lambda: {name: TableReport() for name in _NAMES.values()})
+    tombstones_forgotten: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.months and not any(table.rows for table in self.tables.values())
+
+    @property
+    def bytes_freed(self) -> int:
+        return sum(table.bytes_freed for table in self.tables.values())
+
+    @property
+    def bytes_reusable(self) -> int:
+        return sum(table.bytes_reusable for table in self.tables.values())
+
+    def add(self, model: type[Model], rows: int, size: int) -> None:
+        table = self.tables[_NAMES[model]]
+        table.rows += rows
+        table.bytes_reusable += size
+
+
+def purge(
+    scope: Scope,
+    *,
+    report: Report | None = None,
+    progress: Progress = lambda _: None,
+    now: datetime | None = None,
+    patience: float = DROP_PATIENCE_SECONDS,
+) -> Report:
+    """Removes what `scope` names, and fills in `report` on the way, so that it can be read when an error ends the run.
+
+    Runs beside readers and writers, and should run outside a transaction: inside one no month can be dropped. Raises MonthInUse when a transaction that reads an expired
+    month does not end within `patience` seconds; then run it again later.
+    """
+    report = report or Report()
+    now = now or timezone.now()
+    settle_months(TABLES, patience=patience)
+    report.tombstones_forgotten = _forget_tombstones(now - TOMBSTONES_KEPT)
+    _drop_months(scope, report, progress, now, patience)
+    _remove_trashed_sessions(scope, report, progress, now)
+    if scope.deleted_before:
+        trashed = _Condition("deleted_at < %s", [scope.deleted_before])
+        lanes = [lane & trashed for lane in _lanes_of_projects(scope)]
+        _remove_messages(lanes, report, progress, now, still=trashed)
+    if scope.created_before:
+        expired = _Condition("id < %s", [ids.first_id_at(scope.created_before)])
+        _remove_messages([lane & expired for lane in _lanes(scope)], report, progress, now)
+        _remove_empty_sessions(scope, report, now)
+    return report
+
+
+def survey(scope: Scope) -> Report:
+    """What `purge` would remove now, counted row by row."""
+    report = Report()
+    whole = set(_whole_months(scope))
+    for month in sorted(months_of(_MESSAGES)):
+        if month in whole:
+            report.months.append(str(month))
+            _survey_whole_month(month, report)
+        elif scope.deleted_before or month.first_id < _expired_below(scope):
+            _survey_month(scope, month, report)
+    _survey_sessions(scope, report)
+    return report
+
+
+# --- Conditions -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A piece of SQL with its values. The texts are all in this file."""
+
+    sql: str
+    values: list[Any] = field(default_factory=list)
+
+    def __and__(self, other: _Condition) -> _Condition:
+        return _Condition(f"{self.sql} AND {other.sql}", [*self.values, *other.values])
+
+    def __or__(self, other: _Condition) -> _Condition:
+        return _Condition(f"({self.sql} OR {other.sql})", [*self.values, *other.values])
+
+
+_ALL = _Condition("true")
+_LAST_ID = UUID(int=2**128 - 1)
+
+
+def _lanes(scope: Scope) -> list[_Condition]:
+    """The messages of the scope in lanes, each of which an index reads in the order of ids."""
+    if scope.session_id is not None:
+        return [_Condition("session_id = %s", [scope.session_id])]
+    if scope.project_ids is not None:
+        return [_Condition("project_id = %s", [project_id]) for project_id in scope.project_ids]
+    return [_ALL]
+
+
+def _lanes_of_projects(scope: Scope) -> list[_Condition]:
+    """The same for what is in the trash, whose index goes by project."""
+    if scope.session_id is None and scope.project_ids is None:
+        return [
+            _Condition("project_id = %s", [pk]) for pk in Project.objects.order_by("pk").values_list("pk", flat=True)
+        ]
+    return _lanes(scope)
+
+
+def _sessions_of(scope: Scope) -> _Condition:
+    if scope.session_id is not None:
+        return _Condition("id = %s", [scope.session_id])
+    if scope.project_ids is not None:
+        return _Condition("project_id = ANY(%s)", [list(scope.project_ids)])
+    return _ALL
+
+
+def _expired_below(scope: Scope) -> UUID:
+    """The id below which everything has expired; below the smallest one where nothing expires."""
+    return ids.first_id_at(scope.created_before) if scope.created_before else UUID(int=0)
+
+
+def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
+    """That an id lies where these messages and all below them lie: names the partitions to look in."""
+    first = ids.first_id_at(ids.created_at_of(min(message_ids)))
+    after = ids.first_id_at(ids.created_at_of(max(message_ids)) + timedelta(microseconds=1))
+    return _Condition(f"{column} >= %s AND {column} < %s", [first, after])
+
+
+# --- Whole months -----------------------------------------------------------------------------------------------------
+
+
+def _whole_months(scope: Scope) -> Iterator[Month]:
+    """The months that can be dropped: everything in them has expired, and nothing in them is outside the scope."""
+    # Inside a caller's transaction no month can be dropped; there its messages go like the others.
+    if scope.session_id is not None or connection.in_atomic_block:
+        return
+    for month in sorted(months_of(_MESSAGES)):
+        if month.next.first_id <= _expired_below(scope) and not _has_others(scope, month):
+            yield month
+
+
+def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime, patience: float) -> None:
+    for month in _whole_months(scope):
+        dropped = drop_month(TABLES, month, when_hidden=partial(_when_hidden, scope, month, now), patience=patience)
+        forget()
+        if not dropped:
+            continue  # kept after all, or dropped by another purge
+        report.months.append(str(month))
+        for leaf in dropped:
+            table = report.tables[_NAME_OF_TABLE[leaf.table]]
+            table.rows += leaf.rows
+            table.is_estimate |= leaf.is_estimate
+            table.bytes_freed += leaf.size
+            if leaf.table == _MESSAGES:
+                progress(leaf.rows)
+
+
+def _when_hidden(scope: Scope, month: Month, now: datetime) -> bool:
+    """What is left to do for a month that nobody writes to any more, before it goes; False to keep it."""
+    if _has_others(scope, month):
+        return False  # somebody else's message arrived after we had looked
+    # A month that was made again for a sender who was refused holds nothing, and makes nobody's keys live longer.
+    _rows(
+        "INSERT INTO messages_app_purgedmonth (month, purged_at) SELECT make_date(%s, %s, 1), %s "
+        f"WHERE EXISTS (SELECT 1 FROM {month.leaf(_MESSAGES)}) "
+        "ON CONFLICT (month) DO UPDATE SET purged_at = excluded.purged_at RETURNING 1",
+        [month.year, month.month, now],
+    )
+    for session_ids in _sessions_beyond(month):
+        recount(session_ids)
+    return True
+
+
+def _has_others(scope: Scope, month: Month) -> bool:
+    """Whether the month holds messages of projects outside the scope: one look into the index for each gap between
+    the ids of its projects."""
+    if scope.project_ids is None:
+        return False
+    projects = sorted(scope.project_ids)
+    gaps = [_Condition("project_id < %s", projects[:1]), _Condition("project_id > %s", projects[-1:])]
+    gaps += [_Condition("project_id > %s AND project_id < %s", [one, next_one]) for one, next_one in pairwise(projects)]
+    leaf = month.leaf(_MESSAGES)
+    return any(_rows(f"SELECT 1 FROM {leaf} WHERE {gap.sql} LIMIT 1", gap.values) for gap in gaps)
+
+
+def _sessions_beyond(month: Month) -> Iterator[list[UUID]]:
+    """The sessions that have messages in this (hidden) month and are not done with it, some at a time.
+
+    Begun before its end, with messages elsewhere; or, oddly, with messages from before their beginning.
+    """
+    leaf, end = month.leaf(_MESSAGES), month.next.first_id
+    for some in _sessions_with_messages(_MESSAGES, UUID(int=0), end):
+        here = _rows(f"SELECT DISTINCT session_id FROM {leaf} WHERE session_id = ANY(%s)", [some])
+        if here:
+            yield [session_id for (session_id,) in here]
+    yield from _sessions_with_messages(leaf, end, _LAST_ID)
+
+
+def _sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[list[UUID]]:
+    """The sessions with first <= id < after that have a message in `table`, in order, some at a time.
+
+    One look into the index for each session, however many messages it has: DISTINCT would read them all.
+    """
+    last = UUID(int=first.int - 1) if first.int else first
+    while True:
+        found = _rows(
+            f"""
+            WITH RECURSIVE found (session_id, place) AS (
+                (SELECT session_id, 1 FROM {table} WHERE session_id > %(last)s AND session_id < %(after)s
+                 ORDER BY session_id LIMIT 1)
+                UNION ALL
+                SELECT next.session_id, place + 1 FROM found CROSS JOIN LATERAL (
+                    SELECT session_id FROM {table}
+                    WHERE session_id > found.session_id AND session_id < %(after)s ORDER BY session_id LIMIT 1
+                ) AS next WHERE place < {_SESSIONS_AT_ONCE}
+            )
+            SELECT session_id FROM found
+            """,
+            {"last": last, "after": after},
+        )
+        if not found:
+            return
+        yield [session_id for (session_id,) in found]
+        last = found[-1][0]
+
+
+# --- Messages, some at a time -----------------------------------------------------------------------------------------
+
+
+def _remove_messages(
+    lanes: Iterable[_Condition],
+    report: Report,
+    progress: Progress,
+    now: datetime,
+    *,
+    still: _Condition = _ALL,
+    with_session: bool = False,
+) -> None:
+    """Removes the messages that lie in `lanes`. Those that no longer are `still` so when they are locked stay."""
+    for candidates in _candidates(lanes):
+        removed = _retrying(partial(_remove_batch, candidates, still, now, with_session=with_session))
+        for model, rows, size in removed:
+            report.add(model, rows, size)
+        progress(next((rows for model, rows, _size in removed if model is Message), 0))
+
+
+def _candidates(lanes: Iterable[_Condition]) -> Iterator[list[UUID]]:
+    """The ids of the messages in `lanes`, in full batches however short the lanes are."""
+    batch: list[UUID] = []
+    for lane in lanes:
+        last = UUID(int=0)
+        while True:
+            room = _MESSAGES_AT_ONCE - len(batch)
+            found = _rows(
+                f"SELECT id FROM {_MESSAGES} WHERE {lane.sql} AND id > %s ORDER BY id LIMIT {room}",
+                [*lane.values, last],
+            )
+            batch += [message_id for (message_id,) in found]
+            if len(found) < room:
+                break
+            last = batch[-1]
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+@transaction.atomic
+def _remove_batch(
+    candidates: list[UUID], still: _Condition, now: datetime, *, with_session: bool
+) -> list[tuple[type[Model], int, int]]:
+    """Removes messages and all below them: (model, rows, size of the rows). In the order of locks of traces_app.ingest.store."""
+    _rows("SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [candidates])
+    here = _Condition("id = ANY(%s)", [candidates]) & _below(candidates) & still
+    locked = _rows(f"SELECT id FROM {_MESSAGES} WHERE {here.sql} ORDER BY id FOR UPDATE", here.values)
+    if not locked:
+        return []
+    message_ids = [message_id for (message_id,) in locked]
+    of_messages = _Condition("message_id = ANY(%s)", [message_ids]) & _below(message_ids)
+    of_calls = (
+        _Condition(f"id IN (SELECT id FROM {ToolCall._meta.db_table} WHERE {of_messages.sql})", of_messages.values)
+        & _below(message_ids)
+    )  # fmt: skip
+    removed: list[tuple[type[Model], int, int]] = []
+    # What refers to something goes before it.
+    for model, condition in ((Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
+        ((rows, size),) = _rows(
+            f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} RETURNING {_size_of(model)} AS size) "
+            "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+            condition.values,
+        )
+        removed.append((model, rows, size))
+    removed.append((Message, *_remove_message_rows(message_ids)))
+    if with_session:
+        _rows("DELETE FROM messages_app_messagekey WHERE message_id = ANY(%s) RETURNING 1", [message_ids])
+    else:
+        _rows(
+            "UPDATE messages_app_messagekey SET purged_at = %s WHERE message_id = ANY(%s) RETURNING 1",
+            [now, message_ids],
+        )
+    return removed
+
+
+def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
+    """Deletes the rows and takes those that were alive off the counters of their sessions: (rows, size)."""
+    here = _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids)
+    live = " FILTER (WHERE deleted_at IS NULL)"
+    sums = ", ".join(f"coalesce(sum({name}){live}, 0)::bigint" for name in COUNTERS)
+    columns = ", ".join(f"{COUNTED_AS[name]} AS {name}" for name in COUNTERS)
+    found = _rows(
+        f"WITH gone AS (DELETE FROM {_MESSAGES} WHERE {here.sql} "
+        f"RETURNING session_id, deleted_at, {columns}, {_size_of(Message)} AS size) "
+        f"SELECT session_id, count(*), sum(size)::bigint, {sums} FROM gone GROUP BY session_id",
+        here.values,
+    )
+    gone = {
+        session_id: Counts(**dict(zip(COUNTERS, counts, strict=True))) for session_id, _rows_, _size, *counts in found
+    }
+    _rows(f"SELECT 1 FROM {_SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
+    add_to_sessions({session_id: -counts for session_id, counts in gone.items()})
+    # Whether the last run failed stays known; its id does not.
+    _rows(
+        f"UPDATE {_SESSIONS} SET last_run_id = %s WHERE id = ANY(%s) AND last_run_id = ANY(%s) RETURNING 1",
+        [NO_RUN_LEFT, list(gone), message_ids],
+    )
+    return sum(row[1] for row in found), sum(row[2] for row in found)
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+
+
+def _remove_trashed_sessions(scope: Scope, report: Report, progress: Progress, now: datetime) -> None:
+    if scope.deleted_before is None:
+        return
+    trashed = _Condition("deleted_at < %s", [scope.deleted_before])
+    lanes = [_sessions_of(scope)] if scope.session_id else _lanes_of_projects(scope)
+    for lane in lanes:
+        for page in _session_pages(lane & trashed, _TRASHED_SESSIONS_AT_ONCE):
+            doomed = _retrying(partial(_bury, page & trashed, now))
+            while doomed:
+                messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
+                _remove_messages(messages, report, progress, now, with_session=True)
+                these = _Condition("id = ANY(%s)", [doomed])
+                report.add(Session, *_retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now)))
+                # A writer that was under way when the session was deleted may have added a last message.
+                doomed = [
+                    session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)
+                ]
+
+
+def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
+    """Removes the sessions begun before the time that have no message left."""
+    begun = _sessions_of(scope) & _Condition(
+        "id < %s AND created_at < %s", [_expired_below(scope), scope.created_before]
+    )
+    for page in _session_pages(begun, _SESSIONS_AT_ONCE, end=_expired_below(scope)):
+        busy = partial(_busy_between, *page.values[-2:])
+        report.add(Session, *_retrying(partial(_remove_session_rows, page, busy, now)))
+
+
+def _session_pages(condition: _Condition, size: int, end: UUID = _LAST_ID) -> Iterator[_Condition]:
+    """The sessions that a condition picks, up to `end`, some at a time: those with one id < id <= another."""
+    last = UUID(int=0)
+    while True:
+        ((upto,),) = _rows(
+            f"SELECT id FROM {_SESSIONS} WHERE {condition.sql} AND id > %s ORDER BY id OFFSET {size - 1} LIMIT 1",
+            [*condition.values, last],
+        ) or [(None,)]
+        if upto is None:
+            yield condition & _Condition("id > %s AND id <= %s", [last, end])
+            return
+        yield condition & _Condition("id > %s AND id <= %s", [last, upto])
+        last = upto
+
+
+@transaction.atomic
+def _bury(page: _Condition, now: datetime) -> list[UUID]:
+    """Leaves the tombstones of sessions, so that from now on nobody restores them, and returns their ids."""
+    doomed = _rows(
+        f"SELECT id, project_id, external_id FROM {_SESSIONS} WHERE {page.sql} ORDER BY id FOR UPDATE", page.values
+    )
+    session_ids = [row[0] for row in doomed]
+    _rows(
+        f"WITH gone AS (SELECT id, project_id, external_id FROM {_SESSIONS} WHERE id = ANY(%s)) {_LEAVE_TOMBSTONES}",
+        [session_ids, now],
+    )
+    return session_ids
+
+
+def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: datetime) -> tuple[int, int]:
+    """Removes sessions, but those that are `busy`, and leaves tombstones: (how many, size of the rows)."""
+    # A writer adds its messages before it locks the session: if it had done both when the snapshot was taken, the
+    # session is busy; if it locks it since, the two clash and this is done again; if it has yet to lock it, it finds
+    # the session gone and takes its messages back.
+    with one_snapshot():
+        idle = page & _Condition("id <> ALL(%s)", [busy()])
+        ((rows, size),) = _rows(
+            f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
+            f"{_size_of(Session)} AS size), tombstones AS ({_LEAVE_TOMBSTONES}) "
+            "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+            [*idle.values, now],
+        )
+    return rows, size
+
+
+_SESSION_KEY = ids.key_in_sql("'session'", "project_id", "name")
+# From `gone`, rows with id, project_id and external_id: a session is told by its external id and by its id.
+_LEAVE_TOMBSTONES = (
+    "INSERT INTO messages_app_sessiontombstone (key, purged_at) "
+    f"SELECT DISTINCT {_SESSION_KEY} AS key, %s "
+    "FROM gone CROSS JOIN LATERAL unnest(ARRAY[id::text, external_id]) AS name WHERE name <> '' ORDER BY key "
+    "ON CONFLICT (key) DO UPDATE SET purged_at = excluded.purged_at RETURNING 1"
+)
+
+
+def _busy_between(after: UUID, last: UUID) -> list[UUID]:
+    """The sessions with after < id <= last that have messages.
+
+    For neighbours among the old sessions, nearly all of which are empty: not a look for each session into each month.
+    """
+    first, end = UUID(int=after.int + 1), UUID(int=min(last.int + 1, _LAST_ID.int))
+    return [session_id for some in _sessions_with_messages(_MESSAGES, first, end) for session_id in some]
+
+
+def _busy_among(session_ids: list[UUID]) -> list[UUID]:
+    """Those of these sessions that have messages; the ids may lie far apart."""
+    found = _rows(
+        "SELECT id FROM unnest(%s::uuid[]) AS wanted (id) "
+        f"WHERE EXISTS (SELECT 1 FROM {_MESSAGES} WHERE session_id = wanted.id)",
+        [session_ids],
+    )
+    return [session_id for (session_id,) in found]
+
+
+# --- Tombstones -------------------------------------------------------------------------------------------------------
+
+
+def _forget_tombstones(before: datetime) -> int:
+    """Deletes what was left of the messages and sessions that were purged before a time; returns how many rows."""
+    forgotten = _delete_in_batches("messages_app_messagekey", "key", _Condition("purged_at < %s", [before]))
+    forgotten += _delete_in_batches("messages_app_sessiontombstone", "key", _Condition("purged_at < %s", [before]))
+    for (first_day,) in _rows("SELECT month FROM messages_app_purgedmonth WHERE purged_at < %s", [before]):
+        forgotten += _forget_month(Month(first_day.year, first_day.month), before)
+        _rows(
+            "DELETE FROM messages_app_purgedmonth WHERE month = %s AND purged_at < %s RETURNING 1", [first_day, before]
+        )
+    return forgotten
+
+
+def _delete_in_batches(table: str, key: str, condition: _Condition) -> int:
+    deleted = 0
+    while True:
+        # Two purges at once skip each other's rows.
+        gone = _rows(
+            f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {condition.sql} "
+            f"LIMIT {_KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED) RETURNING 1",
+            condition.values,
+        )
+        if not gone:
+            return deleted
+        deleted += len(gone)
+
+
+def _forget_month(month: Month, before: datetime) -> int:
+    """Deletes the keys of a dropped month, but those of messages that are there: the month may have been made again."""
+    forgotten, last = 0, UUID(int=0)
+    while True:
+        found = _rows(
+            "SELECT message_id FROM messages_app_messagekey WHERE message_id >= %s AND message_id < %s AND message_id > %s "
+            f"ORDER BY message_id LIMIT {_KEYS_AT_ONCE}",
+            [month.first_id, month.next.first_id, last],
+        )
+        if not found:
+            return forgotten
+        gone = _rows(
+            "DELETE FROM messages_app_messagekey WHERE key IN (SELECT key FROM messages_app_messagekey AS k "
+            "WHERE message_id >= %s AND message_id <= %s AND (purged_at IS NULL OR purged_at < %s) "
+            f"AND NOT EXISTS (SELECT 1 FROM {_MESSAGES} WHERE id = k.message_id AND id >= %s AND id < %s) "
+            "FOR UPDATE SKIP LOCKED) RETURNING 1",
+            [found[0][0], found[-1][0], before, month.first_id, month.next.first_id],
+        )
+        forgotten += len(gone)
+        last = found[-1][0]
+
+
+# --- Counting without removing ----------------------------------------------------------------------------------------
+
+
+def _survey_whole_month(month: Month, report: Report) -> None:
+    for table in TABLES:
+        leaf = month.leaf(table.name)
+        if _rows("SELECT to_regclass(%s) IS NOT NULL", [leaf]) == [(True,)]:
+            ((rows, size),) = _rows(f"SELECT count(*), pg_total_relation_size('{leaf}') FROM {leaf}")
+            told = report.tables[_NAME_OF_TABLE[table.name]]
+            told.rows += rows
+            told.bytes_freed += size
+
+
+def _survey_month(scope: Scope, month: Month, report: Report) -> None:
+    doomed = _Condition("message.id >= %s AND message.id < %s", [month.first_id, month.next.first_id])
+    if scope.session_id is not None:
+        doomed &= _Condition("message.session_id = %s", [scope.session_id])
+    if scope.project_ids is not None:
+        doomed &= _Condition("message.project_id = ANY(%s)", [list(scope.project_ids)])
+    old = _Condition("message.id < %s", [_expired_below(scope)])
+    if scope.deleted_before:
+        old |= _Condition("message.deleted_at < %s OR session.deleted_at < %s", [scope.deleted_before] * 2)
+    doomed &= old
+    messages = f"{_MESSAGES} AS message LEFT JOIN {_SESSIONS} AS session ON session.id = message.session_id"
+    sources = {
+        Message: (messages, "message"),
+        Reference: (f"{Reference._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
+        AgentStep: (f"{AgentStep._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
+        ToolCall: (f"{ToolCall._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
+        ToolResult: (
+            f"{ToolResult._meta.db_table} AS child JOIN {ToolCall._meta.db_table} AS call ON call.id = child.id "
+            f"AND call.id >= '{month.first_id}' AND call.id < '{month.next.first_id}' "
+            f"JOIN {messages} ON message.id = call.message_id",
+            "child",
+        ),
+        Event: (f"{Event._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
+        Context: (f"{Context._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
+    }
+    for model, (source, alias) in sources.items():
+        lies_here = _Condition(f"{alias}.id >= %s AND {alias}.id < %s", [month.first_id, month.next.first_id]) & doomed
+        ((rows, size),) = _rows(
+            f"SELECT count(*), coalesce(sum({_size_of(model, alias)}), 0)::bigint FROM {source} WHERE {lies_here.sql}",
+            lies_here.values,
+        )
+        report.add(model, rows, size)
+
+
+def _survey_sessions(scope: Scope, report: Report) -> None:
+    doomed = _Condition("false")
+    if scope.deleted_before:
+        doomed |= _Condition("session.deleted_at < %s", [scope.deleted_before])
+    if scope.created_before:
+        below = _expired_below(scope)
+        stays = _Condition("id >= %s", [below])
+        if scope.deleted_before:
+            stays &= _Condition("(deleted_at >= %s OR deleted_at IS NULL)", [scope.deleted_before])
+        doomed |= _Condition(
+            f"(session.id < %s AND session.created_at < %s AND session.id NOT IN "
+            f"(SELECT session_id FROM {_MESSAGES} WHERE session_id < %s AND {stays.sql}))",
+            [below, scope.created_before, below, *stays.values],
+        )
+    wanted = _sessions_of(scope) & doomed
+    ((rows, size),) = _rows(
+        f"SELECT count(*), coalesce(sum({_size_of(Session, 'session')}), 0)::bigint FROM {_SESSIONS} AS session "
+        f"WHERE {wanted.sql}",
+        wanted.values,
+    )
+    report.add(Session, rows, size)
+
+
+# --- Statements -------------------------------------------------------------------------------------------------------
+
+
+def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
+
+
+def _size_of(model: type[Model], alias: str = "") -> str:
+    """SQL for the stored size of a row: 24 bytes of header, and each value as it lies there, compressed or not."""
+    prefix = f"{alias}." if alias else ""
+    columns = [field.column for field in model._meta.concrete_fields]
+    return "24 + " + " + ".join(f'coalesce(pg_column_size({prefix}"{column}"), 0)' for column in columns)
+
+
+def _retrying(work: Callable[[], _Result]) -> _Result:
+    """Does a transaction again when it clashed with another one and PostgreSQL ended it."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return work()
+        except OperationalError as error:
+            if attempt == _ATTEMPTS - 1 or not isinstance(error.__cause__, _CLASHES):
+                raise
+    raise AssertionError("the last attempt returned or raised")

@@ -1,0 +1,95 @@
+"""Closes runs whose sender is gone for good, so that nothing is "running" for ever.
+
+A run is stale when neither its message nor one of its events has changed since a time. It is closed by an event, like a
+run whose process ended (messages_app.interruptions): viewers see it, and whatever its sender says later opens it again.
+Runs of paused sessions wait for a person and are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from django.db import connection
+from django.utils import timezone
+
+from messages_app import ids
+from messages_app.interruptions import NO_NEWS
+from traces_app.events.store import record_events
+from traces_app.ingest.pipeline import ingest
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
+
+AT_A_TIME = 100
+# By the index of what is running, which is small. The id lies in the month of the message, like those of its events.
+_OPEN = """
+    SELECT message.id, message.session_id, message.project_id, message.role FROM messages_app_message AS message
+    JOIN messages_app_session AS session ON session.id = message.session_id
+    WHERE NOT message.is_completed AND message.deleted_at IS NULL AND message.updated_at < %(before)s
+        AND message.id > %(after)s AND (%(projects)s::bigint[] IS NULL OR message.project_id = ANY(%(projects)s))
+        AND session.deleted_at IS NULL AND session.said_status <> 'paused'
+    ORDER BY message.id LIMIT %(most)s
+    """
+_HAS_NEWS = """
+    SELECT EXISTS (
+        SELECT 1 FROM traces_app_event
+        WHERE session_id = %s AND message_id = %s AND id >= %s AND id < %s AND timestamp >= %s
+    )
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaleRun:
+    """An open message of which nothing was heard."""
+
+    message_id: UUID
+    session_id: UUID
+    project_id: int
+    role: str
+
+
+def stale_runs(before: datetime, project_ids: Collection[int] | None = None) -> Iterator[StaleRun]:
+    """The open messages without news since `before`, oldest first."""
+    after = UUID(int=0)
+    while True:
+        with connection.cursor() as cursor:
+            projects = None if project_ids is None else list(project_ids)
+            cursor.execute(_OPEN, {"before": before, "after": after, "projects": projects, "most": AT_A_TIME})
+            found = cursor.fetchall()
+        for message_id, session_id, project_id, role in found:
+            with connection.cursor() as cursor:
+                cursor.execute(_HAS_NEWS, [session_id, message_id, *ids.range_below(message_id), before])
+                (has_news,) = cursor.fetchone()
+            if not has_news:
+                yield StaleRun(message_id=message_id, session_id=session_id, project_id=project_id, role=role)
+        if len(found) < AT_A_TIME:
+            return
+        after = found[-1][0]
+
+
+def close(run: StaleRun) -> bool:
+    """Closes a stale run; whether it could be."""
+    if run.role != "assistant":
+        # A question that was never completed is no run, and nothing about it is an error.
+        question = records.Message(id=str(run.message_id), role="user", is_completed=True)
+        if run.role == "system":
+            question = msgspec.structs.replace(question, role="system")
+        (outcome,) = ingest(run.project_id, [records.Session(id=str(run.session_id), messages=[question])])
+        return outcome.messages[0].refused is None
+    now = timezone.now()
+    event = records.Event(
+        # Another one each time: a run that went on may fall silent again.
+        id=f"{run.message_id}.{NO_NEWS}.{int(now.timestamp() * 1_000_000)}",
+        session_id=str(run.session_id),
+        message_id=str(run.message_id),
+        type="workflow_execute_complete",
+        timestamp=now,
+        level="warn",
+        category="system",
+        data={"interrupted": NO_NEWS},
+    )
+    (told,) = record_events(run.project_id, [redact_event(event)])
+    return told.state == "stored"

@@ -1,0 +1,45 @@
+"""Which rows the words of a command line name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.core.management.base import CommandError
+from django.db.models import Q
+
+from access_app.models import Project
+from messages_app.models import Session, SessionTombstone, session_key
+from traces_app.normalize.records import as_uuid
+
+_SHOWN = 20
+
+
+def project_named(slug: str) -> Project:
+    """The project of this slug. Raises CommandError with exit status 2."""
+    project = Project.objects.filter(slug=slug).first()
+    if project is None:
+        raise CommandError(f"There is no project {slug!r}.", returncode=2)
+    return project
+
+
+def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
+    """The session of this id or external id, in the trash or not; None when it was purged.
+
+    Looks in `projects`, in all where there are none. Raises CommandError with exit status 2.
+    """
+    named = Session.with_deleted.filter(Q(pk=as_uuid(name)) | Q(external_id=name))
+    if projects:
+        named = named.filter(project__in=projects)
+    found = list(named.select_related("project")[:_SHOWN]) if name else []
+    if len(found) > 1:
+        several = ", ".join(f"{session.pk} in {session.project.slug}" for session in found)
+        raise CommandError(
+            f"{name!r} is the name of several sessions: {several}. Give the id, or --project.", returncode=2
+        )
+    if found:
+        return found[0].pk
+    keys = [session_key(project.pk, name) for project in projects or Project.objects.all()]
+    if not SessionTombstone.objects.filter(key__in=keys).exists():
+        raise CommandError(f"There is no session {name!r}.", returncode=2)
+    return None

@@ -1,0 +1,239 @@
+"""One form for what producers say in many: defaults, whole numbers, texts, arguments and results.
+
+Pure functions from record to record, without Django. Nothing here refuses anything: what cannot be is put right and
+flagged in `Message.health`, or was refused before (decode.py). Nothing is lost: what has no place goes to metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import is_
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from messages_app import ids
+from traces_app.schema import records
+from traces_app.schema.health_flags import (
+    EMPTY_TOOL_NAME,
+    INVALID_ARGUMENTS,
+    REPAIRED_ID,
+    REPAIRED_NAME,
+    TIME_OUT_OF_RANGE,
+)
+
+from .call_ids import HANDOFF_PREFIX, folded, folded_name, handoff_target, may_be_repeated
+from .tool_results import MOST_WRAPPINGS, normal
+
+HANDOFF_TO = "handoff_to"
+"""In the metadata of a call that hands over to another agent: which one."""
+
+_MICROSECOND = timedelta(microseconds=1)
+# No run uses a trillion: beyond it the number is kept in the usage only, so that sums fit into their columns.
+_MOST_TOKENS = 10**12
+_TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens")
+_TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens")
+
+
+def normalise(session: records.Session, *, now: datetime) -> records.Session:
+    """The same session with every message in its normal form; `now` (aware) is the time of what has none."""
+    external_id, metadata = _identity(session.id, session.external_id, session.metadata)
+    # A session that does not say when it began began with its first message: an age purge goes by this.
+    began = min((message.created_at for message in session.messages or () if message.created_at), default=now)
+    return replace(
+        session,
+        external_id=external_id,
+        metadata=metadata,
+        created_at=_in_range(session.created_at or began, now),
+        messages=[
+            # A microsecond each keeps messages without times in the order in which they were sent.
+            _message(message, now + index * _MICROSECOND)
+            for index, message in enumerate(session.messages or ())
+        ],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalPatch:
+    """A change of a message with its steps in their normal form, and the flags of what was odd about them."""
+
+    patch: records.MessagePatch
+    flags: frozenset[str]
+
+
+def normalise_patch(patch: records.MessagePatch) -> NormalPatch:
+    steps, flags = normalise_steps(patch.agent_steps)
+    return NormalPatch(patch=replace(patch, agent_steps=steps), flags=frozenset(flags))
+
+
+def normalise_steps(steps: Sequence[records.AgentStep]) -> tuple[list[records.AgentStep], set[str]]:
+    """The steps of one message in their normal form, and the flags of what was odd about them."""
+    flags: set[str] = set()
+    names: set[str] = set()
+    return [_step(step, flags, names) for step in steps], flags
+
+
+def text_of(content: str | list[Any] | None) -> tuple[str, list[Any] | None]:
+    """The text of a content and, where it is a list of parts, the parts. Text parts are joined by one space."""
+    if not isinstance(content, list):
+        return content or "", None
+    texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, dict))]
+    return " ".join(text for text in texts if isinstance(text, str)).strip(), content
+
+
+def tokens(usage: dict[str, Any] | None) -> tuple[int, int]:
+    """Input and output tokens of a usage, under the names that providers give them; 0 where they are not said."""
+    if not usage:
+        return 0, 0
+    return _first_count(usage, _TOKENS_IN), _first_count(usage, _TOKENS_OUT)
+
+
+def as_uuid(text: str | None) -> UUID | None:
+    """`text` as a UUID in its usual form with hyphens, else None."""
+    if text is None or len(text) != 36:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+# --- One function a record ------------------------------------------------------------------------------------------
+
+
+def _message(message: records.Message, default_time: datetime) -> records.Message:
+    external_id, metadata = _identity(message.id, message.external_id, message.metadata)
+    content, parts = text_of(message.content)
+    steps, flags = normalise_steps(message.agent_steps or ())
+    created_at = _in_range(message.created_at, default_time)
+    if message.created_at is not None and created_at is default_time:
+        flags.add(TIME_OUT_OF_RANGE)
+    return replace(
+        message,
+        external_id=external_id,
+        metadata=metadata,
+        content=content,
+        content_parts=message.content_parts or parts or None,
+        agent_steps=steps,
+        knowledge_references=message.knowledge_references or [],
+        created_at=created_at,
+        is_completed=message.is_completed if message.is_completed is not None else True,
+        health=[*(message.health or ()), *sorted(flags.difference(message.health or ()))],
+    )
+
+
+def _step(step: records.AgentStep, flags: set[str], names: set[str]) -> records.AgentStep:
+    calls = [_call(call, flags, names) for call in step.tool_calls or ()]
+    duration = _whole(step.duration)
+    # Most steps are in this form already, and to compare is cheaper than to copy.
+    if duration is step.duration and step.tool_calls is not None and all(map(is_, calls, step.tool_calls)):
+        return step
+    return replace(step, duration=duration, tool_calls=calls)
+
+
+def _call(call: records.ToolCall, flags: set[str], names: set[str]) -> records.ToolCall:
+    """The call in its normal form, itself where it is in it. `names` are the tools called before in this message."""
+    result = normal(call.result, call.status)
+    status = (result.status if result is not None else call.status) or "pending"
+    name, args, duration, completed_at = call.name or "", call.args, call.duration, call.completed_at
+    if not name or name.isspace():
+        name = ""
+        flags.add(EMPTY_TOOL_NAME)
+    elif result is None and status == "pending" and handoff_target(name) is not None:
+        status = "success"
+    if not isinstance(args, (dict, msgspec.Raw)):
+        args = _args(args, flags)
+    if isinstance(duration, float):
+        duration = round(duration)
+    if (duration is None or completed_at is None) and call.started_at is not None:
+        if completed_at is None and duration is not None:
+            completed_at = call.started_at + timedelta(milliseconds=duration)
+        elif duration is None and completed_at is not None and completed_at >= call.started_at:
+            duration = round((completed_at - call.started_at) / timedelta(milliseconds=1))
+    made = call
+    if not (
+        result is call.result
+        and status == call.status
+        and name == call.name
+        and args is call.args
+        and duration is call.duration
+        and completed_at is call.completed_at
+    ):
+        made = replace(
+            call, name=name, args=args, result=result, status=status, duration=duration, completed_at=completed_at
+        )
+    if name[:12] == HANDOFF_PREFIX or may_be_repeated(call.id or "") or may_be_repeated(name) or call.parent:
+        made = _repaired(made, flags, names)
+        name = made.name or ""
+    names.add(name)
+    return made
+
+
+def _repaired(call: records.ToolCall, flags: set[str], names: set[str]) -> records.ToolCall:
+    """The call with the id and the name that its provider meant; what was received is kept in the metadata."""
+    metadata = call.metadata or {}
+    id_, parent = call.id and folded(call.id), call.parent and folded(call.parent)
+    times = len(call.id) // len(id_) if call.id and id_ else 1
+    name = folded_name(call.name or "", known=names, times=times)
+    if id_ != call.id:
+        flags.add(REPAIRED_ID)
+        metadata = {**metadata, REPAIRED_ID: call.id}
+    if name != call.name:
+        flags.add(REPAIRED_NAME)
+        metadata = {**metadata, REPAIRED_NAME: call.name}
+    target = handoff_target(name)
+    if target and HANDOFF_TO not in metadata:
+        metadata = {**metadata, HANDOFF_TO: target}
+    return replace(call, id=id_, name=name, parent=parent, metadata=metadata or call.metadata)
+
+
+def _args(args: Any, flags: set[str]) -> dict[str, Any]:
+    """Arguments are an object for every reader: the JSON text of one is read, anything else is kept as `_raw`."""
+    if args is None or args == "":
+        return {}
+    decoded: Any = args
+    for _wrapping in range(MOST_WRAPPINGS):
+        if not isinstance(decoded, str):
+            break
+        try:
+            decoded = msgspec.json.decode(decoded)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            flags.add(INVALID_ARGUMENTS)
+            break
+    return decoded if isinstance(decoded, dict) else {"_raw": args}
+
+
+# --- Values ---------------------------------------------------------------------------------------------------------
+
+
+def _identity(
+    id_: str | None, external_id: str | None, metadata: dict[str, Any] | None
+) -> tuple[str | None, dict[str, Any] | None]:
+    """An id that is no UUID is the external id; where there is one already it is kept in metadata."""
+    if not id_ or as_uuid(id_) is not None:
+        return external_id, metadata
+    if not external_id:
+        return id_, metadata
+    return external_id, {"id": id_, **(metadata or {})}
+
+
+def _in_range(instant: datetime | None, default: datetime) -> datetime:
+    if instant is None or not ids.EARLIEST <= instant <= default + ids.LATEST_AHEAD:
+        return default
+    return instant.astimezone(UTC)
+
+
+def _whole(duration: float | None) -> int | None:
+    return round(duration) if isinstance(duration, float) else duration
+
+
+def _first_count(usage: dict[str, Any], names: tuple[str, ...]) -> int:
+    for name in names:
+        count = usage.get(name)
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= _MOST_TOKENS:
+            return count
+    return 0

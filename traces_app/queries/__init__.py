@@ -1,0 +1,1 @@
+"""Reads: messages, chains, calls and tools, their filters and response schemas."""

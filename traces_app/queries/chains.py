@@ -1,0 +1,234 @@
+"""Call chains: an assistant message with at least one call, read as a tree.
+
+A chain is no table of its own. Its id is the message's; its root call is the first call, in reading order, that no
+other call started, and its root tool that of this call, unless a tracker named another (`root_tool_id` in the message's
+metadata); it succeeded when no call failed, the message has no error, and no call is open though the message
+is completed; its error is the first one, in reading order. Reading order: steps by iteration, calls by position.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from msgspec import UNSET
+
+from access_app.errors import Conflict, NotFound
+from access_app.visibility import Reach, visible_to
+from messages_app.models import Message
+from messages_app.queries import as_uuid
+from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
+from messages_app.sql.row_query import Rows
+from traces_app.events.projection import ROOT_TOOL
+
+from . import schemas
+from .messages import RESULTS, STEPS, call_results
+
+CHAIN_FIELDS = frozenset(schemas.ChainSummary.__struct_fields__)
+_DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
+
+
+def chain_messages(reach: Reach) -> QuerySet[Message]:
+    """The messages that are chains."""
+    return visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, call_count__gt=0), reach)
+
+
+def find_chain(reach: Reach, name: str) -> Message:
+    """The chain whose id is `name`: the id of its message, or the external id that a tracker gave it.
+
+    Raises NotFound, and Conflict where several sessions use the same external id.
+    """
+    message_id = as_uuid(name)
+    found = [] if message_id is None else list(chain_messages(reach).filter(pk=message_id))
+    if not found and name and "\x00" not in name:
+        found = list(chain_messages(reach).filter(external_id=name)[:2])
+    if len(found) > 1:
+        raise Conflict(
+            _("Several sessions have a chain of this external id: use the id of its message."), code="ambiguous_chain"
+        )
+    if not found:
+        raise NotFound(_("There is no chain of this id."), code="chain_not_found")
+    return found[0]
+
+
+def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[schemas.ChainSummary]:
+    """The chains of `ids`, in this order, without their calls. Three queries in two exchanges, whatever the number
+    of calls."""
+    if not ids:
+        return []
+    rows, call_rows = fetch([SUMMARIES.query(ids, fields), _query_of_first_calls(ids)], at_most_ms=LIST_MS)
+    firsts = _first_calls(call_rows)
+    failed = [call.id for calls in firsts.values() for call in calls if call.status == "error"]
+    errors: dict[str, str] = dict(fetch([look_up("error", RESULTS.table, failed)])[0]) if failed else {}
+    derived: dict[str, list[Any]] = {name: [] for name in _DERIVED}
+    for message_id, error, is_completed, named_root, *_values in rows:
+        calls = firsts.get(message_id, [])
+        root = next((call for call in calls if call.is_root), None)
+        first_failed = next((call for call in calls if call.status == "error"), None)
+        left_open = is_completed and any(call.status == "pending" for call in calls)
+        derived["root_tool_id"].append(named_root or (root.tool if root else None))
+        derived["root_call_id"].append(root.id if root else None)
+        derived["success"].append(not (first_failed or error or left_open))
+        derived["error_message"].append((errors.get(first_failed.id) if first_failed else "") or error or None)
+        derived["type"].append("tool_call_chain")
+    made = SUMMARIES.make(rows, fields, **{name: values for name, values in derived.items() if name in fields})
+    found = dict(zip((row[0] for row in rows), made, strict=True))
+    return [found[message_id] for message_id in ids if message_id in found]
+
+
+def chain(message_id: str) -> schemas.Chain | None:
+    """A chain with all its calls; None when it is gone. Four queries."""
+    rows = CHAIN.read([message_id])
+    if not rows:
+        return None
+    _id, error, is_completed, named_root, *_values = rows[0]
+    calls = _calls(message_id)
+    roots = [call for call in calls.values() if call.parent_id is None]
+    first_error = next((call.error_message for call in calls.values() if call.error_message), None)
+    left_open = is_completed and any(call.status == "pending" for call in calls.values())
+    failed = bool(error or left_open or any(call.status == "error" for call in calls.values()))
+    (made,) = CHAIN.make(
+        rows,
+        root_tool_id=[named_root or (roots[0].tool_id if roots else None)],
+        root_call_id=[roots[0].call_id if roots else None],
+        success=[not failed],
+        error_message=[first_error or error or None],
+        type=["tool_call_chain"],
+        root_calls=[[call.call_id for call in roots]],
+        calls=[calls],
+    )
+    return made
+
+
+def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
+    """Those of the chains whose root is one of these tools. Two queries in one exchange."""
+    names = [str(message_id) for message_id in ids]
+    call_rows, named = fetch(
+        [_query_of_first_calls(names), look_up(NAMED_ROOT, CHAIN.table, names)], at_most_ms=LIST_MS
+    )
+    firsts = _first_calls(call_rows)
+    roots = {
+        message_id: next((call.tool for call in calls if call.is_root), None) for message_id, calls in firsts.items()
+    }
+    roots |= {message_id: root for message_id, root in named if root}
+    return {UUID(message_id) for message_id, root in roots.items() if root in tools}
+
+
+# --- The calls of a chain --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FirstCall:
+    """The first call of its message with this status, among root calls or among the others."""
+
+    id: str
+    tool: str
+    status: str
+    is_root: bool
+
+
+def _query_of_first_calls(messages: Collection[str]) -> Query:
+    """Of each message the first call, in reading order, of each status among root calls and among the others."""
+    months = months_of(messages)
+    return (
+        _CALLS_OF_STEPS.where("call.message_id = ANY(%s::uuid[])", f"{{{','.join(messages)}}}")
+        .within(months)
+        .within(months, "step.id")
+        .query(
+            "DISTINCT ON (call.message_id, call.status, call.parent_id IS NULL) call.message_id::text, call.status, "
+            "call.parent_id IS NULL, step.iteration, step.ordinal, call.position, call.id::text, tool.name",
+            "ORDER BY call.message_id, call.status, call.parent_id IS NULL, "
+            "step.iteration, step.ordinal, call.position, call.id",
+        )
+    )
+
+
+def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
+    """Of each message at most six calls, in reading order: they say which is the root and which failed first."""
+    found: defaultdict[str, list[_FirstCall]] = defaultdict(list)
+    for message_id, status, is_root, *_place, call_id, tool in sorted(rows, key=lambda row: row[3:7]):
+        found[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
+    return found
+
+
+def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
+    """The calls of a message by their id, in reading order."""
+    steps = {step_id: (place, values[1]) for place, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
+    rows = [row for row in CHAIN_CALLS.read([message_id]) if row[2] in steps]
+    # Within a step the rows are ordered already.
+    rows.sort(key=lambda row: steps[row[2]][0])
+    results = call_results({row[1]: row[3] for row in rows})
+    children: defaultdict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row[4] is not None:
+            children[row[4]].append(row[1])
+    of_rows = [results.get(row[1]) for row in rows]
+    made = CHAIN_CALLS.make(
+        rows,
+        iteration=[steps[row[2]][1] for row in rows],
+        child_calls=[children.get(row[1], []) for row in rows],
+        result=of_rows,
+        success=[row[3] == "success" for row in rows],
+        error_message=[
+            result.error if result is not None and result.error is not UNSET else None for result in of_rows
+        ],
+    )
+    return dict(zip((row[1] for row in rows), made, strict=True))
+
+
+# --- Where it is read from -------------------------------------------------------------------------------------------
+
+_CALLS_OF_STEPS = Rows(
+    source="traces_app_toolcall AS call JOIN traces_app_agentstep AS step ON step.id = call.step_id "
+    "JOIN traces_app_tool AS tool ON tool.id = call.tool_id",
+    table="call",
+)
+NAMED_ROOT = f"metadata ->> '{ROOT_TOOL}'"
+"""The tool that a tracker named the root."""
+_OF_A_CHAIN = {
+    **as_they_are("external_id", "call_count", "failure_count"),
+    **as_text("session_id"),
+    "chain_id": Column(sql="id::text"),
+    "created_at": instant("created_at"),
+    "completed_at": instant("completed_at"),
+    "duration": Column(sql="duration_ms / 1000.0::float8"),
+    # As its tracker gave it.
+    "metadata": json(f"(metadata - '{ROOT_TOOL}')"),
+}
+SUMMARIES = Source(
+    resource=schemas.ChainSummary,
+    table="messages_app_message",
+    beside=("error", "is_completed", NAMED_ROOT),
+    columns=_OF_A_CHAIN,
+)
+CHAIN = Source(
+    resource=schemas.Chain,
+    table="messages_app_message",
+    beside=("error", "is_completed", NAMED_ROOT),
+    columns=_OF_A_CHAIN,
+)
+CHAIN_CALLS = Source(
+    resource=schemas.ChainCall,
+    table="traces_app_toolcall",
+    key="message_id",
+    beside=("id::text", "step_id::text", "status", "parent_id::text"),
+    order_by="position, id",
+    columns={
+        "call_id": Column(sql="id::text"),
+        "id": Column(sql="call_id"),
+        "tool_id": Column(sql="(SELECT name FROM traces_app_tool WHERE traces_app_tool.id = tool_id)"),
+        "parent_id": Column(sql="parent_id::text"),
+        "parameters": json("args"),
+        "status": Column(sql="status"),
+        "duration": Column(sql="duration_ms / 1000.0::float8"),
+        "started_at": instant("started_at"),
+        "completed_at": instant("completed_at"),
+        "metadata": json("metadata"),
+    },
+)

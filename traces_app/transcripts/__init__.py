@@ -1,0 +1,1 @@
+"""Transcripts of other systems: files read, parsed and imported."""

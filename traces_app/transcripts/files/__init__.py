@@ -1,0 +1,1 @@
+"""Documents and archives that hold transcripts."""

@@ -1,0 +1,391 @@
+"""What a format is given to read, and how it is found in the bytes of a file: one JSON value, or lines of JSON values.
+
+One value is held whole, so its text may have MOST_BYTES at most. Lines are held one at a time: they are read again
+from the file whenever somebody goes through them, so a file of lines may have any size. A line may hold several values
+one behind the other (writers that forget the newline glue two records); one that is broken is left out and told once.
+
+Pure Python, without Django.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from io import SEEK_CUR, SEEK_END, BufferedIOBase, BufferedReader, RawIOBase
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from messages_app.json_values import BYTES_PER_VALUE, count_values
+from traces_app.ingest.rows import holdable
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Of the text of one value, and of one line. Decoded it takes several times that."""
+MOST_VALUES = MOST_BYTES // BYTES_PER_VALUE
+"""JSON values in the text of one value or of one line."""
+
+_TRIED_LINES = 50
+_TRIED_BYTES = 16 * 1024 * 1024
+_BLOCK = 1024 * 1024
+_LINES_PER_VALUE = 4
+"""JSON that is printed over many lines has 1 to 2 lines per value."""
+
+
+class Line(NamedTuple):
+    number: int
+    """From 1, as editors count. Values that are glued together have the same."""
+    value: Any
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The values of a JSON lines document; each iteration reads it from its start."""
+
+    read: Callable[[], Iterator[Line]]
+
+    def __iter__(self) -> Iterator[Line]:
+        return self.read()
+
+    def head(self, count: int = 50) -> list[Any]:
+        """The first values, with the beginnings of their lists: enough to tell the format."""
+        return [_begun(line.value, _LOOKED_INTO) for line in islice(self.read(), count)]
+
+
+class _Replaced(ValueError):
+    """The values are there, but some bytes of their text are replaced."""
+
+    def __init__(self) -> None:
+        super().__init__("bytes that are no UTF-8 are replaced by \N{REPLACEMENT CHARACTER}")
+
+
+class _TooMany(ValueError):
+    """More values than are decoded at once."""
+
+    def __init__(self) -> None:
+        super().__init__(f"one JSON value that holds more than {MOST_VALUES} values")
+
+
+class Unreadable(Exception):
+    """The bytes hold no JSON; the text says where they stop being any."""
+
+
+@dataclass(frozen=True)
+class NumberedLines:
+    """The values of lines, each with its place ("line 12"), which are read again and again instead of being held."""
+
+    lines: Lines
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return ((f"line {line.number}", line.value) for line in self.lines)
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one archive, for formats whose transcripts are archives; each is read when it is asked for."""
+
+    names: tuple[str, ...]
+    """As the archive has them, with forward slashes."""
+    read: Callable[[str], Any]
+    """The document of one of the names: JSON or Lines. Raises Unreadable."""
+
+
+Document = Lines | Files | Any
+"""Decoded JSON (object, array, text ...), Lines, or Files. A format that knows nothing of archives takes Files for an
+object that it does not know."""
+_LOOKED_AT = 1_000
+"""Items of a list that are looked at to tell the format; a conversation may say only late what it is of."""
+_NAMES_LOOKED_AT = 10_000
+"""Of an object."""
+_LOOKED_INTO = 5
+"""Levels of lists and objects, in which messages lie."""
+
+
+def beginning(document: Document) -> Document:
+    """The document with no more than the first items of its lists, for telling the format: each format looks at all of it."""
+    return document if isinstance(document, Lines | Files) else _begun(document, _LOOKED_INTO)
+
+
+def _begun(value: Any, depth: int) -> Any:
+    if depth and isinstance(value, list):
+        return [_begun(item, depth - 1) for item in value[:_LOOKED_AT]]
+    if depth and isinstance(value, dict):
+        return {name: _begun(item, depth - 1) for name, item in islice(value.items(), _NAMES_LOOKED_AT)}
+    return value
+
+
+Skip = Callable[[str, str], None]
+"""Called with the place in the document (a JSON path, or "line 12") and the reason for everything that is not taken over."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Bytes under a name. They may be opened again and again, also while they are being read."""
+
+    name: str
+    """For reports; nothing is decided by it."""
+    open: Callable[[], BufferedIOBase]
+    """Raises OSError."""
+    is_file: bool = False
+    """Whether it lies in a file of its own, in which any place is found at once."""
+
+
+def file_source(path: Path, name: str | None = None) -> Source:
+    def opened() -> BufferedIOBase:
+        return path.open("rb")
+
+    return Source(str(path) if name is None else name, opened, is_file=True)
+
+
+def open_file_source(file: BinaryIO, name: str) -> Source:
+    """The bytes of a file that is open, and may have no name. Its position does not matter and is left alone."""
+    return Source(name, lambda: BufferedReader(_Reread(file.fileno()), _BLOCK), is_file=True)
+
+
+class _Reread(RawIOBase):
+    """An open file, read from its start at a position of its own. Closing this does not close the file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        start = {SEEK_CUR: self._at, SEEK_END: os.fstat(self._descriptor).st_size}.get(whence, 0)
+        self._at = max(start + offset, 0)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        piece = os.pread(self._descriptor, len(buffer), self._at)
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+@dataclass(kw_only=True)
+class ValueBudget:
+    """How many JSON values may still be read: their number bounds the memory and the time that an upload takes."""
+
+    left: int
+
+    def take(self, source: Source, *, is_lines: bool = False) -> None:
+        """Take the values in a source, and a value for each of its lines where these are read one by one.
+
+        Raises OSError, and Unreadable where they are more than are left. Nothing is decoded for that.
+        """
+        found = lines = 0
+        with source.open() as stream:
+            # Strings do not go on in the next line, so blocks end with a line.
+            while block := stream.read(_BLOCK) + stream.readline():
+                found += 0 if is_lines else count_values(block, self.left)
+                lines += block.count(b"\n")
+                if found > self.left or lines > self.left * (1 if is_lines else _LINES_PER_VALUE):
+                    self.left = 0
+                    raise Unreadable("it holds more JSON values than are accepted at once")
+        self.left -= lines if is_lines else found
+
+
+def read(source: Source, skip: Skip, values: ValueBudget | None = None) -> Any:
+    """The document that a source holds: a JSON value, or Lines.
+
+    With `values` no more JSON values than that are read, of which those in it are taken.
+
+    It is lines when its first line is a value and others follow, or when at least half of the first lines are values:
+    of a log whose start was cut off the rest is still read. So is what there is of a list that was cut off, if it has
+    an item in each line. Raises OSError, and Unreadable for what is neither.
+    """
+    if values is not None:
+        values.take(source)
+    document = _read(source, skip)
+    if values is not None and isinstance(document, Lines):
+        values.take(source, is_lines=True)
+    return document
+
+
+def _read(source: Source, skip: Skip) -> Any:
+    with source.open() as stream:
+        lines = _raw_lines(stream)
+        first = next(lines, None)
+        if first is None:
+            raise Unreadable("the file is empty")
+        values, error = _values(first[1])
+        if any(isinstance(value, dict | list) for value in values) if error else values:
+            if len(values) == 1 and (error is None or isinstance(error, _Replaced)) and next(lines, None) is None:
+                if error is not None:
+                    skip("(all)", str(error))
+                return values[0]
+            return _lines(source, skip)
+        whole, begun = _share_of_values(lines)
+        if whole:
+            return _lines(source, skip)
+    with source.open() as stream:
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise Unreadable(f"one JSON value of more than {MOST_BYTES} bytes; only files of JSON lines may be larger")
+    try:
+        return _whole(data, skip)
+    except Unreadable:
+        if begun:
+            return _lines(source, skip)
+        raise
+
+
+def decoded(data: bytes) -> Any:
+    """The value of a JSON text. Raises ValueError, which says where it is broken."""
+    values, error = _values(data)
+    if error is not None:
+        raise error
+    if len(values) != 1:
+        raise ValueError("several values one behind the other" if values else "no value")
+    return values[0]
+
+
+# --- Lines ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Teller:
+    """Tells of the lines that are broken, of each once however often the lines are read."""
+
+    skip: Skip
+    told: int = field(default=0)
+
+    def tell(self, number: int, why: str) -> None:
+        if number > self.told:
+            self.told = number
+            self.skip(f"line {number}", why)
+
+
+def _lines(source: Source, skip: Skip) -> Lines:
+    return Lines(partial(_read_lines, source, _Teller(skip)))
+
+
+def _read_lines(source: Source, teller: _Teller) -> Iterator[Line]:
+    with source.open() as stream:
+        for number, raw in _raw_lines(stream):
+            values, error = _values(raw)
+            if error is not None:
+                teller.tell(number, _reason(error))
+            for value in values:
+                # Of a line that is broken, a number is the start of something else, such as a date.
+                if error is None or isinstance(value, dict | list):
+                    yield Line(number, value)
+
+
+def _reason(error: ValueError) -> str:
+    return str(error) if isinstance(error, _Replaced | _TooMany) else f"not JSON: {error}"
+
+
+def _raw_lines(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers. One that is too long ends after the bytes that are allowed."""
+    number = 0
+    while line := stream.readline(MOST_BYTES + 1):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if len(line) > MOST_BYTES:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(MOST_BYTES)
+            line = _TOO_LONG
+        if not line.isspace() and line:
+            yield number, line
+
+
+_TOO_LONG = b"\0 a line that is too long"
+
+
+def _share_of_values(lines: Iterator[tuple[int, bytes]]) -> tuple[bool, bool]:
+    """Whether the lines behind a broken first one are values, at least as many of them as are not; and whether they
+    begin with values, as those of a list do that has an item in each line."""
+    tried, good, begun, size = 1, 0, 0, 0
+    for _number, line in islice(lines, _TRIED_LINES - 1):
+        values, error = _values(line)
+        tried += 1
+        is_begun = any(isinstance(value, dict | list) for value in values)
+        begun += is_begun
+        good += is_begun and (error is None or isinstance(error, _Replaced))
+        size += len(line)
+        if size > _TRIED_BYTES:
+            break
+    return 2 * good >= tried, 2 * begun >= tried
+
+
+# --- Values ---------------------------------------------------------------------------------------------------------
+
+
+def _whole(data: bytes, skip: Skip) -> Any:
+    values, error = _values(data.removeprefix(codecs.BOM_UTF8))
+    if len(values) == 1 and (error is None or isinstance(error, _Replaced)):
+        if error is not None:
+            skip("(all)", str(error))
+        return values[0]
+    if isinstance(error, _TooMany):
+        raise Unreadable(str(error))
+    if not any(isinstance(value, dict | list) for value in values):
+        raise Unreadable(f"not JSON: {error}")
+    if error is not None:
+        skip("(the end)", _reason(error))
+    # Several documents one behind the other, each over many lines, as jq prints them: there are no lines to name.
+    return Lines(partial(iter, [Line(number, value) for number, value in enumerate(values, start=1)]))
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def _integer(digits: str) -> int | str:
+    """The number; as a text where it has more digits than Python reads."""
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
+
+
+_python = json.JSONDecoder(parse_constant=lambda _name: None, parse_int=_integer)
+
+
+def _values(data: bytes) -> tuple[list[Any], ValueError | None]:
+    """The values that stand one behind the other in a text, up to where it is broken, and what is broken there."""
+    if data is _TOO_LONG:
+        return [], ValueError(f"more than {MOST_BYTES} bytes")
+    if len(data) > MOST_VALUES and count_values(data, MOST_VALUES) > MOST_VALUES:
+        return [], _TooMany()
+    try:
+        return [_decode(data)], None
+    except RecursionError:
+        return [], ValueError("nested too deeply")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    # Python's own reader also takes what it writes: NaN, and halves of surrogate pairs, which no table can hold.
+    values: list[Any] = []
+    replaced: _Replaced | None = None
+    encoding = json.detect_encoding(data)
+    try:
+        text = data.decode(encoding, "surrogatepass").strip()
+    except UnicodeDecodeError:
+        replaced = _Replaced()
+        text = data.decode(encoding, "replace").strip()
+    try:
+        at = 0
+        while at < len(text):
+            value, at = _python.raw_decode(text, at)
+            values.append(holdable(value))
+            while at < len(text) and text[at].isspace():
+                at += 1
+    except RecursionError:
+        return values, ValueError("nested too deeply")
+    except ValueError as error:
+        return values, error if replaced is None or values else ValueError("no text in UTF-8")
+    return values, replaced

@@ -1,0 +1,289 @@
+"""Transcripts in the messages of Amazon Bedrock's Converse API, which Strands keeps too
+(docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html).
+
+* a list of messages, an object that holds it under `messages` (a request; a Strands session), or a list of those;
+* an answer (`{"output": {"message": ...}, "stopReason", "usage", "metrics"}`);
+* exchanges: the request beside the answer (`output`) or under `request` with `response`, and the invocation logs of
+  Bedrock (`input.inputBodyJson`, `output.outputBodyJson`). The requests of one conversation are joined: see
+  request_logs.py.
+
+A block is an object with one key, its kind: text, toolUse, toolResult (`status`), reasoningContent (text and signature,
+or redacted), image, document, video (bytes as base64, or a place in S3), cachePoint, guardContent (a text that a guardrail
+looks at), citationsContent. They
+are read as the blocks of Anthropic's API of the same meaning: see content_blocks.py. Strands has `metadata` (usage,
+metrics) on a reply; its session files wrap each message (`{"message", "message_id", "created_at"}`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
+from traces_app.transcripts.entries import NOTHING_SAID, Entry, Reply, Result, Said, Transcript, says_something
+from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.parsing.content_blocks import blocks_of, read_blocks, turns_of
+from traces_app.transcripts.parsing.request_logs import Exchange, joined
+
+NAME = "bedrock_converse"
+
+_OWN_IDS = ("session_id", "sessionId", "conversation_id")
+_TIMES = ("timestamp", "created_at")
+_BODY_FIELDS = ("modelId", "inferenceConfig", "toolConfig", "output")
+_MARKS = {
+    "toolUse": ("toolUseId",),
+    "toolResult": ("toolUseId",),
+    "image": ("format",),
+    "document": ("name",),
+    "video": ("format",),
+    "guardContent": ("text", "image"),
+}
+_KINDS = frozenset({*_MARKS, "text", "cachePoint", "reasoningContent", "citationsContent", "searchResult", "audio"})
+# What becomes a field of a record; everything else of a message is kept in metadata.
+_MESSAGE_FIELDS = frozenset({"role", "content", "usage", "created_at", "stopReason"})
+
+
+def recognises(document: Document) -> bool:
+    """Whether the document is of this format: its content blocks have no type, their only key is their kind."""
+    if isinstance(document, Files):
+        return False
+    if isinstance(document, Lines):
+        document = document.head()
+    found = [document] if isinstance(document, dict) or _is_message_list(document) else items(document)[:50]
+    return any(map(_has_marks, found))
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
+    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    for exchange in joined(_exchanges(document, skip), _said_in):
+        entries = list(_entries(exchange, skip))
+        if not says_something(entries):
+            skip(exchange.where or "(all)", NOTHING_SAID)
+            continue
+        yield Transcript(
+            entries=partial(iter, entries),
+            place=exchange.place,
+            external_id=next((own for key in _OWN_IDS if (own := _text(exchange.rest.get(key)))), None),
+            metadata={name: value for name, value in exchange.rest.items() if name != "system"},
+        )
+
+
+# --- Recognising ------------------------------------------------------------------------------------------------------
+
+
+def _has_marks(item: object) -> bool:
+    if _is_message_list(item):
+        messages = items(item)
+    elif isinstance(item, dict):
+        request, answer, _beside = _parted(item)
+        messages = [*items(request.get("messages")), answer]
+    else:
+        return False
+    blocks = [block for message in messages for block in items(fields(_unwrapped(message)).get("content"))]
+    found = [block for block in blocks if isinstance(block, dict)]
+    return any(map(_is_own, found)) and not any("type" in block for block in found)
+
+
+def _is_own(block: dict[str, Any]) -> bool:
+    kind = next((key for key in block if key in _KINDS), None)
+    if kind is None or len(block) > 1:
+        return False
+    if kind in ("text", "reasoningContent"):
+        return True
+    return any(mark in fields(block[kind]) for mark in _MARKS.get(kind, ()))
+
+
+def _is_message_list(item: object) -> bool:
+    first = next((message for message in items(item) if isinstance(message, dict)), None)
+    return first is not None and "role" in fields(_unwrapped(first)) and "messages" not in first
+
+
+def _unwrapped(message: object) -> object:
+    """The message itself: the session files of Strands have it beside its id and its times."""
+    inner = fields(message).get("message")
+    if not isinstance(inner, dict) or "role" not in inner or "message_id" not in fields(message):
+        return message
+    return {**inner, **{name: value for name, value in fields(message).items() if name not in ("message", *inner)}}
+
+
+# --- Conversations ----------------------------------------------------------------------------------------------------
+
+
+def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
+    if isinstance(document, Lines):
+        numbered = [(f"line {line.number}: ", line.value) for line in document]
+    elif isinstance(document, list):
+        numbered = [(f"[{index}].", item) for index, item in enumerate(document)]
+    else:
+        numbered = [("", document)]
+    values = [item for _where, item in numbered]
+    if _is_message_list(values):
+        yield Exchange(place=0, where="", messages=list(map(_unwrapped, values)), rest={}, can_grow=False)
+        return
+    for place, (where, item) in enumerate(numbered):
+        if _is_message_list(item):
+            messages = list(map(_unwrapped, items(item)))
+            yield Exchange(place=place, where=where.rstrip(".: "), messages=messages, rest={}, can_grow=False)
+            continue
+        request, answer, beside = _parted(item) if isinstance(item, dict) else ({}, None, {})
+        if not isinstance(request.get("messages"), list) and answer is None:
+            skip(where.rstrip(".: "), "no list of messages and no answer")
+            continue
+        said = {**request, **beside}
+        yield Exchange(
+            place=place,
+            where=f"{where}messages",
+            messages=list(map(_unwrapped, items(request.get("messages")))),
+            rest={name: value for name, value in said.items() if name not in ("messages", "output")},
+            answer=answer,
+            sent_at=next((time for key in _TIMES if (time := instant(said.get(key)))), None),
+            can_grow=any(key in item for key in _BODY_FIELDS),
+        )
+
+
+def _parted(item: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
+    """The request, the message that came back, and what else an object says beside them."""
+    asked = fields(item.get("input"))
+    if "inputBodyJson" in asked:
+        return (
+            fields(asked["inputBodyJson"]),
+            _answer(fields(fields(item.get("output")).get("outputBodyJson"))),
+            rest(item, ("input", "output")),
+        )
+    if isinstance(fields(item.get("request")).get("messages"), list):
+        return item["request"], _answer(fields(item.get("response"))), rest(item, ("request", "response"))
+    return item, _answer(item), {}
+
+
+def _answer(response: dict[str, Any]) -> dict[str, Any] | None:
+    """The message of an answer, with what the answer says of it."""
+    message = fields(response.get("output")).get("message")
+    if not isinstance(message, dict) or "role" not in message:
+        return None
+    return {**message, **rest(response, ("output", "messages", "system", "modelId", "toolConfig", "inferenceConfig"))}
+
+
+def _said_in(message: Any) -> Any:
+    """What a message says, without what is marked to be cached."""
+    blocks = fields(message).get("content")
+    return [fields(message).get("role"), [block for block in items(blocks) if "cachePoint" not in fields(block)]]
+
+
+# --- Entries ----------------------------------------------------------------------------------------------------------
+
+
+def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
+    request = exchange.rest
+    if system := request.get("system"):
+        said = [system] if isinstance(system, str) else [_typed(block) for block in items(system)]
+        found = read_blocks(said, "system", "system", skip)
+        if found.content is not None:
+            yield Said(id="system", role="system", content=found.content, created_at=exchange.times.get(0))
+    model = _text(request.get("modelId"))
+    for index, message in enumerate(exchange.messages):
+        where = f"{exchange.where}[{index}]"
+        if not isinstance(message, dict):
+            skip(where, "not an object")
+            continue
+        message = exchange.answers.get(index, message)
+        blocks = message.get("content")
+        typed = [_typed(block) for block in blocks] if isinstance(blocks, list) else blocks
+        time = instant(message.get("created_at")) or exchange.times.get(index)
+        flags = time_flags(message.get("created_at"), *(request.get(key) for key in _TIMES))
+        metadata = rest(message, _MESSAGE_FIELDS)
+        if stop_reason := message.get("stopReason"):
+            metadata["stopReason"] = stop_reason
+        if message.get("role") == "assistant":
+            for reply in _replies(str(index), message, typed, f"{where}.content", skip):
+                if isinstance(reply, Result):
+                    yield replace(reply, created_at=time, health=flags)
+                else:
+                    about = {**(metadata if reply.id == str(index) else {}), **reply.metadata}
+                    yield replace(reply, created_at=time, health=flags, model=model, metadata=about)
+            continue
+        if message.get("role") not in ("user", "system"):
+            skip(where, f"the role is {text(message.get('role')) or 'missing'}; a role is user or assistant")
+            continue
+        found = read_blocks(typed, str(index), f"{where}.content", skip)
+        for result in found.results:
+            yield replace(result, created_at=time, health=flags)
+        if found.content is not None or not found.results:
+            yield Said(
+                id=str(index),
+                role="system" if message["role"] == "system" else "user",
+                content=found.content,
+                created_at=time,
+                health=flags,
+                metadata={**metadata, **found.metadata},
+            )
+
+
+def _replies(id_: str, message: dict[str, Any], blocks: object, where: str, skip: Skip) -> Iterator[Reply | Result]:
+    """The replies in a message of the assistant: what follows the results of the provider's own tools is another one."""
+    stop_reason = message.get("stopReason")
+    usage = message.get("usage") or fields(message.get("metadata")).get("usage")
+    for number, part in enumerate(turns_of(blocks_of(blocks))):
+        own_id = f"{id_}.{number}" if number else id_
+        found = read_blocks(part, own_id, where, skip)
+        yield Reply(
+            id=own_id,
+            content=found.content,
+            calls=found.calls,
+            reasoning=found.thought,
+            usage=usage if isinstance(usage, dict) and not number else None,
+            error=stop_reason if stop_reason in ("guardrail_intervened", "content_filtered") and not number else None,
+            metadata=found.metadata,
+        )
+        yield from found.results
+
+
+def _typed(block: object) -> object:
+    """A block as Anthropic's API would have it."""
+    if not isinstance(block, dict):
+        return block
+    kind = next((key for key in block if key in _KINDS), None)
+    value = block.get(kind) if kind else None
+    if kind is None or (kind != "text" and not isinstance(value, dict)):
+        return block
+    if kind == "text":
+        return {"type": "text", **block}
+    value = fields(value)
+    if kind == "toolUse":
+        # A tool that the provider runs says so in the `type` of its call.
+        is_own = value.get("type") == "server_tool_use"
+        names = {"toolUseId": "id"} if is_own else {"toolUseId": "id", "type": "call_type"}
+        return {"type": "tool_use", **_renamed(value, names)}
+    if kind == "toolResult":
+        typed = {**_renamed(value, {"toolUseId": "tool_use_id", "type": "result_type"}), "type": "tool_result"}
+        status = typed.pop("status", None)
+        typed["content"] = _output(value.get("content"))
+        return {**typed, "is_error": status == "error"} if status in ("success", "error") else typed
+    if kind == "guardContent" and isinstance(said := fields(value.get("text")).get("text"), str):
+        return {"type": "text", "text": said, **rest(fields(value["text"]), ("text",)), **rest(value, ("text",))}
+    if kind == "reasoningContent":
+        reasoning = fields(value.get("reasoningText"))
+        if isinstance(reasoning.get("text"), str):
+            return {"type": "thinking", "thinking": reasoning["text"], **rest(reasoning, ("text",))}
+        return {"type": "redacted_thinking", **value}
+    return {**value, "type": kind}
+
+
+def _output(content: object) -> object:
+    """What a tool returned: the JSON where it is nothing else, else typed blocks."""
+    if not isinstance(content, list):
+        return content
+    if len(content) == 1 and isinstance(content[0], dict) and content[0].keys() == {"json"}:
+        return content[0]["json"]
+    return [
+        {"type": "json", **block} if isinstance(block, dict) and "json" in block else _typed(block) for block in content
+    ]
+
+
+def _renamed(value: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): item for name, item in value.items()}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None

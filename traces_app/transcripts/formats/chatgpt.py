@@ -1,0 +1,382 @@
+"""Conversations of ChatGPT: `conversations.json` of the data export, or one conversation as the site loads it.
+
+A conversation is a tree under `mapping`: each node has a `message`, its `parent` and its `children`. What is read is the branch that ends
+with `current_node`, followed upwards; without one it is the leaf that was written last. Messages of other branches
+(prompts that were edited, answers that were made again) are left out, and counted.
+
+* `user` is a prompt. What is hidden in the conversation, custom instructions (`user_editable_context`), memories
+  (`model_editable_context`) and `system` are messages of the system; those that say nothing are passed over.
+* `assistant` to the recipient `all` is text, `thoughts` are the reasoning of the reply that they lead to. To any other
+  recipient it is a call of that tool (`python`, `browser`, `web.run`, `dalle.text2im` ...): all of them run on the
+  provider's servers. The arguments are the text as JSON, or as `code`. Texts and calls up to the first result are one reply.
+* `tool` is the result of the last call of that tool before it; several in a row are one result. It has failed by its
+  `aggregate_result`, or as a `system_error`; that and what a browser shows are the data, images the attachments.
+
+A call is known by the id of its node. An export says nothing of tokens. Of a conversation that went on in another branch
+since the last import the branches are two sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from traces_app.normalize.json_values import between, fields, instant, items, rest, text
+from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
+from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+
+NAME = "chatgpt"
+
+_CONTEXTS = {
+    "user_editable_context": ("user_profile", "user_instructions"),
+    "model_editable_context": ("model_set_context", "repository", "structured_context"),
+}
+"""Contents that stand in the context, and what they say."""
+_SESSION_FIELDS = ("mapping", "title", "id", "conversation_id", "create_time", "current_node")
+_MESSAGE_FIELDS = ("id", "author", "create_time", "content", "metadata", "recipient", "status", "weight", "end_turn")
+_METADATA_FIELDS = ("model_slug", "parent_id", "aggregate_result", "timestamp_", "message_type")
+_CONTENT_FIELDS = ("content_type", "parts", "text", "result", "summary")
+
+
+def recognises(document: Document) -> bool:
+    """Return whether one of the first values is a conversation."""
+    if isinstance(document, Files):
+        return False
+    if isinstance(document, Lines):
+        found = document.head()
+    else:
+        found = items(document)[:50] if isinstance(document, list) else [document]
+    return any(map(_is_conversation, found))
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
+    """Yield the conversations of a document that `recognises` accepts; `skip` is told of what they leave out."""
+    for place, (where, value) in enumerate(_values(document)):
+        if not _is_conversation(value):
+            skip(where or "(all)", "no conversation: it has no messages under mapping")
+            continue
+        entries = _entries(_branch(value["mapping"], value.get("current_node"), where, skip))
+        if not says_something(entries):
+            skip(where or "(all)", NOTHING_SAID)
+            continue
+        yield Transcript(
+            entries=partial(iter, entries),
+            place=place,
+            external_id=text(value.get("conversation_id")) or text(value.get("id")),
+            title=text(value.get("title")),
+            created_at=instant(value.get("create_time")),
+            metadata=rest(value, _SESSION_FIELDS),
+        )
+
+
+def _values(document: Document) -> Iterator[tuple[str, Any]]:
+    if isinstance(document, Lines):
+        yield from ((f"line {line.number}", line.value) for line in document)
+    elif isinstance(document, list):
+        yield from ((f"[{index}]", value) for index, value in enumerate(document))
+    else:
+        yield "", document
+
+
+def _is_conversation(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("mapping"), dict):
+        return False
+    nodes = islice(value["mapping"].values(), 50)
+    return any(isinstance(node, dict) and "message" in node and {"parent", "children"} & node.keys() for node in nodes)
+
+
+# --- Tree -------------------------------------------------------------------------------------------------------------
+
+
+def _branch(mapping: dict[str, Any], current: object, where: str, skip: Skip) -> list[tuple[str, dict[str, Any]]]:
+    """Return the messages of the branch that is shown, with the ids of their nodes, from its root on."""
+    nodes = {own: node for own, node in mapping.items() if isinstance(node, dict)}
+    listed = {child: own for own, node in nodes.items() for child in items(node.get("children")) if isinstance(child, str)}  # fmt: skip
+    at = current if isinstance(current, str) and current in nodes else _last_leaf(nodes)
+    found: list[str] = []
+    seen: set[str] = set()
+    while at is not None and at in nodes and at not in seen:
+        seen.add(at)
+        found.append(at)
+        parent = text(nodes[at].get("parent"))
+        if parent is not None and parent not in nodes:
+            skip(f"{where}.mapping".lstrip("."), f"the node {parent[:60]} is missing")
+            # Who lists the missing node as a child is before it.
+            parent = listed.get(parent)
+        at = parent if parent is not None else listed.get(at)
+    others = sum(1 for own, node in nodes.items() if own not in seen and _says_something(node))
+    if others:
+        skip(f"{where}.mapping".lstrip("."), f"other branches: {others} message{'s' * (others > 1)}")
+    path = ((own, nodes[own].get("message")) for own in reversed(found))
+    return [(own, message) for own, message in path if isinstance(message, dict)]
+
+
+def _last_leaf(nodes: dict[str, dict[str, Any]]) -> str | None:
+    """Return the node without children that was written last."""
+    leaves = [own for own, node in nodes.items() if not any(child in nodes for child in map(str, items(node.get("children"))))]  # fmt: skip
+    times = [(time, own) for own in leaves if (time := instant(fields(nodes[own].get("message")).get("create_time")))]
+    return max(times)[1] if times else next(reversed(leaves), None)
+
+
+def _role(message: dict[str, Any]) -> str:
+    return text(fields(message.get("author")).get("role")) or ""
+
+
+def _says_something(node: dict[str, Any]) -> bool:
+    message = fields(node.get("message"))
+    if _role(message) not in ("user", "assistant", "tool"):
+        return False
+    said = _Content(message)
+    return bool(said.parts or said.thoughts)
+
+
+# --- Contents ---------------------------------------------------------------------------------------------------------
+
+
+class _Content:
+    """What a message says."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        content = fields(message.get("content"))
+        self.kind = text(content.get("content_type")) or "text"
+        self.data = rest(content, _CONTENT_FIELDS)
+        """Fields beside the text."""
+        self.thoughts: list[str] = []
+        self.parts: list[Any] = []
+        if self.kind == "thoughts":
+            self.thoughts = [_thought(fields(thought)) for thought in items(content.get("thoughts"))]
+        elif self.kind == "reasoning_recap":
+            self.data = rest({"reasoning_recap": content.get("content")}, ())
+        elif self.kind in _CONTEXTS:
+            self._add_texts([content.get(key) for key in _CONTEXTS[self.kind]])
+        else:
+            self._add_texts([content.get(key) for key in ("summary", "result", "text")])
+            for part in items(content.get("parts")):
+                self._add_part(part)
+            if not self.parts and self.kind not in (
+                "text",
+                "multimodal_text",
+                "code",
+                "execution_output",
+                "system_error",
+            ):
+                self.parts = [{"type": self.kind, **self.data}] if self.data else []
+
+    def _add_texts(self, texts: list[Any]) -> None:
+        self.parts += [{"type": "text", "text": said} for value in texts if (said := text(value))]
+
+    def _add_part(self, part: Any) -> None:
+        if isinstance(part, dict):
+            kind = text(part.get("content_type")) or text(part.get("type")) or "part"
+            said = part.get("text")
+            if kind in ("text", "audio_transcription") and isinstance(said, str):
+                others = rest(part, ("content_type", "text", "type"))
+                self.parts.append({"type": "text", "text": said, **others})
+            else:
+                self.parts.append({"type": kind, **rest(part, ("content_type", "type"))})
+        else:
+            self._add_texts([part])
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(part["text"] for part in self.parts if part.get("type") == "text" and "text" in part)
+
+    @property
+    def others(self) -> list[Any]:
+        return [part for part in self.parts if part.get("type") != "text"]
+
+    @property
+    def content(self) -> str | list[Any] | None:
+        if all(part.keys() == {"type", "text"} for part in self.parts):
+            return self.text or None
+        return self.parts
+
+
+def _thought(thought: dict[str, Any]) -> str:
+    summary, content = text(thought.get("summary")), text(thought.get("content"))
+    return "\n".join(filter(None, (f"**{summary}**" if summary else None, content)))
+
+
+def _about(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what a message says beside its content."""
+    about = {**rest(message, _MESSAGE_FIELDS), **rest(fields(message.get("metadata")), _METADATA_FIELDS)}
+    if message.get("status") not in (None, "finished_successfully"):
+        about["status"] = message["status"]
+    return about
+
+
+def _args(said: _Content) -> Any:
+    """Return the arguments of a call, which are JSON, or code, or any text."""
+    written = said.text
+    try:
+        decoded = msgspec.json.decode(written)
+    except (msgspec.DecodeError, RecursionError):
+        decoded = None
+    if isinstance(decoded, dict):
+        return decoded
+    return {"code": written} if said.kind == "code" else {"_raw": written}
+
+
+# --- Entries ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class _Open:
+    """A reply, and the results of its calls, that further nodes may belong to."""
+
+    id: str
+    created_at: datetime | None
+    parts: list[Any] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    outputs: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
+    """By the call that they answer, the nodes of tools."""
+    model: str | None = None
+    agent_name: str | None = None
+    error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def answers(self, name: str) -> str | None:
+        """Return the call that a tool of this name answers."""
+        same = [call for call in self.calls if call.name == name]
+        same = same or [call for call in self.calls if call.name.split(".")[0] == name.split(".")[0]] or self.calls
+        waiting = [call for call in same if call.id not in self.outputs]
+        return (waiting[0] if waiting else same[-1]).id if same else None
+
+
+def _entries(branch: list[tuple[str, dict[str, Any]]]) -> list[Entry]:
+    found: list[Entry] = []
+    reply: _Open | None = None
+    for own, message in branch:
+        role, said = _role(message), _Content(message)
+        if role == "tool":
+            call_id = reply.answers(_tool_name(message)) if reply is not None else None
+            if reply is not None and call_id is not None:
+                reply.outputs.setdefault(call_id, []).append((own, message))
+            elif said.parts:
+                found += _closed(reply)
+                reply = None
+                found.append(_result([(own, message)], None))
+        elif role == "assistant":
+            if not (said.parts or said.thoughts or said.kind == "reasoning_recap"):
+                continue
+            recipient = text(message.get("recipient")) or "all"
+            is_call = recipient != "all"
+            if reply is not None and (reply.outputs or (not is_call and (reply.calls or reply.parts))):
+                found += _closed(reply)
+                reply = None
+            reply = reply or _Open(id=own, created_at=instant(message.get("create_time")))
+            _add(reply, own, message, said, recipient if is_call else None)
+        elif said.parts or _is_typed(role, message, said):
+            found += _closed(reply)
+            reply = None
+            found.append(_said(own, role, message, said))
+    return found + _closed(reply)
+
+
+def _said(own: str, role: str, message: dict[str, Any], said: _Content) -> Said:
+    is_typed = _is_typed(role, message, said)
+    beside = {"type": said.kind} if said.kind in _CONTEXTS else {"role": role} if role != "system" and not is_typed else {}  # fmt: skip
+    return Said(
+        id=own,
+        role="user" if is_typed else "system",
+        content=said.content,
+        created_at=instant(message.get("create_time")),
+        is_aside=not is_typed,
+        metadata={**_about(message), **beside},
+    )
+
+
+def _is_typed(role: str, message: dict[str, Any], said: _Content) -> bool:
+    is_hidden = fields(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
+    return role == "user" and said.kind not in _CONTEXTS and not is_hidden
+
+
+def _add(reply: _Open, own: str, message: dict[str, Any], said: _Content, recipient: str | None) -> None:
+    metadata = fields(message.get("metadata"))
+    reply.model = text(metadata.get("model_slug")) or text(metadata.get("resolved_model_slug")) or reply.model
+    reply.agent_name = text(fields(message.get("author")).get("name")) or reply.agent_name
+    if recipient is not None:
+        at = instant(message.get("create_time"))
+        about = {**_about(message), **rest(said.data, ("response_format_name",))}
+        reply.calls.append(Call(id=own, name=recipient, args=_args(said), started_at=at, metadata=about))
+        return
+    reply.metadata |= _about(message)
+    if said.kind == "system_error":
+        reply.error = said.text or "system error"
+    elif said.kind == "reasoning_recap":
+        reply.metadata |= said.data
+    else:
+        reply.thoughts += said.thoughts
+        reply.parts += said.parts
+
+
+def _closed(reply: _Open | None) -> list[Entry]:
+    """Return the entries of a reply that has ended."""
+    if reply is None:
+        return []
+    plain = all(part.keys() == {"type", "text"} for part in reply.parts)
+    return [
+        Reply(
+            id=reply.id,
+            content="\n\n".join(part["text"] for part in reply.parts) or None if plain else reply.parts,
+            calls=reply.calls,
+            reasoning="\n\n".join(filter(None, reply.thoughts)) or None,
+            agent_name=reply.agent_name,
+            model=reply.model,
+            created_at=reply.created_at,
+            error=reply.error,
+            metadata=reply.metadata,
+        ),
+        *(_result(nodes, call_id) for call_id, nodes in reply.outputs.items()),
+    ]
+
+
+# --- Results ----------------------------------------------------------------------------------------------------------
+
+
+def _tool_name(message: dict[str, Any]) -> str:
+    return text(fields(message.get("author")).get("name")) or ""
+
+
+def _result(nodes: list[tuple[str, dict[str, Any]]], call_id: str | None) -> Result:
+    """Return the one result that the nodes of a tool are."""
+    contents = [_Content(message) for _own, message in nodes]
+    ran = [fields(fields(message.get("metadata")).get("aggregate_result")) for _own, message in nodes]
+    data = [found for found in (*ran, *(content.data for content in contents if content.kind.startswith("tether"))) if found]  # fmt: skip
+    outcomes = [_failed(*found) for found in zip(contents, ran, nodes, strict=True)]
+    about: dict[str, Any] = {}
+    for _own, message in nodes:
+        about |= _about(message)
+    times = next((found for found in ran if found), {})
+    began, ended = instant(times.get("start_time")), instant(times.get("end_time"))
+    last = nodes[-1][1]
+    return Result(
+        id=nodes[0][0],
+        output="\n\n".join(content.text for content in contents if content.text),
+        failed=True if True in outcomes else next((one for one in outcomes if one is not None), None),
+        created_at=ended or instant(last.get("create_time")),
+        duration=between(began, ended),
+        data=data[0] if len(data) == 1 else data or None,
+        call_ids=[call_id] if call_id is not None else [],
+        name=_tool_name(last) or None,
+        attachments=[part for content in contents for part in content.others if not content.kind.startswith("tether")]
+        or None,
+        metadata=about,
+    )
+
+
+def _failed(content: _Content, ran: dict[str, Any], node: tuple[str, dict[str, Any]]) -> bool | None:
+    if content.kind == "system_error" or fields(node[1].get("metadata")).get("is_error") is True:
+        return True
+    status = text(ran.get("status"))
+    broke = any(ran.get(key) for key in ("in_kernel_exception", "system_exception", "timeout_triggered"))
+    if broke or (status is not None and status.startswith(("failed", "cancelled"))):
+        return True
+    return False if status == "success" else None

@@ -1,0 +1,336 @@
+"""Sessions of Gemini CLI, and of its fork Qwen Code before that had a format of its own (see qwen_code.py).
+
+Older versions keep a session as one JSON object, newer ones as lines:
+
+* `{"sessionId", "projectHash", "startTime", "lastUpdated", "messages": [...]}`, also a list or lines of such objects;
+* lines: the same without `messages` first, then a message each. A message that changed (tokens, results) is written again
+  under its id, and the last one counts. `{"$set": {...}}` changes the fields of the session, and `{"$rewindTo": id}` takes
+  that message and all after it back: they are left out, and told of.
+
+`$set` may hold `messages`: the history as the client sends it from then on. It has masked the results of tools, and after
+a compression a summary stands in place of what was said. The trace keeps what was said: of a message that is known
+only what was empty is taken over, a new one is added, and none is removed.
+
+How a message is mapped:
+
+* `user` is a prompt; results in it are those of calls that have none. A summary (`<state_snapshot>`) and the context that
+  the client puts first (`<session_context>`) are messages of the system.
+* `gemini` is a reply: `thoughts` are the reasoning, `tokens` the usage. Each of its `toolCalls` holds its result: it has
+  failed with the status `error` or `cancelled`, and is open with any other but `success`. `resultDisplay` is the data.
+* `error` is a reply that failed; `info` and `warning` are messages of the system.
+
+The file of a sub-agent (`"kind": "subagent"`) is a session of its own: it does not say which session started it, that is
+only in the name of its folder. The call that started it may name it (`agentId`, in the metadata of the call).
+
+Ids of sessions and messages are unique in the world, so a file may hold any state of a session. As the last version of a
+message counts, a session is held whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.parsing.gemini_parts import Response, read_parts
+
+NAME = "gemini_cli"
+
+_REPLIES = ("gemini", "qwen", "model", "assistant")
+_NOTICES = ("info", "warning")
+_TYPES = ("user", *_REPLIES, *_NOTICES, "error")
+_SUMMARIES = ("<state_snapshot>", "<session_context>", "<hook_context>")
+"""The start of messages of the user that the client puts in."""
+_SESSION_FIELDS = ("sessionId", "startTime", "messages", "summary")
+_MESSAGE_FIELDS = ("id", "timestamp", "type", "content", "thoughts", "tokens", "model", "toolCalls")
+_CALL_FIELDS = ("id", "name", "args", "result", "status", "timestamp", "resultDisplay")
+_USAGE = {"input": "input_tokens", "output": "output_tokens"}
+_ENDED = {"success": False, "error": True, "cancelled": True}
+"""Whether a call of this status has failed."""
+
+
+def recognises(document: Document) -> bool:
+    """Return whether one of the first values is a session, or a line of one, of this format."""
+    if isinstance(document, Files):
+        return False
+    if isinstance(document, Lines):
+        return any(_is_session(value) or _is_line(value) for value in document.head())
+    return any(map(_is_session, items(document)[:50])) if isinstance(document, list) else _is_session(document)
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
+    """Yield the sessions of a document that `recognises` accepts; `skip` is told of what they leave out."""
+    for place, session in enumerate(_sessions(document, skip)):
+        own_id = text(session.fields.get("sessionId"))
+        yield Transcript(
+            entries=partial(iter, list(_entries(session, skip))),
+            place=place,
+            external_id=own_id,
+            has_own_ids=own_id is not None,
+            title=text(session.fields.get("summary")),
+            created_at=instant(session.fields.get("startTime")),
+            metadata=rest(session.fields, _SESSION_FIELDS),
+        )
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Session:
+    fields: dict[str, Any] = field(default_factory=dict)
+    messages: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    """By id, in the order in which they first came: the place and the last version."""
+
+    def add(self, where: str, message: dict[str, Any]) -> None:
+        own = text(message.get("id")) or f"no id: {where}"
+        self.messages[own] = (where, message)
+
+    def synchronise(self, where: str, messages: list[Any], skip: Skip) -> None:
+        """Take over the history that the client goes on with, without losing what was said."""
+        for index, message in enumerate(messages):
+            if not isinstance(message, dict):
+                skip(f"{where}: $set.messages[{index}]", "not an object")
+                continue
+            known = self.messages.get(text(message.get("id")) or "", (where, {}))[1]
+            self.add(f"{where}: $set.messages[{index}]", {**message, **rest(known, ())})
+
+    def rewind(self, where: str, own: str, skip: Skip) -> None:
+        if own not in self.messages:
+            skip(where, "rewinds to a message that is not here")
+            return
+        ids = list(self.messages)
+        for taken_back in ids[ids.index(own) :]:
+            skip(self.messages.pop(taken_back)[0], f"taken back by the user ({where})")
+
+
+def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
+    if not isinstance(document, Lines):
+        for index, value in enumerate(document if isinstance(document, list) else [document]):
+            where = f"[{index}]." if isinstance(document, list) else ""
+            if _is_session(value):
+                yield _whole(value, where, skip)
+            else:
+                skip(where.rstrip(".") or "(all)", "no session of Gemini CLI")
+        return
+    session: _Session | None = None
+    for line in document:
+        value, where = line.value, f"line {line.number}"
+        if not isinstance(value, dict):
+            skip(where, "not an object")
+        elif _is_session(value):
+            if session is not None:
+                yield session
+            session = None
+            yield _whole(value, f"{where}: ", skip)
+        else:
+            if session is not None and _is_header(value) and value["sessionId"] != session.fields.get("sessionId") is not None:  # fmt: skip
+                # Several files one behind the other are several sessions.
+                yield session
+                session = None
+            session = session or _Session()
+            _take(session, where, value, skip)
+    if session is not None:
+        yield session
+
+
+def _whole(value: dict[str, Any], where: str, skip: Skip) -> _Session:
+    session = _Session(value)
+    for index, message in enumerate(value["messages"]):
+        if isinstance(message, dict):
+            session.add(f"{where}messages[{index}]", message)
+        else:
+            skip(f"{where}messages[{index}]", "not an object")
+    return session
+
+
+def _take(session: _Session, where: str, value: dict[str, Any], skip: Skip) -> None:
+    changes = value.get("$set")
+    if isinstance(value.get("$rewindTo"), str):
+        session.rewind(where, value["$rewindTo"], skip)
+    elif isinstance(changes, dict):
+        session.fields |= rest(changes, ("messages",))
+        session.synchronise(where, items(changes.get("messages")), skip)
+    elif _is_header(value):
+        session.fields |= value
+    elif text(value.get("id")) and isinstance(value.get("type"), str):
+        session.add(where, value)
+    else:
+        skip(where, "neither a message nor an update of the session")
+
+
+def _is_session(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+        return False
+    if not isinstance(value.get("sessionId"), str) or not ({"projectHash", "startTime"} & value.keys()):
+        return False
+    messages = [message for message in value["messages"][:50] if isinstance(message, dict)]
+    return any(text(message.get("type")) in _TYPES for message in messages) if messages else "projectHash" in value
+
+
+def _is_header(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("sessionId"), str) and isinstance(value.get("projectHash"), str)
+
+
+def _is_line(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if _is_header(value) or isinstance(value.get("$rewindTo"), str):
+        return True
+    is_message = isinstance(value.get("id"), str) and value.get("type") in ("gemini", "qwen")
+    return is_message and "timestamp" in value and "content" in value
+
+
+# --- Entries ----------------------------------------------------------------------------------------------------------
+
+
+def _entries(session: _Session, skip: Skip) -> Iterator[Entry]:
+    answered: set[str] = set()
+    """The calls that have their results."""
+    for own, (where, message) in session.messages.items():
+        kind = text(message.get("type"))
+        if kind == "user":
+            yield from _asked(own, message, answered)
+        elif kind in _REPLIES:
+            yield from _replied(own, message, answered)
+        elif kind == "error":
+            said = read_parts(message.get("content"))
+            at = instant(message.get("timestamp"))
+            metadata = {"type": "error", **rest(message, _MESSAGE_FIELDS)}
+            yield Reply(id=own, content=None, error=said.text or "error", created_at=at, step_id=own, metadata=metadata)
+        elif kind in _NOTICES:
+            yield _said(own, message, "system", read_parts(message.get("content")).content, {"type": kind})
+        else:
+            skip(where, f"the type is {kind or 'missing'}; a type is one of {', '.join(_TYPES)}")
+
+
+def _said(own: str, message: dict[str, Any], role: str, content: Any, metadata: dict[str, Any]) -> Said:
+    return Said(
+        id=own,
+        role="user" if role == "user" else "system",
+        content=content,
+        created_at=instant(message.get("timestamp")),
+        health=time_flags(message.get("timestamp")),
+        is_aside=role != "user",
+        metadata={**rest(message, _MESSAGE_FIELDS), **metadata},
+    )
+
+
+def _asked(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
+    found = read_parts(message.get("content"))
+    for number, response in enumerate(found.responses):
+        if response.call_id is None or response.call_id not in answered:
+            answered |= {response.call_id} if response.call_id else set()
+            yield _result(f"{own}#{number}", message, response)
+    if found.said or not found.responses:
+        is_typed = not found.text.lstrip().startswith(_SUMMARIES)
+        yield _said(own, message, "user" if is_typed else "system", found.content, {} if is_typed else {"type": "user"})
+
+
+def _result(id_: str, message: dict[str, Any], response: Response) -> Result:
+    return Result(
+        id=id_,
+        output=response.output,
+        failed=response.failed,
+        created_at=instant(message.get("timestamp")),
+        call_ids=[response.call_id] if response.call_id else [],
+        name=response.name,
+    )
+
+
+def _replied(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
+    found = read_parts(message.get("content"))
+    recorded = [call for call in items(message.get("toolCalls")) if isinstance(call, dict)]
+    calls = [_call(call) for call in recorded]
+    calls += _unrecorded(found.calls, calls, answered)
+    thoughts = [_thought(fields(thought)) for thought in items(message.get("thoughts"))]
+    yield Reply(
+        id=own,
+        content=found.content,
+        calls=calls,
+        reasoning="\n\n".join(filter(None, thoughts)) or found.thought,
+        model=text(message.get("model")),
+        usage=_usage(message.get("tokens")),
+        created_at=instant(message.get("timestamp")),
+        step_id=own,
+        health=time_flags(message.get("timestamp")),
+        metadata=rest(message, _MESSAGE_FIELDS),
+    )
+    for number, call in enumerate(recorded):
+        if (result := _recorded_result(f"{own}#{number}", call)) is not None:
+            answered |= set(result.call_ids)
+            yield result
+
+
+def _unrecorded(asked: list[Call], recorded: list[Call], answered: set[str]) -> list[Call]:
+    """Return the calls among the parts of a content that are not recorded beside it.
+
+    The history that the client sends repeats the recorded calls among the parts, sometimes under other ids: those answer
+    for nothing then.
+    """
+    ids = {call.id for call in recorded}
+    named = Counter(call.name for call in recorded)
+    named.subtract(call.name for call in asked if call.id in ids)
+    others: list[Call] = []
+    for call in asked:
+        if call.id is not None and call.id in ids:
+            continue
+        if named[call.name] > 0:
+            named[call.name] -= 1
+            answered |= {call.id} if call.id else set()
+        else:
+            others.append(call)
+    return others
+
+
+def _thought(thought: dict[str, Any]) -> str:
+    subject, description = text(thought.get("subject")), text(thought.get("description"))
+    return "\n".join(filter(None, (f"**{subject}**" if subject else None, description and description.strip())))
+
+
+def _usage(tokens: object) -> dict[str, Any] | None:
+    """Return the tokens, under the names that are counted."""
+    return {_USAGE.get(name, name): count for name, count in fields(tokens).items()} or None
+
+
+def _call(call: dict[str, Any]) -> Call:
+    status = text(call.get("status"))
+    metadata = rest(call, _CALL_FIELDS)
+    if status is not None and status not in ("success", "error"):
+        metadata["status"] = status
+    return Call(
+        id=text(call.get("id")),
+        name=text(call.get("name")) or "",
+        args=call.get("args"),
+        metadata=metadata,
+    )
+
+
+def _recorded_result(id_: str, call: dict[str, Any]) -> Result | None:
+    """Return the result that a recorded call holds; None while it has none."""
+    status, shown = text(call.get("status")) or "", call.get("resultDisplay")
+    found = read_parts(call.get("result"))
+    if status not in _ENDED and not (found.responses or found.said):
+        return None
+    response = found.responses[0] if found.responses else None
+    output = response.output if response is not None else found.text or shown
+    failed = _ENDED.get(status)
+    if failed is None and response is not None:
+        failed = response.failed
+    own, name = text(call.get("id")), text(call.get("name"))
+    return Result(
+        id=id_,
+        output=output,
+        failed=failed,
+        created_at=instant(call.get("timestamp")),
+        data=shown if isinstance(shown, dict | list) else None,
+        call_ids=[own] if own else [],
+        name=name,
+        attachments=found.others or None,
+        metadata={"resultDisplay": shown} if isinstance(shown, str) and shown and shown != output else {},
+    )

@@ -1,0 +1,748 @@
+"""Transcripts in the items of OpenAI's Responses API, as they are sent, answered and logged.
+
+* a list of items, such as the Agents SDK's `to_inputvalues.items()`, or the page of items that the API lists (`object: list`);
+* the body of a request (`input`), the response to it (`object: response`, `output`), or both in one object;
+* a list or JSON lines of such bodies, of requests and responses in turn, of `{request, response}` pairs, of the lines of
+  a batch (`body`, `response.body`), and of the events of a stream: the response of the last one.
+
+Calls and results are items of their own. Items that follow each other without an input between them are one reply, until
+the model goes on after a call that the provider carried out itself (web search, code interpreter, MCP ...): those carry
+their result in the call. What is said about tools only (`mcp_list_tools`, a search of the provider for tools) is metadata
+of the reply. `instructions` are the system's first words, and again where they change.
+
+Exchanges are one conversation where one names the other's response (`previous_response_id`), where both name the same
+`conversation`, and where the input begins with all that was said: then only what follows is new, and the replies keep the
+model, the usage and the time of the response that they came in. The first name is not told to the others' snapshots, so
+only `conversation` is an id of the session; an entry's id is the index of its first item.
+
+The format has no flag for a failed function: normalise tells from the output. Items are those of openai-python 3.52
+(types/responses), and the camelCase ones of the Agents SDK for JavaScript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from traces_app.normalize import json_values
+from traces_app.normalize.records import text_of
+from traces_app.transcripts.entries import (
+    NOTHING_SAID,
+    Call,
+    Entry,
+    Reply,
+    Result,
+    Said,
+    Transcript,
+    is_text,
+    says_something,
+)
+from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.parsing.grouping import tell_nobody, together
+from traces_app.transcripts.parsing.response_items import (
+    ARGUMENTS,
+    CARRIED_OUT,
+    MARKED_PARTS,
+    call_id_of,
+    call_of,
+    content_of,
+    is_asked,
+    is_call,
+    is_result,
+    joined,
+    own_result,
+    result_of,
+)
+
+NAME = "openai_responses"
+
+_ROLES = ("user", "assistant", "system", "developer")
+# What is in messages of this format only, and what may be in an output.
+_INSTRUCTIONS = "instructions"
+"""The kind of an item of ours: what the body says to the system beside its input."""
+_FAILURE = "failure"
+"""The kind of an item of ours: a response that failed and has no output."""
+
+# Marks of a body of this API beside `model` and `input`, which embeddings have too.
+_REQUEST_MARKS = frozenset(
+    {"instructions", "previous_response_id", "max_output_tokens", "conversation", "max_tool_calls", "truncation"}
+)
+_WRAPPERS = ("request", "response", "body")
+_BODY_FIELDS = frozenset(
+    {"input", "output", "instructions", "model", "user", "usage", "error", "created_at", "completed_at", "object", "id"}
+)
+_SHOWN = 60
+"""Characters of an unknown role that a report shows."""
+
+
+def recognises(document: Document) -> bool:
+    """Whether the document has items that only this format has, or a body that only this API takes or gives."""
+    if isinstance(document, Lines):
+        document = document.head()
+    document = _page(document)
+    if isinstance(document, list):
+        return any(_has_marks(item) or _is_exchange(item) for item in document) or any(
+            isinstance(item, list) and any(map(_has_marks, item)) for item in document
+        )
+    return _is_exchange(document) or _has_marks(document)
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
+    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    for exchanges in together(partial(_exchanges, document), _groups, skip):
+        for number, conversation in enumerate(_conversations(exchanges), start=1):
+            if not says_something(_entries(conversation, tell_nobody)):
+                skip(conversation.where or "(all)", NOTHING_SAID)
+                continue
+            own_id, rest = conversation.own_id, conversation.rest
+            yield Transcript(
+                entries=partial(_entries, conversation, skip),
+                place=conversation.place,
+                external_id=own_id if own_id is None or number == 1 else f"{own_id}#{number}",
+                end_user=json_values.text(rest.get("user")) or json_values.text(rest.get("safety_identifier")),
+                status="error" if conversation.failed else None,
+                metadata=json_values.rest(rest, ("user",)),
+            )
+
+
+# --- Exchanges ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Answer:
+    """What a response says of all its items."""
+
+    model: str | None = None
+    usage: dict[str, Any] | None = None
+    created_at: datetime | None = None
+    error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Item:
+    where: str
+    value: Any
+    answer: _Answer | None = None
+    """The response that it came in; None where it was sent."""
+    sent_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    """Lines each of which is an item; they are read again and again instead of being held."""
+
+    lines: Lines
+
+    def __iter__(self) -> Iterator[_Item]:
+        return (_Item(where=f"line {line.number}", value=line.value) for line in self.lines)
+
+
+@dataclass(kw_only=True)
+class _Exchange:
+    """A request, the response to it, or both."""
+
+    place: int
+    where: str
+    input: list[_Item] = field(default_factory=list)
+    streamed: _Streamed | None = None
+    """Its input, where that is the whole document."""
+    output: list[_Item] | None = None
+    """None where there is no response."""
+    instructions: Any = None
+    response_id: str | None = None
+    previous_id: str | None = None
+    conversation_id: str | None = None
+    failed: bool = False
+    rest: dict[str, Any] = field(default_factory=dict)
+
+
+def _exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
+    """The exchanges of a document in their order; a response that has no request answers the one before it."""
+    waiting: _Exchange | None = None
+    for exchange in _found(document, skip):
+        if waiting is not None:
+            if exchange.output is not None and not exchange.input:
+                yield _answered(waiting, exchange)
+                waiting = None
+                continue
+            yield waiting
+            waiting = None
+        if exchange.output is None and exchange.input:
+            waiting = exchange
+        else:
+            yield exchange
+    if waiting is not None:
+        yield waiting
+
+
+def _found(document: Document, skip: Skip) -> Iterator[_Exchange]:
+    if isinstance(document, Lines):
+        places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
+        items = not any(_is_exchange(value) or isinstance(value, list) for value in document.head())
+    else:
+        document = [document] if isinstance(document, dict) and _is_item(document) else _page(document)
+        places = (
+            [(f"[{at}]", value) for at, value in enumerate(document)]
+            if isinstance(document, list)
+            else [("", document)]
+        )
+        items = isinstance(document, list) and not any(map(_is_exchange, document))
+        items = items and not any(isinstance(value, list) for value in document)
+    if items and isinstance(document, Lines):
+        yield _Exchange(place=0, where="", streamed=_Streamed(document))
+        return
+    if items:
+        yield _Exchange(place=0, where="", input=[_Item(where=where, value=value) for where, value in places])
+        return
+    streamed: list[_Item] = []
+    for place, (where, value) in enumerate(places):
+        if isinstance(value, list):
+            yield _Exchange(place=place, where=where, input=_items(value, where))
+        elif _is_event(value):
+            # What a stream that was cut off had finished, else the whole response at its end.
+            if value["type"] == "response.output_item.done":
+                streamed.append(_Item(where=where, value=value.get("item"), answer=None))
+            elif isinstance(value.get("response"), dict) and isinstance(value["response"].get("output"), list):
+                ended = value["type"] in ("response.completed", "response.incomplete", "response.failed")
+                if value["type"] == "response.created":
+                    streamed = []
+                if ended:
+                    streamed = []
+                    yield _exchange(value["response"], value["response"], place, _join(where, "response"))
+        elif (found := _bodies(value)) is not None:
+            request, response = found
+            yield _exchange(request, response, place, where)
+        else:
+            skip(where, "neither a request nor a response")
+    if streamed:
+        yield _Exchange(place=0, where="", input=[], output=streamed)
+
+
+def _exchange(request: dict[str, Any], response: dict[str, Any], place: int, where: str) -> _Exchange:
+    both = {**request, **{name: value for name, value in response.items() if value is not None}}
+    answer = _answer(both)
+    sent = request.get("input")
+    if isinstance(sent, str):
+        sent = [{"role": "user", "content": sent}]
+    exchange = _Exchange(
+        place=place,
+        where=where,
+        input=_items(sent, _join(where, "input")) if isinstance(sent, list) else [],
+        instructions=both.get("instructions"),
+        response_id=_own_response_id(response),
+        previous_id=json_values.text(both.get("previous_response_id")),
+        conversation_id=_conversation_id(both.get("conversation")),
+        failed=answer.error is not None,
+        rest=json_values.rest(both, _BODY_FIELDS - {"user"}),
+    )
+    output = response.get("output")
+    if isinstance(output, list):
+        exchange.output = _items(output, _join(where, "output"), answer)
+    elif answer.error is not None:
+        exchange.output = []
+    if exchange.failed and not exchange.output:
+        exchange.output = [_Item(where=where, value={"type": _FAILURE}, answer=answer)]
+    last = max((at for at, item in enumerate(exchange.input) if not _is_said(item.value)), default=-1)
+    exchange.input = [
+        # What the user said since the last reply was sent with this request.
+        _Item(where=item.where, value=item.value, sent_at=answer.created_at if at > last else None)
+        for at, item in enumerate(exchange.input)
+    ]
+    return exchange
+
+
+def _answered(request: _Exchange, response: _Exchange) -> _Exchange:
+    """The request and its response, which were logged one after the other, as one exchange."""
+    created_at = next((item.answer.created_at for item in response.output or () if item.answer), None)
+    last = max((at for at, item in enumerate(request.input) if not _is_said(item.value)), default=-1)
+    return _Exchange(
+        place=request.place,
+        where=request.where,
+        input=[
+            _Item(where=item.where, value=item.value, sent_at=created_at if at > last else None)
+            for at, item in enumerate(request.input)
+        ],
+        output=response.output,
+        instructions=response.instructions if response.instructions is not None else request.instructions,
+        response_id=response.response_id,
+        previous_id=response.previous_id or request.previous_id,
+        conversation_id=response.conversation_id or request.conversation_id,
+        failed=response.failed,
+        rest={**request.rest, **response.rest},
+    )
+
+
+def _answer(body: dict[str, Any]) -> _Answer:
+    error = body.get("error")
+    why = error.get("message") or error.get("code") if isinstance(error, dict) else error
+    failed = body.get("status") == "failed"
+    metadata = json_values.rest(body, frozenset(body) - {"incomplete_details", "service_tier", "completed_at"})
+    if body.get("status") not in (None, "completed"):
+        metadata["status"] = body["status"]
+    if (response_id := _own_response_id(body)) is not None:
+        metadata["response_id"] = response_id
+    if isinstance(error, dict):
+        metadata["error"] = error
+    model, usage = body.get("model"), body.get("usage")
+    return _Answer(
+        model=model if isinstance(model, str) else None,
+        usage=usage if isinstance(usage, dict) else None,
+        created_at=json_values.instant(body.get("created_at")),
+        error=json_values.text(why) or ("the response failed" if failed or error else None),
+        metadata=metadata,
+    )
+
+
+def _bodies(value: object) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The body of a request and that of its response (they may be one object), {} for one that is missing."""
+    if not isinstance(value, dict) or _is_item(value):
+        return None
+    if _looks_right(value) and not isinstance(value.get("response"), dict):
+        return (value, value if "output" in value or value.get("object") == "response" else {})
+    rest = {name: item for name, item in value.items() if name not in _WRAPPERS}
+    request = _unwrapped(value.get("request")) or _unwrapped(value.get("body"))
+    response = _unwrapped(value.get("response"))
+    request = rest if not request and "input" in rest else {**json_values.rest(rest, ("id", "error")), **request}
+    if not _looks_right(request) and not _looks_right(response):
+        return None
+    return (request, response or (request if "output" in request else {}))
+
+
+def _unwrapped(value: object) -> dict[str, Any]:
+    """A body, from what stands around it in a log; some logs keep it as the text that was sent."""
+    for _layer in range(3):
+        if isinstance(value, str):
+            try:
+                value = msgspec.json.decode(value)
+            except (msgspec.DecodeError, RecursionError):
+                return {}
+        if not isinstance(value, dict):
+            return {}
+        if "body" not in value:
+            return value
+        value = value["body"]
+    return {}
+
+
+def _own_response_id(body: dict[str, Any]) -> str | None:
+    id_ = body.get("id")
+    return (
+        id_ if isinstance(id_, str) and id_ and (body.get("object") == "response" or id_.startswith("resp")) else None
+    )
+
+
+def _conversation_id(value: object) -> str | None:
+    return json_values.text(value.get("id") if isinstance(value, dict) else value)
+
+
+def _items(found: list[Any], where: str, answer: _Answer | None = None) -> list[_Item]:
+    return [_Item(where=f"{where}[{at}]", value=value, answer=answer) for at, value in enumerate(found)]
+
+
+def _page(document: Any) -> Any:
+    """The items of a page of them, in the order in which they came: the API lists the newest first."""
+    if not isinstance(document, dict) or document.get("object") != "list" or not isinstance(document.get("data"), list):
+        return document
+    items = document["data"]
+    if not any(map(_has_marks, items)):
+        return document
+    asked = [at for at, item in enumerate(items) if isinstance(item, dict) and item.get("type") == "function_call"]
+    answered = [at for at, item in enumerate(items) if isinstance(item, dict) and is_result(item.get("type"))]
+    by_ends = _is_said(items[-1]) and not _is_said(items[0])
+    backwards = min(answered) < min(asked) if asked and answered else by_ends
+    return items[::-1] if backwards else items
+
+
+# --- Recognising --------------------------------------------------------------------------------------------------
+
+
+def _is_exchange(value: object) -> bool:
+    return _is_event(value) or (not isinstance(value, str) and _bodies(value) is not None)
+
+
+def _is_event(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        return False
+    return value["type"].startswith("response.") and ("sequence_number" in value or "response" in value)
+
+
+def _looks_right(body: dict[str, Any]) -> bool:
+    """Whether this is a body of a request or of a response."""
+    sent, output = body.get("input"), body.get("output")
+    if isinstance(output, list) and (body.get("object") == "response" or any(map(_has_marks, output))):
+        return True
+    if isinstance(sent, list) and any(map(_has_marks, sent)):
+        return True
+    if body.get("object") == "response" and body.get("error"):
+        return True
+    url = body.get("url")
+    marked = "model" in body and not _REQUEST_MARKS.isdisjoint(body)
+    marked = marked or (isinstance(url, str) and url.rstrip("/").endswith("/responses"))
+    return marked and "messages" not in body and (isinstance(sent, str) or _is_conversation(sent))
+
+
+def _is_conversation(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(item, dict) and item.get("role") in _ROLES for item in value)
+
+
+def _has_marks(item: object) -> bool:
+    """Whether this is an item that no other format has."""
+    if not isinstance(item, dict):
+        return False
+    kind, content = item.get("type"), item.get("content")
+    if kind in (None, "message"):
+        parts = content if item.get("role") in _ROLES and isinstance(content, list) else []
+        return any(isinstance(part, dict) and part.get("type") in MARKED_PARTS for part in parts)
+    return _is_item(item)
+
+
+def _is_item(item: dict[str, Any]) -> bool:
+    kind = item.get("type")
+    if not isinstance(kind, str):
+        return False
+    if kind in ("function_call", "custom_tool_call", "program"):
+        return call_id_of(item) is not None and isinstance(item.get("name") or item.get("code"), str)
+    if kind in ("local_shell_call", "shell_call", "apply_patch_call"):
+        return call_id_of(item) is not None
+    if kind == "reasoning":
+        return isinstance(item.get("summary"), list) or "encrypted_content" in item
+    if kind in CARRIED_OUT or kind in ("mcp_approval_request", "mcp_list_tools", "tool_search_call", "computer_call"):
+        return True
+    return is_result(kind) and (call_id_of(item) is not None or kind == "tool_search_output")
+
+
+def _is_said(item: object) -> bool:
+    return isinstance(item, dict) and item.get("role") in _ROLES and item.get("role") != "assistant"
+
+
+# --- Conversations ------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True, eq=False)
+class _Conversation:
+    place: int
+    where: str
+    group: int
+    """The index of the first exchange of it and of those that it parted from."""
+    own_id: str | None = None
+    items: list[_Item] = field(default_factory=list)
+    streamed: _Streamed | None = None
+    length: int = 0
+    """How many items it has, held or not."""
+    end: bytes = b""
+    """Digest of all that it says so far."""
+    instructions: Any = None
+    rest: dict[str, Any] = field(default_factory=dict)
+    failed: bool = False
+
+
+class _Log:
+    """Puts exchanges together to the conversations that they are parts of, one after the other."""
+
+    def __init__(self, *, holds: bool) -> None:
+        self.kept: list[_Conversation] = []
+        self._holds = holds
+        """Whether the conversations hold what is said in them, or are only told apart."""
+        self._count = 0
+        self._by_id: dict[str, _Conversation] = {}
+        self._by_response: dict[str, tuple[_Conversation, int, bytes]] = {}
+        """Of a response: its conversation, and how long that was with it, and its end then."""
+        self._ends: dict[bytes, _Conversation] = {}
+
+    def take(self, exchange: _Exchange) -> _Conversation:
+        """The conversation that the exchange is a part of; one that comes again adds nothing."""
+        at, self._count = self._count, self._count + 1
+        if exchange.response_id is not None and exchange.response_id in self._by_response:
+            return self._by_response[exchange.response_id][0]
+        conversation, known = self._earlier(exchange, at)
+        if conversation is None:
+            own_id = exchange.conversation_id
+            conversation = _Conversation(place=exchange.place, where=exchange.where, group=at, own_id=own_id)
+            self._keep(conversation)
+        self._ends.pop(conversation.end, None)
+        self._add(conversation, exchange, known)
+        if conversation.end:
+            self._ends[conversation.end] = conversation
+        if exchange.conversation_id is not None:
+            self._by_id[exchange.conversation_id] = conversation
+        if exchange.response_id is not None:
+            self._by_response[exchange.response_id] = (conversation, conversation.length, conversation.end)
+        return conversation
+
+    def _earlier(self, exchange: _Exchange, at: int) -> tuple[_Conversation | None, int]:
+        """The conversation that is continued, and how many items of the input are known from it."""
+        if exchange.conversation_id is not None and exchange.conversation_id in self._by_id:
+            return self._by_id[exchange.conversation_id], 0
+        if exchange.previous_id is not None:
+            if exchange.previous_id not in self._by_response:
+                return None, 0
+            conversation, length, end = self._by_response[exchange.previous_id]
+            return (
+                conversation if length == conversation.length else self._parted(exchange, conversation, length, end)
+            ), 0
+        if exchange.conversation_id is not None:
+            return None, 0
+        digests = _digests(exchange.input)
+        for known in range(len(digests), 0, -1):
+            found = self._ends.get(digests[known - 1])
+            # Sent again and nothing more: the same only if it was sent the same way.
+            if found is not None and (known < len(digests) or found.instructions == exchange.instructions):
+                return found, known
+        return None, 0
+
+    def _parted(self, exchange: _Exchange, conversation: _Conversation, length: int, end: bytes) -> _Conversation:
+        """Another conversation that begins with the first `length` items of one which has gone on already."""
+        branch = replace(
+            conversation,
+            place=exchange.place,
+            where=exchange.where,
+            items=conversation.items[:length],
+            length=length,
+            end=end,
+        )
+        self._keep(branch)
+        return branch
+
+    def _keep(self, conversation: _Conversation) -> None:
+        if self._holds:
+            self.kept.append(conversation)
+
+    def _add(self, conversation: _Conversation, exchange: _Exchange, known: int) -> None:
+        """What the exchange says beyond its first `known` input items."""
+        items = [*exchange.input[known:], *(exchange.output or ())]
+        conversation.end = next(reversed(_digests(items, conversation.end)), conversation.end)
+        if exchange.instructions not in (None, "") and exchange.instructions != conversation.instructions:
+            conversation.instructions = exchange.instructions
+            value = {"type": _INSTRUCTIONS, "content": exchange.instructions}
+            items.insert(0, _Item(where=_join(exchange.where, "instructions"), value=value))
+        conversation.length += len(items)
+        conversation.failed = exchange.failed
+        if self._holds:
+            conversation.items += items
+            conversation.streamed = exchange.streamed
+            conversation.rest = exchange.rest or conversation.rest
+
+
+def _groups(exchanges: Iterable[_Exchange]) -> Iterator[int]:
+    log = _Log(holds=False)
+    return (log.take(exchange).group for exchange in exchanges)
+
+
+def _conversations(exchanges: Iterable[_Exchange]) -> list[_Conversation]:
+    log = _Log(holds=True)
+    for exchange in exchanges:
+        log.take(exchange)
+    return log.kept
+
+
+def _digests(items: Iterable[_Item], end: bytes = b"") -> list[bytes]:
+    """For each item one digest of what was said up to it; clients leave out reasoning and ids, so these do not count."""
+    digests: list[bytes] = []
+    for item in items:
+        essence = _essence(item.value)
+        if essence:
+            end = blake2b(end + msgspec.json.encode(essence, order="sorted"), digest_size=16).digest()
+        digests.append(end)
+    return digests
+
+
+def _essence(item: object) -> list[Any]:
+    if not isinstance(item, dict):
+        return [item]
+    kind = item.get("type")
+    if kind in ("reasoning", "item_reference", "compaction_trigger", _INSTRUCTIONS, _FAILURE):
+        return []
+    if kind in (None, "message"):
+        text, parts = text_of(content_of(item.get("content")))
+        return [item.get("role"), text, [part for part in parts or () if not is_text(part)]]
+    asked = next((item[key] for key in (*ARGUMENTS, "output", "result") if item.get(key) is not None), None)
+    return [kind, call_id_of(item) or item.get("id"), item.get("name"), asked]
+
+
+# --- Entries ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class _Open:
+    """A reply that further items may belong to."""
+
+    id: str
+    last: int
+    """The index of its last item."""
+    answer: _Answer | None
+    texts: list[Any] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    """Of calls that the provider carried out."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def keep(self, name: str, value: object) -> None:
+        if value:
+            self.metadata.setdefault(name, []).append(value)
+
+    def entries(self, is_last: bool) -> Iterator[Entry]:
+        """The reply, and the results in its calls; `is_last` where its response has no other reply after it."""
+        answer = self.answer or _Answer()
+        yield Reply(
+            id=self.id,
+            content=joined(self.texts),
+            calls=self.calls,
+            reasoning="\n\n".join(self.reasoning) or None,
+            model=answer.model,
+            usage=answer.usage if is_last else None,
+            created_at=answer.created_at,
+            error=answer.error if is_last else None,
+            metadata={**answer.metadata, **self.metadata},
+        )
+        yield from self.results
+
+
+def _entries(conversation: _Conversation, skip: Skip) -> Iterator[Entry]:
+    items = conversation.streamed or conversation.items
+    answered = enumerate(conversation.items)
+    last_of = {item.answer: at for at, item in answered if item.answer is not None and _is_replied(item.value)}
+    reply: _Open | None = None
+    index = -1
+    seen: set[str] = set()
+    for at, item in enumerate(items):
+        value = item.value
+        # Instructions are no items: the others are counted as if they were not there.
+        index += not (isinstance(value, dict) and value.get("type") == _INSTRUCTIONS)
+        if not isinstance(value, dict):
+            skip(item.where, "not an object")
+            continue
+        kind = _kind(value)
+        if kind == "item_reference":
+            if json_values.text(value.get("id")) not in seen:
+                skip(item.where, "a reference to an item that is not here")
+            continue
+        seen.add(json_values.text(value.get("id")) or "")
+        if kind == "message" and value.get("role") not in _ROLES:
+            skip(item.where, _odd_role(value))
+            continue
+        if not _is_replied(value):
+            if reply is not None:
+                yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+                reply = None
+            yield _sent(str(index), kind, item)
+            continue
+        if reply is not None and (reply.answer is not item.answer or (reply.results and not is_call(kind))):
+            yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+            reply = None
+        if reply is None:
+            reply = _Open(id=str(index), last=at, answer=item.answer)
+        reply.last = at
+        _add(reply, kind, value, f"{index}.result")
+    if reply is not None:
+        yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+
+
+def _kind(item: dict[str, Any]) -> str:
+    kind = item.get("type")
+    if isinstance(kind, str) and kind:
+        return kind
+    return "item_reference" if "role" not in item and "content" not in item and "id" in item else "message"
+
+
+def _is_replied(item: object) -> bool:
+    """Whether this is of the model or of its provider, and not sent to them."""
+    if not isinstance(item, dict):
+        return False
+    kind = _kind(item)
+    if kind == "message":
+        return item.get("role") == "assistant"
+    if kind == "tool_search_output":
+        return not is_asked(item)
+    return kind not in (_INSTRUCTIONS, "additional_tools", "compaction_trigger", "item_reference") and not is_result(
+        kind
+    )
+
+
+def _sent(id_: str, kind: str, item: _Item) -> Said | Result:
+    value = item.value
+    if is_result(kind):
+        return result_of(id_, kind, value)
+    if kind == _INSTRUCTIONS:
+        content = content_of(
+            [value["content"]] if isinstance(value["content"], str) else _instructions(value["content"])
+        )
+        return Said(id="instructions" if id_ == "-1" else f"instructions-{id_}", role="system", content=content)
+    metadata = json_values.rest(value, frozenset({"type", "role", "content"}))
+    if kind != "message":
+        metadata["type"] = kind
+    if value.get("role") == "developer":
+        metadata["role"] = "developer"
+    return Said(
+        id=id_,
+        role="user" if kind == "message" and value.get("role") == "user" else "system",
+        content=content_of(value.get("content")),
+        created_at=item.sent_at,
+        metadata=metadata,
+    )
+
+
+def _instructions(value: object) -> Any:
+    """Instructions may be a list of messages."""
+    if not isinstance(value, list):
+        return value
+    found: list[Any] = []
+    for item in value:
+        content = content_of(item.get("content")) if isinstance(item, dict) and "content" in item else [item]
+        found += content if isinstance(content, list) else [content or ""]
+    return found
+
+
+def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
+    if kind == "message":
+        content = content_of(item.get("content"))
+        reply.texts += content if isinstance(content, list) else [content] if content else []
+        about = json_values.rest(item, frozenset({"type", "role", "content", "status"}))
+        if item.get("status") not in (None, "completed"):
+            about["status"] = item["status"]
+        parts = [part for part in json_values.items(item.get("content")) if isinstance(part, dict)]
+        for name in ("refusal", "annotations", "logprobs"):
+            if found := [value for part in parts for value in _several(part.get(name))]:
+                about[name] = found
+        reply.keep("messages", about)
+    elif kind == "reasoning":
+        parts = [*json_values.items(item.get("summary")), *json_values.items(item.get("content"))]
+        reply.reasoning += [
+            p["text"] for p in parts if isinstance(p, dict) and isinstance(p.get("text"), str) and p["text"]
+        ]
+        reply.keep("reasoning", json_values.rest(item, frozenset({"type", "summary", "content", "status"})))
+    elif kind == _FAILURE:
+        pass
+    elif not is_call(kind) or (kind == "tool_search_call" and not is_asked(item)):
+        reply.keep("items", item)
+    else:
+        call = call_of(kind, item)
+        reply.calls.append(call)
+        if kind in CARRIED_OUT and (result := own_result(result_id, kind, item, call.id)) is not None:
+            reply.results.append(result)
+
+
+def _odd_role(message: dict[str, Any]) -> str:
+    role = message.get("role")
+    odd = f"unknown role {role[:_SHOWN]!r}" if isinstance(role, str) else "no role"
+    return f"{odd}; a role is one of {', '.join(_ROLES)}"
+
+
+# --- Values -------------------------------------------------------------------------------------------------------
+
+
+def _several(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [] if value in (None, "") else [value]
+
+
+def _join(where: str, key: str) -> str:
+    if where.startswith("line "):
+        return f"{where}: {key}"
+    return f"{where}.{key}" if where and key else where + key

@@ -1,0 +1,160 @@
+"""What Tracesite's own API gives out and takes in: sessions with their messages, steps, calls and results.
+
+* An export of a session (GET /sessions/{id}/export/), a body of POST /sessions/ or of POST /ingest/ (`sessions`), and lines
+  of them (NDJSON): objects with a list of `messages`;
+* a page of messages (`results`), or a list of messages, told apart by their `session_id`.
+
+They are records already (records.py), so they become no transcript: they are stored as if they had been sent to the API.
+A session is found again by its id or external id, and so is a message. What has neither gets a name: a session one that
+derives from how it begins and its place in the document, a message its index. Fields that a record does not have are kept
+in its metadata; a message that is not valid is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from messages_app import ids
+from traces_app.normalize.extra_fields import keep_unknown
+from traces_app.normalize.json_values import as_json
+from traces_app.schema import records
+from traces_app.transcripts.entries import DERIVED
+from traces_app.transcripts.files.documents import Document, Lines, Skip
+
+NAME = "own_export"
+
+T = TypeVar("T", bound=records.Record)
+
+_ROLES = ("user", "assistant", "system")
+_OWN = ("agent_steps", "knowledge_references", "is_completed")
+"""Fields of a message that no other format has."""
+_OTHERS = ("tool_calls", "tool_call_id", "function_call", "parts", "type")
+"""Fields of messages of other formats."""
+_LISTS = ("results", "data")
+"""Where a page has its messages."""
+_TRIED = 50
+
+
+def recognises(document: Document) -> bool:
+    """Whether the document is of this format, judged by the first of its sessions or messages."""
+    if isinstance(document, Lines):
+        return any(map(_is_session, document.head()))
+    if _messages_in(document) is not None:
+        return True
+    return any(_is_session(value) for _where, value in _sessions_in(document)[:_TRIED])
+
+
+def transcripts(document: Document, skip: Skip) -> Iterator[records.Session]:
+    """The sessions of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    if isinstance(document, Lines):
+        for place, line in enumerate(document):
+            yield from _session(line.value, f"line {line.number}", place, skip)
+    elif (found := _messages_in(document)) is not None:
+        yield from _sessions_of(*found, skip)
+    else:
+        for place, (where, value) in enumerate(_sessions_in(document)):
+            yield from _session(value, where, place, skip)
+
+
+# --- What a document holds --------------------------------------------------------------------------------------------
+
+
+def _is_session(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+        return False
+    messages = value["messages"][:_TRIED]
+    if any(map(_is_own, messages)):
+        return True
+    if any(isinstance(message, dict) and any(key in message for key in _OTHERS) for message in messages):
+        return False
+    named = "external_id" in value or any(
+        isinstance(message, dict) and "external_id" in message for message in messages
+    )
+    return named and all(isinstance(message, dict) and message.get("role") in _ROLES for message in messages)
+
+
+def _is_own(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") in _ROLES and any(key in message for key in _OWN)
+
+
+def _messages_in(document: object) -> tuple[str, list[Any]] | None:
+    """The messages of a page or list, and the key under which they lie."""
+    if isinstance(document, list):
+        return ("", document) if any(map(_is_own, document[:_TRIED])) else None
+    if isinstance(document, dict) and "messages" not in document:
+        for key in _LISTS:
+            if isinstance(document.get(key), list) and any(map(_is_own, document[key][:_TRIED])):
+                return key, document[key]
+    return None
+
+
+def _sessions_in(document: object) -> list[tuple[str, Any]]:
+    """What may be a session, with its place."""
+    if isinstance(document, dict) and isinstance(document.get("sessions"), list):
+        return [(f"sessions[{index}]", value) for index, value in enumerate(document["sessions"])]
+    if isinstance(document, list):
+        return [(f"[{index}]", value) for index, value in enumerate(document)]
+    return [("", document)]
+
+
+# --- Records --------------------------------------------------------------------------------------------------------
+
+
+def _session(value: object, where: str, place: int, skip: Skip) -> Iterator[records.Session]:
+    if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+        skip(where or "(all)", "no session: it has no list of messages")
+        return
+    head = {name: item for name, item in value.items() if name != "messages"}
+    session = _record(head, records.Session, where or "(all)", skip)
+    if session is None:
+        return
+    messages = list(_messages(enumerate(value["messages"]), f"{where}.messages".lstrip("."), skip))
+    if not (session.id or session.external_id):
+        first = as_json(value["messages"][0]) if value["messages"] else as_json(head)
+        session = replace(session, external_id=f"{DERIVED}{ids.key(first, place).hex}")
+    yield replace(session, messages=messages)
+
+
+def _sessions_of(key: str, values: list[Any], skip: Skip) -> Iterator[records.Session]:
+    """The sessions of messages that stand alone; those that say none are of one without an id."""
+    by_session: dict[str, list[tuple[int, Any]]] = {}
+    for index, value in enumerate(values):
+        session_id = value.get("session_id") if isinstance(value, dict) else None
+        by_session.setdefault(session_id if isinstance(session_id, str) else "", []).append((index, value))
+    for session_id, items in by_session.items():
+        messages = list(_messages(items, key, skip))
+        if messages:
+            derived = None if session_id else f"{DERIVED}{ids.key(as_json(items[0][1])).hex}"
+            yield records.Session(id=session_id or None, external_id=derived, messages=messages)
+
+
+def _messages(values: Any, where: str, skip: Skip) -> Iterator[records.Message]:
+    for index, value in values:
+        place = f"{where}[{index}]"
+        if not isinstance(value, dict):
+            skip(place, "not an object")
+            continue
+        message = _record(value, records.Message, place, skip)
+        if message is None:
+            continue
+        if message.role != "assistant" and message.agent_steps:
+            skip(f"{place}.agent_steps", f"only an assistant message has steps; this one is from {message.role}")
+            message = replace(message, agent_steps=None)
+        if not (message.id or message.external_id):
+            message = replace(message, external_id=str(index))
+        yield message
+
+
+def _record(value: dict[str, Any], type_: type[T], where: str, skip: Skip) -> T | None:
+    try:
+        keep_unknown(value, type_)
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        skip(where, str(error))
+    except RecursionError:
+        skip(where, "nested too deeply")
+    return None

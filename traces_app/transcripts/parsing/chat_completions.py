@@ -1,0 +1,135 @@
+"""What an API for chat completions answers (OpenAI's and those made after it): responses and the chunks of streams, as messages.
+
+The message is that of the first choice, with what the response says of it beside: usage, model, `created`, why it ended.
+Other choices are kept under `choices`. For formats; nothing here raises. Pure Python, without Django.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from traces_app.normalize.json_values import fields, items, text
+
+_BESIDE = ("id", "model", "created", "usage", "system_fingerprint", "service_tier")
+_JOINED = ("content", "reasoning_content", "reasoning", "refusal")
+"""What chunks say piece by piece."""
+
+
+def is_response(value: object) -> bool:
+    """Whether it is an answer, whole."""
+    choice = _first_choice(value)
+    return choice is not None and isinstance(choice.get("message"), dict)
+
+
+def is_chunk(value: object) -> bool:
+    """Whether it is a piece of a streamed answer; the last one may hold the usage and no choice."""
+    if isinstance(value, dict) and value.get("object") == "chat.completion.chunk":
+        return True
+    choice = _first_choice(value)
+    return choice is not None and isinstance(choice.get("delta"), dict)
+
+
+def is_finished(chunks: Iterable[dict[str, Any]]) -> bool:
+    """Whether the chunks of an answer are all there."""
+    return any(fields(choice).get("finish_reason") for chunk in chunks for choice in items(chunk.get("choices")))
+
+
+def answer_in(value: object) -> dict[str, Any] | None:
+    """The message of an answer: of a response, of its chunks, of the body of a batch's line; an error is one with `error`.
+
+    None where it is no answer.
+    """
+    if isinstance(value, list):
+        chunks = [chunk for chunk in value if isinstance(chunk, dict)]
+        return merged(chunks) if chunks and is_chunk(chunks[0]) else None
+    if not isinstance(value, dict):
+        return None
+    if is_response(value):
+        return _answer(value, value["choices"][0]["message"])
+    if is_chunk(value):
+        return merged([value])
+    if isinstance(value.get("body"), dict):
+        return answer_in(value["body"])
+    if value.get("error") and "choices" not in value and "role" not in value and "messages" not in value:
+        return {"role": "assistant", "content": None, "error": reason(value["error"])}
+    return None
+
+
+def reason(error: object) -> str | None:
+    """What an error says, which is an object with a message or a text."""
+    return text(error.get("message")) or text(error) if isinstance(error, dict) else text(error)
+
+
+def merged(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The message that the chunks of one answer make. Of what is said in pieces each piece, of anything else the last."""
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    calls: dict[Any, dict[str, Any]] = {}
+    response: dict[str, Any] = {}
+    choice: dict[str, Any] = {}
+    for chunk in chunks:
+        response |= {name: chunk[name] for name in _BESIDE if chunk.get(name) is not None}
+        for found in items(chunk.get("choices")):
+            if not isinstance(found, dict) or found.get("index") not in (None, 0):
+                continue
+            choice |= {name: value for name, value in found.items() if value is not None}
+            for name, value in fields(found.get("delta")).items():
+                if name in _JOINED and isinstance(value, str):
+                    known = message.get(name)
+                    message[name] = (known if isinstance(known, str) else "") + value
+                elif name == "tool_calls":
+                    for piece in items(value):
+                        _add_piece(calls, piece)
+                elif name == "function_call" and isinstance(value, dict):
+                    message["function_call"] = fields(message.get("function_call"))
+                    _add_said(message["function_call"], value)
+                elif value is not None:
+                    message[name] = value
+    if calls:
+        message["tool_calls"] = list(calls.values())
+    return _answer({**response, "choices": [choice]}, message)
+
+
+def _add_piece(calls: dict[Any, dict[str, Any]], piece: object) -> None:
+    if not isinstance(piece, dict):
+        return
+    index = piece.get("index")
+    if not isinstance(index, int):
+        # Some servers send calls whole, and do not count them.
+        index = text(piece.get("id")) or (next(reversed(calls)) if calls else 0)
+    call = calls.setdefault(index, {"type": "function", "function": {}})
+    if not call.get("id") and piece.get("id"):
+        # Said once; servers that repeat it mean the same call.
+        call["id"] = piece["id"]
+    if isinstance(piece.get("function"), dict) and isinstance(call.get("function"), dict):
+        _add_said(call["function"], piece["function"])
+
+
+def _add_said(said: dict[str, Any], piece: dict[str, Any]) -> None:
+    name, arguments = piece.get("name"), piece.get("arguments")
+    if isinstance(name, str) and name != said.get("name"):
+        known = said.get("name")
+        said["name"] = (known if isinstance(known, str) else "") + name
+    if isinstance(arguments, str):
+        known = said.get("arguments")
+        said["arguments"] = (known if isinstance(known, str) else "") + arguments
+    elif arguments is not None:
+        said["arguments"] = arguments
+
+
+def _answer(response: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    choices = response["choices"]
+    beside = {name: response[name] for name in _BESIDE if response.get(name) is not None}
+    found = {**beside, **message, "role": message.get("role") or "assistant"}
+    if choices[0].get("finish_reason"):
+        found["finish_reason"] = choices[0]["finish_reason"]
+    if choices[0].get("logprobs"):
+        found["logprobs"] = choices[0]["logprobs"]
+    if len(choices) > 1:
+        found["choices"] = choices[1:]
+    return found
+
+
+def _first_choice(value: object) -> dict[str, Any] | None:
+    choices = value.get("choices") if isinstance(value, dict) else None
+    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
