@@ -30,7 +30,7 @@ test: setup
 	@$(PYTHON) -m pytest -n 2 $(ARGS)
 
 fuzz: setup
-	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/test_api_contract.py $(ARGS)
+	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)
 
 # Commands that need the settings but no data use the tests' database.
 lint: export TRACESITE_DATA_DIR := .tracesite/test
@@ -49,7 +49,7 @@ load: setup
 reset: setup
 	@printf 'This deletes all data of the embedded database for good. Type yes to go on: '; \
 	read answer && [ "$$answer" = yes ] || { echo 'Nothing was deleted.'; exit 1; }; \
-	$(PYTHON) -m tracesite.embedded reset
+	$(PYTHON) -m tracesite.serving.embedded_postgres reset
 
 # Packages come as the lock file's hashes say or not at all. The copy of the lock file is written last: it says that
 # everything in it has been installed. The distribution's Python comes first: it is compiled by a profile of what programs

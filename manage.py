@@ -4,7 +4,7 @@
 import os
 import sys
 
-from tracesite import embedded
+from tracesite.serving import embedded_postgres
 
 
 def main() -> None:
@@ -13,9 +13,9 @@ def main() -> None:
         # What a command reports is for whoever typed it; the lines of the log, about each batch, are for files.
         os.environ.setdefault("TRACESITE_LOG_LEVEL", "WARNING")
     try:
-        embedded.ensure()
+        embedded_postgres.ensure()
         run(sys.argv)
-    except embedded.EmbeddedError as error:
+    except embedded_postgres.EmbeddedError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells have it

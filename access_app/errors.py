@@ -1,6 +1,6 @@
 """What can go wrong for a client, in words and in a code; other apps derive their errors from these.
 
-Raised anywhere below HTTP; tracesite.api_errors turns them into the one error answer.
+Raised anywhere below HTTP; tracesite.http.errors turns them into the one error answer.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Scope(models.TextChoices):
 
 
 class Sampling(TypedDict):
-    """How much recorders keep, as they read it: see traces_app.recorder.sinks.ServerSampling."""
+    """How much recorders keep, as they read it: see tracesite.recorder.sinks.ServerSampling."""
 
     rate: float | None
     tools: dict[str, float]

@@ -69,9 +69,9 @@ STEPS = (
     ("ids of the page", "traces_app.views.calls", "read_page"),
     ("make structs", "traces_app.views.messages", "messages"),
     ("make structs", "traces_app.views.calls", "calls"),
-    ("answer: JSON", "tracesite.rendering", "JsonRenderer.render"),
-    ("log, count", "tracesite.requests", "_log"),
-    ("log, count", "tracesite.requests", "count_request"),
+    ("answer: JSON", "tracesite.http.renderers", "JsonRenderer.render"),
+    ("log, count", "tracesite.http.request_log", "_log"),
+    ("log, count", "tracesite.http.request_log", "count_request"),
     ("log, count", "traces_app.ingest.metrics", "count_batch"),
     ("log, count", "traces_app.ingest.store", "_log_stored"),
 )

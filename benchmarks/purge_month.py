@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from zlib import crc32
 
-from tracesite import embedded
+from tracesite.serving import embedded_postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (10_000, 100_000)
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--messages-a-session", type=int)
     options = parser.parse_args()
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded.ensure()
+    embedded_postgres.ensure()
     import django
     from django.db import connection
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from tracesite import embedded
+from tracesite.serving import embedded_postgres
 
 from . import http_client, processes
 
@@ -50,7 +50,7 @@ def database() -> Iterator[str]:
     """
     os.environ["TRACESITE_DATA_DIR"] = str(DATA_DIR)
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
-    embedded.ensure()
+    embedded_postgres.ensure()
     outer = os.environ["DATABASE_URL"]
     name = f"{DATABASE}{os.getpid()}"
     with psycopg.connect(outer, autocommit=True) as connection:

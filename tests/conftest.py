@@ -21,8 +21,8 @@ from django.conf import settings
 from django.test import RequestFactory
 from django.utils import translation
 
-from tracesite import embedded
-from tracesite.processes import is_running
+from tracesite.serving import embedded_postgres
+from tracesite.serving.processes import is_running
 
 DATABASE_NAME = "test_tracesite_run"
 
@@ -31,7 +31,7 @@ def provide_database() -> None:
     os.environ["TRACESITE_DATA_DIR"] = str(Path(__file__).resolve().parent.parent / ".tracesite" / "test")
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
     if not os.environ.get("DATABASE_URL"):
-        embedded.ensure(durable=False)
+        embedded_postgres.ensure(durable=False)
         drop_databases_of_killed_runs()
     # Workers of pytest-xdist inherit this from the process that starts them, and DATABASE_URL too.
     os.environ.setdefault("TRACESITE_TEST_RUN", str(os.getpid()))

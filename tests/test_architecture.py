@@ -35,13 +35,13 @@ WITHOUT_DJANGO = (
     "traces_app/ingest/rows.py",
     "traces_app/transcripts/entries.py",
     "traces_app/normalize/extra_fields.py",
-    "traces_app/weknora/errors.py",
-    "traces_app/weknora/frames.py",
-    "traces_app/weknora/shapes.py",
-    "traces_app/weknora/titles.py",
+    "tracesite/weknora/errors.py",
+    "tracesite/weknora/frames.py",
+    "tracesite/weknora/shapes.py",
+    "tracesite/weknora/titles.py",
     "traces_app/transcripts/formats/",
     "traces_app/transcripts/parsing/",
-    "traces_app/recorder/",
+    "tracesite/recorder/",
 )
 DJANGO = ("django", "rest_framework", "django_filters", "drf_spectacular", "psycopg")
 HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.shortcuts", "drf_spectacular")
@@ -163,7 +163,7 @@ def test_broad_handlers_are_nowhere() -> None:
     found = [
         f"{path}:{node.lineno}"
         for path in files()
-        if path != "traces_app/recorder/guard.py"
+        if path != "tracesite/recorder/guard.py"
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")))

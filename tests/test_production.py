@@ -28,7 +28,7 @@ from benchmarks.faults.site import ROOT, Site, free_port, running
 from benchmarks.live.agents import make_agent
 from benchmarks.restart.load import Connect, Load, to_this_machine
 from benchmarks.restart.restarts import KINDS, Supervised, supervised
-from tracesite import server
+from tracesite.serving import server
 
 FILES = ROOT / "docs" / "production"
 UNITS = sorted(path.name for path in FILES.iterdir() if path.suffix in (".service", ".socket", ".timer"))

@@ -8,8 +8,8 @@ class TracesiteConfig(AppConfig):
     name = "tracesite"
 
     def ready(self) -> None:
-        from . import checks
+        from . import system_checks
 
-        register(checks.check_settings)
-        register(checks.check_deployment, deploy=True)
-        register(checks.check_database, Tags.database)
+        register(system_checks.check_settings)
+        register(system_checks.check_deployment, deploy=True)
+        register(system_checks.check_database, Tags.database)

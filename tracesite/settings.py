@@ -100,20 +100,20 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "tracesite.requests.RequestIdMiddleware",
-    "tracesite.api_middleware.ApiMiddleware",
+    "tracesite.http.request_log.RequestIdMiddleware",
+    "tracesite.http.api_middleware.ApiMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "tracesite.pages.Gzip",
-    "tracesite.compression.CompressionMiddleware",
-    "tracesite.pages.ContentSecurityPolicy",
+    "tracesite.http.pages.Gzip",
+    "tracesite.http.compression.CompressionMiddleware",
+    "tracesite.http.pages.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "tracesite.pages.Csrf",
+    "tracesite.http.pages.Csrf",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tracesite.pages.Messages",
-    "tracesite.pages.XFrameOptions",
+    "tracesite.http.pages.Messages",
+    "tracesite.http.pages.XFrameOptions",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -145,14 +145,14 @@ REST_FRAMEWORK = {
         "access_app.authentication.StaffSessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tracesite.rendering.Negotiation",
-    "DEFAULT_RENDERER_CLASSES": ["tracesite.rendering.JsonRenderer"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tracesite.http.renderers.Negotiation",
+    "DEFAULT_RENDERER_CLASSES": ["tracesite.http.renderers.JsonRenderer"],
     # For small objects. Bodies with traces are read by the views themselves: see messages_app.http.request_body.
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_SCHEMA_CLASS": "tracesite.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "tracesite.http.openapi.AutoSchema",
     # ?format= would be a parameter that some answer ignores.
     "URL_FORMAT_OVERRIDE": None,
-    "EXCEPTION_HANDLER": "tracesite.api_errors.exception_handler",
+    "EXCEPTION_HANDLER": "tracesite.http.errors.exception_handler",
     "UNAUTHENTICATED_USER": None,
 }
 
@@ -163,7 +163,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_PATCH": False,
-    "POSTPROCESSING_HOOKS": ["tracesite.openapi.add_errors"],
+    "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.add_errors"],
 }
 
 # --- Security -----------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ CONTENT_SECURITY_POLICY = {
         "base-uri": [NONE],
     },
 }
-# Ours (tracesite.checks) name what the operator sets, which these do not. To redirect to HTTPS is the proxy's work;
+# Ours (tracesite.system_checks) name what the operator sets, which these do not. To redirect to HTTPS is the proxy's work;
 # subdomains and preload lists are for the owner of the domain to decide. W002 and W003 look for Django's own classes by
 # their names, and ours in MIDDLEWARE are made of them.
 SILENCED_SYSTEM_CHECKS = [
@@ -190,7 +190,7 @@ SILENCED_SYSTEM_CHECKS = [
     *(f"security.W0{number}" for number in ("02", "03", "04", "05", "08", "12", "16", "18", "20", "21")),
 ]
 X_FRAME_OPTIONS = "DENY"
-CSRF_FAILURE_VIEW = "tracesite.api_errors.csrf_failure"
+CSRF_FAILURE_VIEW = "tracesite.http.errors.csrf_failure"
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
@@ -244,12 +244,12 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {
-        "request_id": {"()": "tracesite.requests.RequestIdFilter"},
-        "outages": {"()": "tracesite.outages.OutageFilter"},
+        "request_id": {"()": "tracesite.http.request_log.RequestIdFilter"},
+        "outages": {"()": "tracesite.http.outages.OutageFilter"},
     },
     "formatters": {
         "json": {
-            "()": "tracesite.log_lines.JsonLineFormatter",
+            "()": "tracesite.serving.log_lines.JsonLineFormatter",
             "format": "%(levelname)s %(name)s %(message)s %(request_id)s",
             "timestamp": "time",  # RFC 3339, UTC, microseconds
             "rename_fields": {"levelname": "level", "name": "logger"},

@@ -6,9 +6,9 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from .api import IndexView, SchemaView, docs
-from .health import HealthView, ReadyView
-from .scrape import metrics
+from .http.api_root import IndexView, SchemaView, docs
+from .http.health import HealthView, ReadyView
+from .metrics.view import metrics
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),
@@ -18,14 +18,14 @@ urlpatterns = [
     path("api/v1/", include("traces_app.urls")),
     path("api/v1/schema/", SchemaView.as_view(), name="schema"),
     path("api/v1/docs/", docs, name="docs"),
-    path("weknora/api/v1/", include("traces_app.weknora.urls")),
+    path("weknora/api/v1/", include("tracesite.weknora.urls")),
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),
 ]
 
 # Outside of views errors have the shape of the API, too: JSON under /api/ and /weknora/, a page elsewhere.
-handler400 = "tracesite.api_errors.bad_request"
-handler403 = "tracesite.api_errors.permission_denied"
-handler404 = "tracesite.api_errors.page_not_found"
-handler500 = "tracesite.api_errors.server_error"
+handler400 = "tracesite.http.errors.bad_request"
+handler403 = "tracesite.http.errors.permission_denied"
+handler404 = "tracesite.http.errors.page_not_found"
+handler500 = "tracesite.http.errors.server_error"

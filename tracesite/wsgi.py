@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from .form_bodies import with_bounded_forms
+from .http.form_bodies import with_bounded_forms
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tracesite.settings")
 

@@ -16,7 +16,7 @@ from statistics import quantiles
 
 import msgspec
 
-from traces_app.recorder import Recorder
+from tracesite.recorder import Recorder
 
 
 class Watched(msgspec.Struct):

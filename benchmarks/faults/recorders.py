@@ -68,7 +68,7 @@ def agent(site: Site, spool: Path, session: str, calls: int, *options: str) -> s
 
 def drain(site: Site, spool: Path, seconds: int = 90) -> None:
     """As a later process does it."""
-    command = [sys.executable, "-m", "traces_app.recorder", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
+    command = [sys.executable, "-m", "tracesite.recorder", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
     command += ["--key", site.key, "--spool", str(spool), "--timeout", str(seconds)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=seconds + 20)
 

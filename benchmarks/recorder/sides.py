@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from traces_app.recorder import NullSink, Recorder
-from traces_app.recorder.sinks import Clean
+from tracesite.recorder import NullSink, Recorder
+from tracesite.recorder.sinks import Clean
 
 from .contents import Content
 

@@ -1,7 +1,7 @@
 """Records the sample sessions: real agent SDKs, real tools that really fail, and a model that follows a script.
 
     python -m venv samples-venv && samples-venv/bin/pip install langchain langgraph openai-agents
-    samples-venv/bin/python benchmarks/samples/record.py traces_app/sample_transcripts
+    samples-venv/bin/python benchmarks/samples/record.py tracesite/samples/recordings
 
 Each scenario becomes one JSON file in the form of POST /api/v1/ingest/.
 """

@@ -1,6 +1,6 @@
 """Records the sample session that our own recorder makes: the example agent of LangGraph, as the events that it sends.
 
-.venv/bin/python -m benchmarks.samples.record_langgraph traces_app/sample_transcripts/order-desk.ndjson
+.venv/bin/python -m benchmarks.samples.record_langgraph tracesite/samples/recordings/order-desk.ndjson
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from traces_app.recorder import MemorySink, Recorder
-from traces_app.recorder.example_langgraph import run
+from tracesite.recorder import MemorySink, Recorder
+from tracesite.recorder.example_langgraph import run
 
 SESSION = "sample-order-desk"
 

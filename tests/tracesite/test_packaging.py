@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
 # Where files of the tree lie in the wheel, if not at the same place: see [tool.setuptools] in pyproject.toml.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
-WITHOUT_DJANGO = ["traces_app.schema.records", "traces_app.normalize.redaction", "traces_app.recorder"]
+WITHOUT_DJANGO = ["traces_app.schema.records", "traces_app.normalize.redaction", "tracesite.recorder"]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_wheel_holds_every_module_template_catalogue_and_static_file(wheel: 
     for name in SOURCES:
         for path in (ROOT / name).rglob("*"):
             relative = path.relative_to(ROOT)
-            is_data = {"static", "sample_transcripts"} & set(relative.parts) or path.suffix in {".html", ".mo"}
+            is_data = {"static", "recordings"} & set(relative.parts) or path.suffix in {".html", ".mo"}
             if path.is_file() and "__pycache__" not in relative.parts and (path.suffix == ".py" or is_data):
                 expected.add(str(Path(MOVED.get(name, name)) / relative.relative_to(name)))
     with zipfile.ZipFile(wheel) as archive:

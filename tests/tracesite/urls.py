@@ -20,10 +20,10 @@ from rest_framework.views import APIView
 from access_app import errors
 from access_app.permissions import HasScope
 
-handler400 = "tracesite.api_errors.bad_request"
-handler403 = "tracesite.api_errors.permission_denied"
-handler404 = "tracesite.api_errors.page_not_found"
-handler500 = "tracesite.api_errors.server_error"
+handler400 = "tracesite.http.errors.bad_request"
+handler403 = "tracesite.http.errors.permission_denied"
+handler404 = "tracesite.http.errors.page_not_found"
+handler500 = "tracesite.http.errors.server_error"
 
 logger = logging.getLogger(__name__)
 

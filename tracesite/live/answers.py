@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from access_app.errors import ApiError
-from traces_app.weknora.errors import BASE, error_body
+from tracesite.weknora.errors import BASE, error_body
 
 from .clients import headers_of
 

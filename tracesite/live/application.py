@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl
 from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotFound
+from tracesite.weknora.live import continue_stream, is_continue_stream
 
 from . import admission
 from .answers import answer
 from .clients import Live, headers_of
 from .sockets import talk
 from .streams import stream
-from .weknora import continue_stream, is_continue_stream
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 

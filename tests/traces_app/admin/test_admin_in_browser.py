@@ -21,7 +21,7 @@ from messages_app import writes
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
 from traces_app.models import ToolCall
-from traces_app.samples import load_samples
+from tracesite.samples.loader import load_samples
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (

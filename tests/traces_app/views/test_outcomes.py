@@ -16,10 +16,10 @@ import pytest
 from messages_app.models import Message
 from traces_app.models import ToolCall
 from traces_app.normalize.tool_results import NO_REASON, normal, received
-from traces_app.recorder import results
-from traces_app.recorder.entries import Entry, Kind, freeze, result_says_error
-from traces_app.recorder.testing import recording
 from traces_app.schema import records
+from tracesite.recorder import results
+from tracesite.recorder.entries import Entry, Kind, freeze, result_says_error
+from tracesite.recorder.testing import recording
 
 from .conftest import Caller
 

@@ -17,7 +17,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from tracesite import checks, demo, embedded, metrics, server
+from tracesite import system_checks
+from tracesite.metrics import registry
+from tracesite.samples import demo
+from tracesite.serving import embedded_postgres, server
 
 # Two first runs at the same moment: the second waits for the first to have prepared the database.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
@@ -77,7 +80,7 @@ class Command(BaseCommand):
             with suppress(KeyboardInterrupt):  # before the server has its own way to stop
                 if handover is None:
                     self._show(*listener.getsockname()[:2], live=live, made=made)
-                metrics.share_between_workers(settings.DATA_DIR / "metrics")
+                registry.share_between_workers(settings.DATA_DIR / "metrics")
                 server.serve(
                     listener, workers=workers, threads=threads, grace=options["grace"], live=live, handover=handover
                 )
@@ -87,9 +90,9 @@ class Command(BaseCommand):
         """Says all that is wrong, the worst last."""
         import_module("tracesite.wsgi")
         found = run_checks(databases=["default"], include_deployment_checks=True)
-        if not any(message.id == checks.NO_ANSWER for message in found):
-            found += checks.check_connections(checks.describe(connection), workers, threads)
-            found += checks.check_migrations(len(unapplied_migrations()))
+        if not any(message.id == system_checks.NO_ANSWER for message in found):
+            found += system_checks.check_connections(system_checks.describe(connection), workers, threads)
+            found += system_checks.check_migrations(len(unapplied_migrations()))
         shown = [message for message in found if not message.is_silenced()]
         for message in sorted(shown, key=lambda message: message.level):
             self.stderr.write(str(message))
@@ -119,8 +122,8 @@ class Command(BaseCommand):
         lines = [*(lines if live != "only" else []), *([sockets] if live != "without" else [])]
         if made is not None:
             lines += self._show_made(made)
-        if embedded.home():
-            lines += [f"  Database  {embedded.home()}; start over with an empty one: make reset"]
+        if embedded_postgres.home():
+            lines += [f"  Database  {embedded_postgres.home()}; start over with an empty one: make reset"]
         if settings.DEBUG:
             lines += ["", "  TRACESITE_DEBUG is on: error pages show settings and content. Never in production."]
         self.stdout.write("\n".join(["", *lines, "", "  Stop with Ctrl-C.", ""]))

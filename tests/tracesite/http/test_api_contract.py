@@ -1,0 +1,132 @@
+"""The OpenAPI document holds: whatever is made from it, right or wrong, is answered as it says, and never with 5xx.
+
+`make test` sends a few requests of each kind to each operation, `make fuzz` many. They are the same every time.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import schemathesis
+from django.db import transaction
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+)
+
+from access_app.db.base import DatabaseWrapper
+from access_app.keys import create_key
+from access_app.models import Project
+from tests.traces_app.conftest import answer, question, store
+from traces_app.events.store import record_events
+from traces_app.models import Context, ToolCall
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
+from tracesite.http.api_root import schema
+from tracesite.wsgi import application
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "3"))
+CHECKS = [content_type_conformance, response_headers_conformance]
+
+
+def operations(document: dict[str, Any]) -> dict[str, Any]:
+    contract = schemathesis.openapi.from_dict(document)
+    contract.app = application
+    return {found.ok().label: found.ok() for found in contract.get_all_operations()}
+
+
+def with_fields_left_out(document: dict[str, Any]) -> dict[str, Any]:
+    """The document as it holds with `fields` and `expand`: nothing in an answer is required."""
+    document = deepcopy(document)
+    for name, component in document["components"]["schemas"].items():
+        if not name.endswith("Input"):
+            component.pop("required", None)
+    return document
+
+
+OPERATIONS = operations(schema())
+LEFT_OUT = operations(with_fields_left_out(schema()))
+
+as_often_as_said = settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return Project.objects.create(slug="owner")
+
+
+@pytest.fixture(autouse=True)
+def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request over WSGI begins and ends with closing a connection that is not in order: one in a transaction is not."""
+    monkeypatch.setattr(DatabaseWrapper, "close_if_unusable_or_obsolete", lambda connection: None)
+
+
+@pytest.fixture
+def key(project: Project) -> str:
+    return f"Bearer {create_key(project, 'agent', ['read', 'write', 'delete'])[1]}"
+
+
+@pytest.fixture
+def names(project: Project) -> dict[str, str]:
+    """What is there, by path parameter."""
+    message = str(store(project, question(), answer()).messages[1].id)
+    call = str(ToolCall.objects.filter(message_id=message).values_list("pk", flat=True)[0])
+    said = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
+    event = records.Event(session_id="weather", type="llm_request_start", data=said)
+    record_events(project.pk, [redact_event(event)])
+    ref = Context.objects.get(kind="context").ref
+    return {"session_id": "weather", "message_id": message, "chain_id": message, "call_id": call, "ref": ref}
+
+
+def check(case: Case, headers: dict[str, str], *, statuses: range) -> int:
+    response = case.call(headers={"Accept-Encoding": "identity", **headers})
+    documented = case.operation.definition.raw["responses"]
+    assert response.status_code in statuses, response.text
+    assert str(response.status_code) in documented, response.text
+    case.validate_response(response, checks=CHECKS)
+    chosen = case.query and ("fields" in case.query or "expand" in case.query)
+    (LEFT_OUT if chosen else OPERATIONS)[case.operation.label].validate_response(response, case=case)
+    return response.status_code
+
+
+@pytest.mark.requirement("000-40")
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_request_is_answered_as_documented(
+    label: str, mode: GenerationMode, key: str, names: dict[str, str]
+) -> None:
+    operation = OPERATIONS[label]
+
+    @as_often_as_said
+    @given(case=operation.as_strategy(generation_mode=mode), of_what_is_there=st.booleans())
+    def requests(case: Case, of_what_is_there: bool) -> None:
+        if of_what_is_there:
+            case.path_parameters.update({name: names[name] for name in case.path_parameters})
+        with transaction.atomic():
+            check(case, {"Authorization": key}, statuses=range(200, 500))
+            transaction.set_rollback(True)
+
+    requests()
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_without_a_key_every_request_is_answered_401(label: str, db: None) -> None:
+    @as_often_as_said
+    @given(case=OPERATIONS[label].as_strategy())
+    def requests(case: Case) -> None:
+        check(case, {}, statuses=range(401, 402))
+
+    requests()

@@ -1,0 +1,214 @@
+"""The second table of docs/bad_input.md: what is wrong on the connection, sent to a server as people run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.db import connection
+
+from access_app.keys import create_key
+from access_app.models import ApiKey, Project
+from messages_app.models import Message, MessageKey, Session
+from tests.tracesite.serving.test_serve import serving
+
+# pytest-django makes a database only if a test says that it uses one.
+pytestmark = pytest.mark.django_db
+
+HOST = b"Host: localhost\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST
+CLOSE = b"Connection: close\r\n"
+BODY = b'{"external_id": "a"}'
+
+
+@dataclass
+class Server:
+    port: int
+    key: str
+
+    def connect(self, sent: bytes) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        client.sendall(sent)
+        return client
+
+    def answer(self, sent: bytes, *, then_end: bool = False) -> bytes:
+        """All that comes back until the server closes the connection."""
+        answer = b""
+        with self.connect(sent) as client:
+            if then_end:
+                client.shutdown(socket.SHUT_WR)
+            while block := client.recv(65536):
+                answer += block
+        return answer
+
+    def statuses(self, sent: bytes, *, then_end: bool = False) -> list[int]:
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", self.answer(sent, then_end=then_end))]
+
+    def field(self, sent: bytes, *, then_end: bool = False) -> tuple[int, str, str | None]:
+        head, _, body = self.answer(sent, then_end=then_end).partition(b"\r\n\r\n")
+        error = json.loads(body)["error"]
+        return int(head.split()[1]), error["code"], error["field"]
+
+    def post(self, *headers: bytes, key: bool = True) -> bytes:
+        lines = [b"POST /api/v1/sessions/ HTTP/1.1", b"Host: localhost", b"Content-Type: application/json", *headers]
+        if key:
+            lines.append(b"Authorization: Bearer " + self.key.encode())
+        return b"\r\n".join([*lines, b"", b""])
+
+    def is_alive(self) -> bool:
+        return self.statuses(HEALTH + CLOSE + b"\r\n") == [200]
+
+
+@pytest.fixture(scope="module")
+def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
+    """One for all of these tests, on the tests' own database; what it has stored is taken out at the end."""
+    with django_db_blocker.unblock():
+        project = Project.objects.create(slug="bad-requests")
+        key = create_key(project, "agent", ["read", "write"])[1]
+        url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        try:
+            with serving({**os.environ, "DATABASE_URL": url}, port):
+                running = Server(port, key)
+                wait_for(running)
+                yield running
+        finally:
+            messages = Message.with_deleted.filter(project=project)
+            MessageKey.objects.filter(message_id__in=list(messages.values_list("pk", flat=True))).delete()
+            for rows in (
+                messages,
+                Session.with_deleted.filter(project=project),
+                ApiKey.objects.filter(project=project),
+            ):
+                rows._raw_delete(rows.db)  # type: ignore[union-attr]  # nothing lies below these
+            project.delete()
+            connection.close()
+
+
+def wait_for(server: Server) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", server.port)).close()
+            return
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+# --- One function for each row of the table; its name is the row's first word ------------------------------------------
+
+
+def short(server: Server) -> None:
+    sent = server.post(b"Content-Length: 100") + BODY
+    assert server.field(sent, then_end=True) == (400, "invalid_input", "Content-Length")
+
+
+def long(server: Server) -> None:
+    assert server.statuses(server.post(b"Content-Length: 5") + BODY) == [400, 400]
+
+
+def length(server: Server) -> None:
+    for lines in (
+        b"Content-Length: x",
+        b"Content-Length: -5",
+        b"Content-Length: 5\r\nContent-Length: 20",
+        b"Content-Length: 1%030d" % 0,
+    ):
+        assert server.statuses(server.post(lines) + BODY) == [400]
+
+
+def chunked(server: Server) -> None:
+    begin = server.post(b"Transfer-Encoding: chunked", b"Connection: close")
+    assert server.statuses(begin + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)) in ([200], [201])
+    for chunks in (b"zz\r\n", b"14\r\n" + BODY[:5]):
+        assert server.field(begin + chunks, then_end=True) == (400, "invalid_json", None)
+
+
+def garbage(server: Server) -> None:
+    bad = (
+        b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n",
+        HEALTH + b"X-A: a\x00b\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n" + HOST + b"\r\n",
+    )
+    for each in bad:
+        assert server.statuses(each) == [400]
+        assert server.statuses(HEALTH + b"\r\n" + each) == [200, 400]
+    assert server.statuses(HEALTH + b"\r\n" + HEALTH + CLOSE + b"\r\n") == [200, 200]
+
+
+def lines(server: Server) -> None:
+    assert server.statuses(HEALTH + b"X-A: a\r\n" * 200 + b"\r\n") == [431]
+    assert server.statuses(b"GET /healthz?" + b"a" * 100_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n") == [414]
+    # It hangs up before it has heard all of it.
+    with pytest.raises(ConnectionError), server.connect(HEALTH) as client:
+        for _ in range(100_000):
+            client.sendall(b"X-A: " + b"a" * 10_000)
+
+
+def methods(server: Server) -> None:
+    for method in (b"BREW", b"TRACE", b"PUT"):
+        assert server.statuses(method + b" /api/v1/sessions/ HTTP/1.1\r\n" + HOST + CLOSE + b"\r\n") in ([401], [405])
+        assert server.statuses(method + b" /healthz HTTP/1.1\r\n" + HOST + CLOSE + b"\r\n") == [405]
+
+
+def slow(server: Server) -> None:
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(server.connect(b"GET /healthz HT"))
+            stack.enter_context(server.connect(server.post(b"Content-Length: 1000", key=False) + b"{"))
+        for _ in range(5):
+            stack.enter_context(server.connect(server.post(b"Content-Length: 1000") + b"{"))
+        time.sleep(0.5)
+        assert server.is_alive()
+
+
+def forms(server: Server) -> None:
+    heads = [
+        b"POST /admin/login/ HTTP/1.1\r\nCookie: a=b\r\nContent-Type: application/x-www-form-urlencoded\r\n" + HOST,
+        b"POST /i18n/setlang/ HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b\r\n" + HOST,
+    ]
+    assert server.statuses(heads[0] + b"Content-Length: 2000000\r\n\r\n") == [413]
+    assert server.statuses(heads[0] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == [413]
+    with ExitStack() as stack:
+        for number in range(20):
+            stack.enter_context(server.connect(heads[number % 2] + b"Content-Length: 1000\r\n\r\n-"))
+        time.sleep(0.5)
+        assert server.is_alive()
+        assert server.statuses(heads[0] + CLOSE + b"Content-Length: 3\r\n\r\na=b") == [503]
+    # The senders are gone: forms are read again.
+    deadline = time.monotonic() + 10
+    while server.statuses(heads[0] + CLOSE + b"Content-Length: 3\r\n\r\na=b") != [403]:
+        assert time.monotonic() < deadline
+
+
+def huge(server: Server) -> None:
+    text = "x" * 50_000_000
+    body = json.dumps({"external_id": "huge", "messages": [{"role": "user", "content": text}]}).encode()
+    assert server.statuses(server.post(b"Content-Length: %d" % len(body), b"Connection: close") + body) == [201]
+    headers = b"Authorization: Bearer " + server.key.encode() + b"\r\n" + HOST + CLOSE
+    answer = server.answer(b"GET /api/v1/sessions/huge/messages/?fields=content HTTP/1.1\r\n" + headers + b"\r\n")
+    assert text.encode() in answer
+
+
+KINDS: dict[str, Callable[[Server], None]] = {
+    each.__name__: each for each in (short, long, length, chunked, garbage, lines, methods, slow, forms, huge)
+}
+
+
+@pytest.mark.requirement("002-18")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_wrong_on_the_connection_is_answered_as_documented(kind: str, server: Server) -> None:
+    KINDS[kind](server)
+    assert server.is_alive()

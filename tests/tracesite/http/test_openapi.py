@@ -1,0 +1,274 @@
+"""The OpenAPI document says what is true: it is compared with the routes, and answers are compared with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.files.base import ContentFile
+from django.test import Client
+from django.test.client import encode_multipart
+from django.urls import URLPattern, get_resolver
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.validation import validate_schema
+
+from access_app.keys import create_key
+from tests.traces_app.conftest import answer, project, question, store
+from traces_app import urls
+from tracesite.http.api_root import schema
+
+__all__ = ["project"]
+
+METHODS = {"get", "post", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(schema()))
+    return found
+
+
+def test_it_is_made_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    schema.cache_clear()
+    GENERATOR_STATS.reset()
+    schema()
+    assert capsys.readouterr().err == ""
+
+
+def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    validate_schema(document)
+
+
+def test_it_is_served_to_anyone(document: dict[str, Any]) -> None:
+    answer = Client().get("/api/v1/schema/")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+    assert answer.json() == document
+
+
+def test_every_route_and_method_is_in_it(document: dict[str, Any]) -> None:
+    expected = {
+        "/api/v1/" + str(pattern.pattern).replace("<str:", "{").replace(">", "}"): METHODS
+        & set(pattern.callback.actions)
+        for pattern in urls.urlpatterns
+        if isinstance(pattern, URLPattern)
+    }
+    assert {path: set(operations) & METHODS for path, operations in document["paths"].items()} == expected
+
+
+def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
+    names = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
+    assert len(names) == len(set(names)) == 33
+    assert {"sessions_list", "sessions_messages_create", "messages_partial_update", "ingest_create"} <= set(names)
+
+
+def test_every_operation_says_what_it_does_who_may_and_how_it_fails(document: dict[str, Any]) -> None:
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert operation["summary"], operation["operationId"]
+            assert {"bearer": []} in operation["security"]
+            assert {"401", "403", "default"} <= set(operation["responses"])
+            for status, response in operation["responses"].items():
+                if status == "204":
+                    assert "content" not in response
+                elif status[0] in "4d":
+                    assert response["content"] == error
+                else:
+                    assert response["content"]["application/json"]["schema"], operation["operationId"]
+
+
+def test_every_write_that_takes_a_body_says_which(document: dict[str, Any]) -> None:
+    bodies = {
+        one["operationId"]: set(one["requestBody"]["content"])
+        for operations in document["paths"].values()
+        for one in operations.values()
+        if "requestBody" in one
+    }
+    json_only = {"application/json"}
+    assert bodies == {
+        "sessions_create": json_only,
+        "sessions_partial_update": json_only,
+        "sessions_messages_create": json_only,
+        "sessions_messages_partial_update": json_only,
+        "messages_partial_update": json_only,
+        "eko_callbacks_create": {"application/json", "application/x-ndjson"},
+        "events_create": {"application/json", "application/x-ndjson"},
+        "ingest_create": {"application/json", "application/x-ndjson"},
+        "import_create": {
+            "application/json",
+            "application/x-ndjson",
+            "application/octet-stream",
+            "multipart/form-data",
+        },
+    }
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    for part in text.split('"$ref": "#/components/schemas/')[1:]:
+        assert part.partition('"')[0] in document["components"]["schemas"]
+
+
+def test_what_comes_in_and_what_goes_out_are_two_types(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert {"Message", "MessageInput", "Session", "SessionInput", "ToolCall", "ToolCallInput"} <= set(schemas)
+    assert schemas["MessageInput"]["required"] == ["role"]
+    assert schemas["ToolResult"]["required"] == ["status", "success", "output"]
+    assert schemas["ToolCall"]["properties"]["args"] == {"type": "object", "additionalProperties": True}
+
+
+def test_a_component_is_titled_as_it_is_referred_to(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert {name: schema["title"] for name, schema in schemas.items()} == {name: name for name in schemas}
+
+
+def test_every_field_and_parameter_that_is_sent_is_described(document: dict[str, Any]) -> None:
+    fields = {
+        f"{name}.{field}": property_.get("description")
+        for name, schema in document["components"]["schemas"].items()
+        if name.endswith("Input")
+        for field, property_ in schema["properties"].items()
+    }
+    parameters = {
+        f"{operation['operationId']} {parameter['name']}": parameter.get("description")
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", ())
+    }
+    assert [name for name, text in {**fields, **parameters}.items() if not text] == []
+    assert fields["MessageInput.is_completed"] == "False while the answer is being made. Omitted: true."
+    assert fields["ToolCallInput.duration"] == "Milliseconds. Omitted: from `started_at` to `completed_at`."
+
+
+@pytest.mark.requirement("001-18")
+def test_the_durations_of_chains_are_seconds_and_all_others_milliseconds(document: dict[str, Any]) -> None:
+    units = {
+        name: schema["properties"]["duration"]["description"].split()[0].strip(".,;")
+        for name, schema in document["components"]["schemas"].items()
+        if "duration" in schema.get("properties", ())
+    }
+    assert {name for name, unit in units.items() if unit == "Seconds"} == {"Chain", "ChainCall", "ChainSummary"}
+    assert set(units.values()) == {"Seconds", "Milliseconds"}
+
+
+def test_a_call_that_is_sent_has_a_name(document: dict[str, Any]) -> None:
+    call = document["components"]["schemas"]["ToolCallInput"]
+    assert call["required"] == ["name"]
+    assert call["properties"]["name"]["type"] == "string"
+
+
+def test_forms_do_not_begin_with_nulls(document: dict[str, Any]) -> None:
+    defaults = {
+        f"{name}.{field}"
+        for name, schema in document["components"]["schemas"].items()
+        for field, property_ in schema["properties"].items()
+        if property_.get("default", "") is None
+    }
+    assert defaults == set()
+
+
+def test_every_example_of_a_request_works_as_it_stands(document: dict[str, Any], project: Any, client: Client) -> None:
+    token = create_key(project, "agent", ["read", "write"])[1]
+    sent = []
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            for media_type, content in operation.get("requestBody", {"content": {}})["content"].items():
+                assert content["examples"], operation["operationId"]
+                for name, example in content["examples"].items():
+                    outcome = store(
+                        project, answer(is_completed=False), external_id=f"{operation['operationId']} {name}"
+                    )
+                    body = example["value"] if isinstance(example["value"], str) else json.dumps(example["value"])
+                    if media_type == "multipart/form-data":
+                        values = {**example["value"], "file": ContentFile(example["value"]["file"], "talk.json")}
+                        body, media_type = encode_multipart("limit", values), f"{media_type}; boundary=limit"
+                    response = client.generic(
+                        method.upper(),
+                        path.format(session_id=outcome.id, message_id=outcome.messages[0].id),
+                        body,
+                        content_type=media_type,
+                        headers={"X-API-Key": token},
+                    )
+                    assert response.status_code in (200, 201), (name, response.content)
+                    assert not response.json().get("refused"), name
+                    sent.append(operation["operationId"])
+    assert sorted(set(sent)) == [
+        "eko_callbacks_create",
+        "events_create",
+        "import_create",
+        "ingest_create",
+        "messages_partial_update",
+        "sessions_create",
+        "sessions_messages_create",
+        "sessions_messages_partial_update",
+        "sessions_partial_update",
+    ]
+
+
+def test_the_parameters_are_those_of_the_filters(document: dict[str, Any]) -> None:
+    nested = document["paths"]["/api/v1/sessions/{session_id}/messages/"]["get"]["parameters"]
+    flat = document["paths"]["/api/v1/messages/"]["get"]["parameters"]
+    names = {one["name"] for one in flat}
+    assert {"role", "tool", "tool_status", "before_time", "cursor", "limit", "fields", "expand", "session"} <= names
+    assert {one["name"] for one in nested} == names - {"session"} | {"session_id"}
+    tool = next(one for one in flat if one["name"] == "tool")
+    assert (tool["schema"], tool["explode"]) == ({"type": "array", "items": {"type": "string"}}, True)
+
+
+def test_answers_are_as_documented(document: dict[str, Any], project: Any, client: Client) -> None:
+    outcome = store(project, question(), answer(knowledge_references=[{"content": "x", "metadata": {"a": 1}}]))
+    token = create_key(project, "agent", ["read", "write", "delete"])[1]
+    call = client.get("/api/v1/tool-calls/", headers={"X-API-Key": token}).json()["results"][0]["uuid"]
+    said = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
+    event = {"session_id": str(outcome.id), "type": "llm_request_start", "data": said}
+    client.post("/api/v1/events/", event, content_type="application/json", headers={"X-API-Key": token})
+    (ref,) = client.get(f"/api/v1/sessions/{outcome.id}/", headers={"X-API-Key": token}).json()["context_refs"]
+    ids = {"session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
+    checked = 0
+    for path, operations in document["paths"].items():
+        if "get" in operations:
+            response = client.get(path.format(**ids), headers={"X-API-Key": token})
+            body = b"".join(response) if response.streaming else response.content
+            assert response.status_code == 200, path
+            expected = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            check(json.loads(body), expected, document, path)
+            checked += 1
+    assert checked == 18
+    missing = client.get("/api/v1/sessions/none/", headers={"X-API-Key": token})
+    check(missing.json(), {"$ref": "#/components/schemas/ErrorAnswer"}, document, "error")
+
+
+def check(value: Any, expected: dict[str, Any], document: dict[str, Any], path: str) -> None:
+    """That `value` fits the schema, and holds nothing that the schema does not name."""
+    if "$ref" in expected:
+        name = expected["$ref"].rpartition("/")[2]
+        return check(value, document["components"]["schemas"][name], document, f"{path} {name}")
+    if "anyOf" in expected:
+        options = [one for one in expected["anyOf"] if ("null" in str(one.get("type"))) == (value is None)]
+        assert options, f"{path}: {value!r} fits none of {expected['anyOf']}"
+        return check(value, options[0], document, path) if len(options) == 1 else None
+    kinds: dict[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}  # fmt: skip
+    if "type" in expected:
+        assert isinstance(value, kinds[expected["type"]]), f"{path}: {value!r} is no {expected['type']}"
+    if "enum" in expected:
+        assert value in expected["enum"], path
+    if isinstance(value, dict) and "properties" in expected:
+        assert set(expected.get("required", ())) <= set(value) <= set(expected["properties"]), path
+        for name, item in value.items():
+            check(item, expected["properties"][name], document, f"{path}.{name}")
+    elif isinstance(value, dict) and isinstance(expected.get("additionalProperties"), dict):
+        for name, item in value.items():
+            check(item, expected["additionalProperties"], document, f"{path}.{name}")
+    elif isinstance(value, list) and "items" in expected:
+        for item in value:
+            check(item, expected["items"], document, f"{path}[]")
+    return None
+
+
+def test_the_index_leads_to_every_list() -> None:
+    found = Client().get("/api/v1/").json()
+    assert set(found) == {"sessions", "messages", "tool-calls", "chains", "tools", "ingest", "schema", "docs"}
+    for url in found.values():
+        assert get_resolver().resolve(url.removeprefix("http://testserver"))

@@ -1,0 +1,36 @@
+"""Answers as JSON."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils.translation import gettext_lazy, override
+from msgspec import UNSET
+
+from messages_app.http.schemas import Resources
+from traces_app.queries.schemas import SentMessage
+from tracesite.http.renderers import JsonRenderer
+
+
+def test_structs_and_plain_values_become_json() -> None:
+    used = Resources(input_tokens=1, output_tokens=2, total_tokens=3, duration=4)
+    rendered = JsonRenderer().render({"results": [used], "next": None})
+    assert rendered == (b'{"results":[{"input_tokens":1,"output_tokens":2,"total_tokens":3,"duration":4}],"next":null}')
+
+
+def test_what_is_unset_is_left_out() -> None:
+    sent = SentMessage(id=UNSET, external_id="上海", state="created")
+    assert JsonRenderer().render(sent) == '{"external_id":"上海","state":"created"}'.encode()
+
+
+def test_nothing_is_no_body() -> None:
+    assert JsonRenderer().render(None) == b""
+
+
+def test_texts_are_translated_when_they_are_rendered() -> None:
+    with override("en"):
+        assert JsonRenderer().render({"name": gettext_lazy("read")}) == b'{"name":"read"}'
+
+
+def test_what_is_no_json_is_an_error() -> None:
+    with pytest.raises(TypeError, match="object is no JSON"):
+        JsonRenderer().render({"name": object()})

@@ -1,0 +1,159 @@
+"""Freezing values: of a long one only the beginning, at a cost that does not grow with the rest."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tracesite.recorder import MemorySink, Privacy, Recorder
+from tracesite.recorder.entries import MARGIN, MOST, Cut, freeze, thawed
+from tracesite.recorder.testing import recording
+
+MB = 1_000_000
+
+
+@dataclass
+class Page:
+    url: str
+    text: str
+
+
+class Model:
+    """Encoded by its fields, as a model of pydantic is."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def model_dump(self) -> dict[str, Any]:
+        return {"text": self.text}
+
+
+LARGE: dict[str, Callable[[], Any]] = {
+    "text": lambda: "x" * (100 * MB),
+    "text that is not ASCII": lambda: "上" * (30 * MB),
+    "dict": lambda: {"short": 1, "text": "x" * (100 * MB)},
+    "deep": lambda: {"a": [{"b": {"c": "x" * (100 * MB)}}]},
+    "bytes": lambda: {"file": b"x" * (100 * MB)},
+    "dataclass": lambda: [Page("u", "x" * (100 * MB))],
+    "model": lambda: Model("x" * (100 * MB)),
+    "key": lambda: {"x" * (2 * MB): 1, "y": "x" * (2 * MB)},
+    "numbers": lambda: list(range(3 * MB)),
+    "keys": lambda: {f"key {number}": number for number in range(MB)},
+    "rows": lambda: [{"id": number, "name": f"name {number}"} for number in range(MB // 4)],
+    "set": lambda: set(range(3 * MB)),
+    "not JSON": lambda: {(1, 2): "x" * (100 * MB)},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_beginning_of_large_value_is_frozen_quickly(name: str) -> None:
+    value = LARGE[name]()
+    began = time.thread_time()
+    frozen = freeze(value)
+    took = time.thread_time() - began
+    assert isinstance(frozen, Cut), frozen[:100]
+    assert len(frozen) <= 3 * MOST
+    assert frozen.size > 2 * MB
+    # To encode it whole takes 80 to 600 ms of this thread on the machine where this was written.
+    assert took < 0.25
+    thawed(value)
+
+
+def test_freezing_large_value_takes_memory_of_its_beginning() -> None:
+    value = {"text": "x" * (100 * MB)}
+    tracemalloc.start()
+    freeze(value)
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * MB
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * MOST,
+        {"rows": [{"a": number, "b": "text"} for number in range(20_000)]},
+        list(range(100_000)),
+        [["x" * 100] * 100] * 100,
+        {"a": "x" * 1_000_000, "b": [1, 2, {"c": None}]},
+        b"x" * 700_000,
+    ],
+    ids=["text", "rows", "numbers", "shared", "dict", "bytes"],
+)
+def test_value_within_the_limit_is_frozen_whole(value: Any) -> None:
+    assert not isinstance(freeze(value), Cut)
+
+
+@pytest.mark.parametrize("missed", [["x"] * 40 + ["y" * (3 * MB)], {f"k{n}": "y" * MB * (n == 35) for n in range(40)}])
+def test_large_value_that_sampling_misses_is_cut_too(missed: Any) -> None:
+    frozen = freeze(missed, 100_000)
+    assert isinstance(frozen, Cut)
+    assert len(frozen) <= 200_000
+
+
+def test_call_with_large_values_is_complete_and_says_what_was_cut() -> None:
+    text = "x" * (70 * MB)
+    with recording() as recorder, recorder.message(external_id="m"):
+        with recorder.tool_call("reads", {"text": text}) as call:
+            call.result = text
+        calls = [recorder.tool_call("at once").start() for _number in range(4)]
+        for call in calls:
+            call.result = {"text": "y" * (30 * MB)}
+            call.end()
+    events = [event["data"] for event in recorder.events if event["type"].startswith("tool_call")]
+    assert [len(data["truncated"]) for data in events if "truncated" in data] == [1] * 6
+    first, end = events[:2]
+    assert first["args"]["_raw"].startswith('{"text":"xxx')
+    assert first["args"]["_raw"].endswith("… [cut, of about 70000008 bytes]")
+    assert first["truncated"] == [{"path": "data.args", "bytes": 70_000_008}]
+    assert end["result"] == f"{'x' * 2**20}… [cut, of about 70000000 bytes]"
+    ends = [event["type"] for event in recorder.events if event["id"].endswith(".e")]
+    assert ends == ["tool_call_complete"] * 5 + ["workflow_execute_complete"]
+    assert recorder.events[-1]["data"]["recorder"] == {"truncated": 6}
+    assert recorder.report().dropped == 0
+
+
+def test_agent_does_not_wait_for_large_values() -> None:
+    recorder = Recorder(sink=MemorySink())
+    value = {"text": "x" * (100 * MB)}
+    with recorder.message():
+        began = time.thread_time()
+        with recorder.tool_call("reads", value) as call:
+            call.result = value
+        took = time.thread_time() - began
+    recorder.close()
+    assert took < 0.1
+
+
+@pytest.mark.parametrize("before", [*range(0, 60, 10), 7_000, 60_000])
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"page": [text]}], ids=["text", "dict"])
+def test_secret_at_the_place_of_the_cut_is_not_kept(before: int, wrap: Callable[[str], Any]) -> None:
+    """Wherever it lies, also in what is frozen besides what is kept, and however much shorter redaction makes the rest."""
+    secret = "ts_" + "Zq7Xw9Lk3Vb5Nm1Ty8Rc2Hd6Gj4Fs0Pa5Ue9Io3Wb7K"
+    filler = f'password: "{"hunter2" * 10}" ' * 3000
+    room = 2**20 + MARGIN - len(filler) - before
+    text = filler + ("lorem " * (room // 6 + 1))[-room:] + secret + " ipsum" * MB
+    with recording(privacy=Privacy()) as recorder, recorder.message(), recorder.tool_call("reads") as call:
+        call.result = wrap(text)
+    (end,) = [event["data"] for event in recorder.events if event["type"] == "tool_call_complete"]
+    kept = str(end["result"])
+    assert "hunter2" not in kept
+    assert secret[:12] not in kept
+    assert len(kept) <= 2**20 + 100
+
+
+def test_session_with_a_large_field_keeps_the_others() -> None:
+    with recording() as recorder:
+        with recorder.session("s", title="Weather", metadata={"notes": "x" * (3 * MB)}), recorder.message():
+            pass
+        with recorder.session("t", title="Weather", description="d" * (3 * MB)), recorder.message():
+            pass
+    first, second = (event["data"] for event in recorder.events if event["type"] == "workflow_execute_start")
+    assert first["session"]["title"] == second["session"]["title"] == "Weather"
+    assert second["session"]["description"].startswith("ddd")
+    assert [cut["path"] for data in (first, second) for cut in data["truncated"]] == ["data.session"] * 2

@@ -1,0 +1,53 @@
+"""The example of the docs: run against a server, as its reader runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytest_django.live_server_helper import LiveServer
+
+from access_app.keys import create_key
+from access_app.models import Project, Scope
+from messages_app.models import Message, Session
+from traces_app.models import ToolCall
+from tracesite.recorder import example_langgraph
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(example_langgraph, "SECONDS", 0.0)
+    monkeypatch.setenv("TRACESITE_SPOOL", str(tmp_path))
+    monkeypatch.delenv("TRACESITE_KEY", raising=False)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.requirement("000-01", "000-03")
+def test_the_example_arrives_at_a_server(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
+    project = Project.objects.create(slug="demo")
+    _, key = create_key(project, name="agent", scopes=list(Scope))
+    assert example_langgraph.main(["--url", live_server.url, "--key", key]) == 0
+    session = Session.objects.get(project=project)
+    answer = Message.objects.get(session=session, role="assistant")
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.splitlines() == [
+        example_langgraph.QUESTION,
+        answer.content,
+        "",
+        f"Recorded as session {session.external_id}: "
+        f"{live_server.url}/admin/messages_app/session/?q={session.external_id}",
+    ]
+    assert (session.status, ToolCall.objects.filter(message_id=answer.pk).count()) == ("completed", 6)
+
+
+def test_without_a_key_it_says_where_one_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        example_langgraph.main([])
+    assert "`make run` shows one" in capsys.readouterr().err
+
+
+def test_the_docs_name_it() -> None:
+    assert "python -m tracesite.recorder.example_langgraph --url" in (ROOT / "docs" / "recorder.md").read_text()

@@ -1,0 +1,994 @@
+"""The HTTP sink: what it took arrives once, whatever the network, the server and other processes do."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from access_app.keys import create_key
+from access_app.models import Project, Scope
+from messages_app.models import Session
+from messages_app.writes import delete_session
+from traces_app.models import Event, ToolCall
+from tracesite.recorder import http_sink
+from tracesite.recorder.__main__ import main
+from tracesite.recorder.http_sink import HttpSink, SinkReport
+from tracesite.recorder.sinks import Clean, ServerSampling, ServerSettings, Sink
+
+from .servers import FakeTracesite, Request, Response, error, free_port, json_response, serve
+
+KEY = "ts_0123456789abcdef"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def event(name: object, size: int = 0) -> Clean:
+    return Clean(b'{"id":"%s","pad":"%s"}' % (str(name).encode(), b"x" * size))
+
+
+def events(*names: object) -> list[Clean]:
+    return [event(name) for name in names]
+
+
+def soon(seconds: float = 5.0) -> float:
+    return time.monotonic() + seconds
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 5.0) -> None:
+    deadline = soon(seconds)
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeTracesite]:
+    with serve() as server:
+        yield server
+
+
+class Sinks:
+    """Makes sinks that share a spool, and closes them at the end."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.made: list[HttpSink] = []
+
+    def to(self, url: str, key: str = KEY, **options: Any) -> HttpSink:
+        self.made.append(HttpSink(url, key, spool=self.root, **{"interval": 0.01, **options}))
+        return self.made[-1]
+
+    def files(self) -> list[str]:
+        return sorted(path.suffix for path in self.root.glob("*/*") if path.name != "destination.json")
+
+
+@pytest.fixture
+def sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sinks]:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    sinks = Sinks(tmp_path / "spool")
+    yield sinks
+    for sink in sinks.made:
+        sink.close(time.monotonic())
+        wait_until(lambda sink=sink: sink._thread is None)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses are short."""
+    monkeypatch.setattr(http_sink, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(http_sink, "FIRST_PAUSE", 0.01)
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "tracesite.recorder"]
+
+
+# --- All is well ------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_sink(sinks: Sinks) -> None:
+    sink: Sink = sinks.to("http://127.0.0.1:1")
+    assert (sink.flush(time.monotonic()), sink.close(time.monotonic()), sink.close(time.monotonic())) == (0, 0, 0)
+    assert not sinks.root.exists()
+
+
+def test_events_arrive_in_order_and_nothing_is_left(fake: FakeTracesite, sinks: Sinks) -> None:
+    sink = sinks.to(fake.url)
+    names = [str(number) for number in range(2000)]
+    for start in range(0, 2000, 50):
+        assert sink.send(events(*names[start : start + 50])) == 50
+    assert sink.flush(soon()) == 0
+    assert fake.stored == names
+    assert sink.report() == SinkReport(
+        spooled=2000,
+        delivered=2000,
+        duplicates=0,
+        refused={},
+        invalid=0,
+        lost=0,
+        waiting=0,
+        waiting_bytes=0,
+        last_error=None,
+    )
+    assert sink.close(soon()) == 0
+    assert sink.send(events("late")) == 0
+    assert sinks.files() == []
+
+
+@pytest.mark.requirement("001-47")
+def test_a_batch_is_bounded_compressed_and_carries_the_key(fake: FakeTracesite, sinks: Sinks) -> None:
+    sink = sinks.to(fake.url + "/prefix/")
+    sink.send([event(number, 5000) for number in range(1000)])
+    assert sink.flush(soon()) == 0
+    first = fake.posts()[0]
+    assert (first.path, first.headers["Authorization"]) == ("/prefix/api/v1/events/", f"Bearer {KEY}")
+    assert (first.headers["Content-Type"], first.headers["Content-Encoding"]) == ("application/x-ndjson", "gzip")
+    assert max(len(post.ids) for post in fake.posts()) <= 1024 * 1024 // 5000
+    assert max(post.bytes for post in fake.posts()) < 100_000
+    sink.send(events(*range(5000, 6001)))
+    assert sink.flush(soon()) == 0
+    assert max(len(post.ids) for post in fake.posts()) == 500
+
+
+def test_no_thread_begins_before_the_first_event_and_none_is_left(fake: FakeTracesite, sinks: Sinks) -> None:
+    def senders() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "tracesite-sender"]
+
+    before = senders()
+    sink = sinks.to(fake.url)
+    assert senders() == before
+    sink.send(events(1))
+    assert len(senders()) == len(before) + 1
+    sink.close(soon())
+    # It has nothing left to do; that it is gone is for the system to see to.
+    wait_until(lambda: senders() == before)
+
+
+def test_a_connection_that_the_server_closed_is_opened_anew(fake: FakeTracesite, sinks: Sinks) -> None:
+    closed: list[str] = []
+
+    def close_after(request: Request) -> Response | None:
+        closed.append(request.method)
+        status, headers, body = fake.take(request) if request.method == "POST" else error(404)
+        return status, {**headers, "Connection": "close"}, body
+
+    fake.answer = close_after
+    sink = sinks.to(fake.url)
+    for name in range(5):
+        sink.send(events(name))
+        assert sink.flush(soon()) == 0
+    assert (fake.stored, fake.duplicates) == (["0", "1", "2", "3", "4"], [])
+    assert sink.report().last_error is None
+
+
+def test_a_server_that_was_restarted_is_found_again_at_once(sinks: Sinks) -> None:
+    port = free_port()
+    with serve(port) as before:
+        sink = sinks.to(before.url)
+        sink.send(events("a"))
+        assert sink.flush(soon()) == 0
+    with serve(port) as after:
+        sink.send(events("b"))
+        assert sink.flush(soon(1)) == 0
+    assert (before.stored, after.stored) == (["a"], ["b"])
+
+
+# --- Settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_server_asks_for_is_known_soon_and_asked_again(
+    fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sink, "SETTINGS_SECONDS", 0.05)
+    fake.settings = {
+        "sampling": {"rate": 0.1, "tools": {"search": 0.01}, "keep_slower_than_ms": 2000, "new": 1},
+        "more": 2,
+    }
+    sink = sinks.to(fake.url)
+    time.sleep(0.1)
+    assert (sink.settings(), fake.requests) == (None, [])
+    sink.send(events(1))
+    wait_until(sink.settings)
+    assert sink.settings() == ServerSettings(
+        sampling=ServerSampling(rate=0.1, tools={"search": 0.01}, keep_errors=True, keep_slower_than_ms=2000)
+    )
+    assert [request.path for request in fake.requests[:2]] == ["/api/v1/events/", "/api/v1/recorder/"]
+    assert fake.requests[1].headers["Authorization"] == f"Bearer {KEY}"
+    fake.settings = {"sampling": None}
+    wait_until(lambda: sink.settings() == ServerSettings())
+
+
+def test_an_older_server_without_settings_is_asked_rarely(
+    fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sink, "SETTINGS_SECONDS", 0.01)
+    sink = sinks.to(fake.url)
+    sink.send(events(1))
+    wait_until(lambda: len(fake.requests) == 2)
+    time.sleep(0.1)
+    assert [request.method for request in fake.requests] == ["POST", "GET"]
+    assert sink.settings() is None
+
+
+def test_a_close_does_not_wait_for_settings(fake: FakeTracesite, sinks: Sinks) -> None:
+    fake.answer = lambda request: time.sleep(1) if request.method == "GET" else None  # type: ignore[func-returns-value]
+    sink = sinks.to(fake.url)
+    sink.send(events(1))
+    wait_until(lambda: len(fake.requests) == 2)
+    begun = time.monotonic()
+    assert sink.close(soon(1)) == 0
+    assert time.monotonic() - begun < 0.3
+
+
+# --- The server is away -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_server_that_comes_later_gets_everything_once(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    port = free_port()
+    sink = sinks.to(f"http://127.0.0.1:{port}")
+    for name in range(100):
+        assert sink.send(events(name)) == 1
+    begun = time.monotonic()
+    assert sink.flush(soon(0.2)) == 100
+    assert 0.2 <= time.monotonic() - begun < 0.4
+    assert sink.report().last_error == "Connection refused"
+    with serve(port) as fake:
+        assert sink.flush(soon()) == 0
+        assert fake.stored == [str(name) for name in range(100)]
+    [away, back] = messages(caplog)
+    assert away.startswith(f"Events are not delivered to http://127.0.0.1:{port}: Connection refused. They wait in /")
+    assert back == f"Events are delivered to http://127.0.0.1:{port} again."
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("status", [409, 429, 500, 502, 503, 504])
+def test_what_a_server_cannot_take_now_is_sent_again(fake: FakeTracesite, sinks: Sinks, status: int) -> None:
+    fake.answer = lambda request: error(status) if len(fake.posts()) < 4 and request.method == "POST" else None
+    sink = sinks.to(fake.url)
+    sink.send(events(1, 2))
+    assert sink.flush(soon()) == 0
+    assert [post.ids for post in fake.posts()] == [["1", "2"]] * 4
+    assert (fake.stored, sink.report().refused) == (["1", "2"], {})
+
+
+def test_a_server_that_asks_for_a_pause_gets_it_in_a_flush_too(fake: FakeTracesite, sinks: Sinks) -> None:
+    fake.answer = lambda request: error(503, Retry_After="1") if len(fake.posts()) == 1 else None
+    sink = sinks.to(fake.url)
+    sink.send(events(1))
+    wait_until(lambda: fake.posts())
+    assert sink.flush(soon(0.5)) == 1
+    assert len(fake.posts()) == 1
+    assert sink.flush(soon(3)) == 0
+    assert fake.posts()[1].at - fake.posts()[0].at >= 1
+
+
+@pytest.mark.requirement("001-46")
+def test_a_silent_server_holds_up_nobody(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sink = sinks.to(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        begun = time.monotonic()
+        for name in range(50):
+            assert sink.send(events(name)) == 1
+        assert time.monotonic() - begun < 0.2
+        assert sink.flush(soon(0.2)) == 50
+        assert sink.close(soon(0.2)) == 50
+        assert time.monotonic() - begun < 0.8
+        wait_until(lambda: sink._thread is None, 1.0)  # the request that hung was broken off
+        [left] = messages(caplog)
+        assert left.startswith("50 events are not delivered to ")
+        assert left.endswith(" for the next process that records to it.")
+
+
+def test_a_slow_server_is_given_up_after_the_read_timeout(fake: FakeTracesite, sinks: Sinks) -> None:
+    def first_is_slow(_request: Request) -> None:
+        if len(fake.posts()) == 1:
+            time.sleep(0.6)
+
+    fake.answer = first_is_slow
+    sink = sinks.to(fake.url, read_timeout=0.2)
+    sink.send(events(1))
+    assert sink.flush(soon()) == 0
+    wait_until(lambda: fake.duplicates == ["1"])  # both were heard in the end
+    assert fake.stored == ["1"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_a_server_does_in_between_every_event_is_stored_once_and_in_order(
+    fake: FakeTracesite, sinks: Sinks, seed: int
+) -> None:
+    chance = random.Random(seed)
+
+    def misbehave(request: Request) -> Response | None:
+        if request.method == "GET":
+            return None
+        match chance.randrange(8):
+            case 0:
+                fake.take(request)
+                raise ConnectionError("the answer is lost")
+            case 1:
+                fake.take(request)
+                return 200, {"Content-Encoding": "identity"}, b'{"results": ['  # cut off
+            case 2:
+                raise ConnectionError("before anything was stored")
+            case 3:
+                return error(chance.choice([409, 429, 500, 502, 503, 504]))
+            case 4:
+                return 200, {}, b"<html>"
+        return None
+
+    fake.answer = misbehave
+    sink = sinks.to(fake.url)
+    names = [f"{number:04d}" for number in range(1000)]
+    for start in range(0, 1000, 10):
+        assert sink.send(events(*names[start : start + 10])) == 10
+        if chance.random() < 0.2:
+            time.sleep(0.005)
+    assert sink.flush(soon(20)) == 0
+    assert fake.stored == names
+    assert sink.report().refused == {}
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_answer_that_is_no_http_is_no_answer(sinks: Sinks) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as wrong:
+
+        def speak() -> None:
+            while True:
+                try:
+                    connection, _address = wrong.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        threading.Thread(target=speak, daemon=True).start()
+        sink = sinks.to(f"http://127.0.0.1:{wrong.getsockname()[1]}")
+        sink.send(events(1))
+        assert sink.flush(soon(0.3)) == 1
+        assert sink.report().last_error in ("its answer is not HTTP", "it closed the connection")
+        wrong.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("response", "advice"),
+    [
+        (error(401, "invalid_api_key"), "Check the key that begins with ts_01234"),
+        (error(403, "not_permitted"), "may not write"),
+        (error(404, "not_found"), "Is this the address of a Tracesite server"),
+        (error(400, "wrong_host", field="Host"), "TRACESITE_ALLOWED_HOSTS"),
+        ((301, {"Location": "https://elsewhere.example/"}, b""), "Is this the address of a Tracesite server"),
+        ((200, {}, b"<html>Log in</html>"), "Is this the address of a Tracesite server"),
+        (json_response(200, {"results": [], "refused": []}), "Is this the address of a Tracesite server"),
+        ((400, {}, b"Bad Request"), "Is this the address of a Tracesite server"),
+    ],
+)
+def test_a_wrong_address_or_key_is_said_once_and_nothing_is_lost(
+    fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, response: Response, advice: str
+) -> None:
+    fake.answer = lambda _request: response
+    sink = sinks.to(fake.url)
+    sink.send(events(1, 2, 3))
+    wait_until(lambda: len(fake.posts()) >= 4 and messages(caplog))
+    [warning] = messages(caplog)
+    assert advice in warning
+    assert KEY not in caplog.text
+    fake.answer = lambda _request: None
+    assert sink.flush(soon()) == 0
+    assert fake.stored == ["1", "2", "3"]
+
+
+# --- Events that a server does not take -------------------------------------------------------------------------------
+
+
+def refuse(poison: set[str], *, named: bool, status: int = 400) -> Callable[[Request], Response | None]:
+    def answer(request: Request) -> Response | None:
+        for place, name in enumerate(request.ids):
+            if name in poison:
+                return error(status, "invalid_input", field=f"events[{place}].type" if named else None)
+        return None
+
+    return answer
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_the_events_that_a_server_cannot_take_are_found_and_kept_apart(
+    fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, named: bool, status: int
+) -> None:
+    fake.answer = refuse({"7", "8", "300"}, named=named, status=status)
+    sink = sinks.to(fake.url)
+    sink.send(events(*range(400)))
+    assert sink.flush(soon()) == 0
+    assert fake.stored == [str(name) for name in range(400) if name not in (7, 8, 300)]
+    assert fake.duplicates == []
+    code = "too_large" if status == 413 else "invalid_input"
+    assert sink.report().refused == {code: 3}
+    [kept] = sinks.root.glob("*/refused.ndjson")
+    assert kept.read_bytes().splitlines() == events(7, 8, 300)
+    assert len(messages(caplog)) == 1
+    assert main(["status", "--spool", str(sinks.root)]) == 0
+
+
+def test_what_something_before_the_server_dislikes_is_kept_apart_too(fake: FakeTracesite, sinks: Sinks) -> None:
+    fake.answer = lambda request: (403, {}, b"<html>Blocked</html>") if "7" in request.ids else None
+    sink = sinks.to(fake.url)
+    sink.send(events(*range(100)))
+    assert sink.flush(soon()) == 0
+    assert (len(fake.stored), sink.report().refused) == (99, {"refused_on_the_way": 1})
+
+
+def test_an_event_that_is_too_large_for_any_request_does_not_hold_up_the_others(
+    fake: FakeTracesite, sinks: Sinks
+) -> None:
+    fake.answer = lambda request: error(413) if "large" in request.ids else None
+    sink = sinks.to(fake.url)
+    sink.send([event("large", 1_500_000), event("small")])
+    assert sink.flush(soon()) == 0
+    assert (fake.stored, sink.report().refused) == (["small"], {"too_large": 1})
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_event_at_which_the_server_fails_is_found_after_some_attempts(fake: FakeTracesite, sinks: Sinks) -> None:
+    fake.answer = lambda request: error(500) if "7" in request.ids else None
+    sink = sinks.to(fake.url)
+    sink.send(events(*range(20)))
+    assert sink.flush(soon()) == 0
+    assert (len(fake.stored), sink.report().refused) == (19, {"internal_error": 1})
+
+
+def test_what_was_deleted_on_the_server_is_told_once_and_not_sent_again(
+    fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture
+) -> None:
+    def deleted(request: Request) -> Response | None:
+        if request.method == "GET":
+            return None
+        results = [{"session_id": None, "external_id": name, "state": "refused", "seq": None} for name in request.ids]
+        refused = [
+            {"path": f"events[{place}]", "code": "session_deleted", "message": "m"} for place in range(len(results))
+        ]
+        return json_response(200, {"results": results, "refused": refused})
+
+    fake.answer = deleted
+    sink = sinks.to(fake.url)
+    for name in range(3):
+        sink.send(events(name, f"{name}b"))
+        assert sink.flush(soon()) == 0
+    assert sink.report().refused == {"session_deleted": 6}
+    assert messages(caplog) == [f"{fake.url} refuses events (session_deleted). They are counted and not sent again."]
+    assert len(fake.posts()) == 3
+
+
+# --- Other processes --------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, time
+from tracesite.recorder.http_sink import HttpSink
+sink = HttpSink({url!r}, {key!r}, spool={spool!r}, interval=0.01)
+def event(name): return b'{{"id":"%s","pad":"%s"}}' % (name.encode(), b"x" * 300)
+"""
+
+
+def program(url: str, sinks: Sinks, body: str) -> list[str]:
+    return [sys.executable, "-c", PROGRAM.format(url=url, key=KEY, spool=str(sinks.root)) + textwrap.dedent(body)]
+
+
+SENDS_UNTIL_KILLED = """
+number = 0
+while True:
+    names = [f"%s-{number + one}" for one in range(7)]
+    assert sink.send([event(name) for name in names]) == 7
+    os.write(1, (" ".join(names) + "\\n").encode())
+    number += 7
+    time.sleep(0.0005)
+"""
+
+
+def killed_while_sending(url: str, sinks: Sinks, prefix: str, seconds: float) -> list[str]:
+    """What a process had handed over when it was killed."""
+    with subprocess.Popen(program(url, sinks, SENDS_UNTIL_KILLED % prefix), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(seconds)
+        process.kill()
+        rest = process.stdout.read()
+    return (first + rest).decode().split()
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_was_handed_over_before_a_kill_arrives_once(sinks: Sinks, part: int) -> None:
+    """20 kills in all, at seeded moments: half of them while a server answers, half while there is none."""
+    chance = random.Random(part)
+    port = free_port()
+    handed_over: list[str] = []
+    with serve(port) as fake:
+        for kill in range(3):
+            handed_over += killed_while_sending(fake.url, sinks, f"{part}up{kill}", chance.uniform(0, 0.05))
+    for kill in range(2):
+        handed_over += killed_while_sending(fake.url, sinks, f"{part}down{kill}", chance.uniform(0, 0.05))
+    stored = fake.stored
+    with serve(port) as again:
+        # The same server: it knows what it has.
+        again.stored = stored
+        sink = sinks.to(again.url)
+        sink.send(events("last"))
+        sink.close(soon())
+        assert len(again.stored) == len(set(again.stored))
+        assert set(handed_over) | {"last"} <= set(again.stored)
+        # What was taken in the very moment of the kill may be there too: a send that had not returned.
+        assert len(set(again.stored) - set(handed_over)) <= 1 + 5 * 7
+    for kind in ("up0", "up1", "up2", "down0", "down1"):
+        arrived = [int(name.split("-")[1]) for name in again.stored if name.startswith(f"{part}{kind}")]
+        assert arrived == sorted(arrived)
+    assert sinks.files() == []
+
+
+def test_two_processes_that_drain_one_directory_double_nothing(sinks: Sinks) -> None:
+    port = free_port()
+    handed_over: list[str] = []
+    for kill in range(4):
+        handed_over += killed_while_sending(f"http://127.0.0.1:{port}", sinks, f"k{kill}", 0.02)
+    with serve(port) as fake:
+        drain = program(fake.url, sinks, "sink.send([event(str(os.getpid()))]); sink.close(time.monotonic() + 20)")
+        processes = [subprocess.Popen(drain) for _each in range(2)]
+        assert [process.wait(30) for process in processes] == [0, 0]
+        assert fake.duplicates == []
+        assert set(handed_over) <= set(fake.stored)
+    assert sinks.files() == []
+
+
+def test_parent_and_child_of_a_fork_each_deliver_their_own(fake: FakeTracesite, sinks: Sinks) -> None:
+    script = """
+        sink.send([event(f"before-{one}") for one in range(300)])
+        children = []
+        for child in range(3):
+            pid = os.fork()
+            if not pid:
+                sink.after_fork()
+                for one in range(50):
+                    sink.send([event(f"child{child}-{one}")])
+                report = sink.report()
+                left = sink.close(time.monotonic() + 10)
+                os._exit(0 if report.spooled == 50 and left == 0 else 1)
+            children.append(pid)
+            sink.send([event(f"between-{child}")])
+        statuses = [os.waitpid(pid, 0)[1] for pid in children]
+        assert statuses == [0, 0, 0], statuses
+        assert sink.close(time.monotonic() + 10) == 0
+    """
+    assert subprocess.run(program(fake.url, sinks, script), check=False, timeout=30).returncode == 0
+    children = [f"child{child}-{one}" for child in range(3) for one in range(50)]
+    expected = [f"before-{one}" for one in range(300)] + [f"between-{child}" for child in range(3)] + children
+    assert sorted(fake.stored) == sorted(expected)
+    assert fake.duplicates == []
+    assert sinks.files() == []
+
+
+def test_a_process_that_ends_without_closing_leaves_everything_on_the_disk(sinks: Sinks) -> None:
+    port = free_port()
+    script = "sink.send([event(f'e{one}') for one in range(100)]); os._exit(0)"
+    subprocess.run(program(f"http://127.0.0.1:{port}", sinks, script), check=True)
+    with serve(port) as fake:
+        sink = sinks.to(fake.url)
+        sink.send(events("later"))
+        wait_until(lambda: len(fake.stored) == 101)
+        # Of each process in its order.
+        assert [name for name in fake.stored if name != "later"] == [f"e{one}" for one in range(100)]
+
+
+def test_where_no_thread_can_be_started_a_flush_sends_by_itself(
+    fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    sink = sinks.to(fake.url)
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", no_thread)
+        assert sink.send(events(*range(1200))) == 1200
+    assert sink.flush(soon()) == 0
+    assert fake.stored == [str(name) for name in range(1200)]
+    fake.answer = lambda _request: time.sleep(2)  # type: ignore[func-returns-value]
+    sink.send(events("slow"))
+    begun = time.monotonic()
+    assert sink.close(soon(0.3)) == 1
+    assert time.monotonic() - begun < 0.6
+
+
+def test_at_the_exit_of_the_interpreter_events_are_still_sent(fake: FakeTracesite, sinks: Sinks) -> None:
+    script = """
+        import atexit
+        def last():
+            sink.send([event("last")])
+            sink.close(time.monotonic() + 5)
+        atexit.register(last)
+    """
+    assert subprocess.run(program(fake.url, sinks, script), check=False, timeout=20).returncode == 0
+    assert fake.stored == ["last"]
+
+
+# --- Bounds, disks ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+def test_files_that_somebody_removes_leave_the_sink_at_rest(sinks: Sinks) -> None:
+    port = free_port()
+    sink = sinks.to(f"http://127.0.0.1:{port}")
+    for name in range(3):
+        sink.send([event(name, 1_100_000)])
+    wait_until(lambda: sink.report().last_error)
+    for path in sinks.root.glob("*/*"):
+        path.unlink()
+    with serve(port) as fake:
+        assert sink.flush(soon()) == 0
+        before = time.process_time()
+        time.sleep(0.2)
+        assert time.process_time() - before < 0.1
+        # What is open is there as long as it is open: what is being sent, and what is being written.
+        assert (fake.stored, sink.report().lost) == (["0", "2"], 1)
+
+
+def test_a_full_spool_takes_fewer_and_what_it_took_arrives(sinks: Sinks) -> None:
+    port = free_port()
+    sink = sinks.to(f"http://127.0.0.1:{port}", spool_bytes=20_000)
+    many = [event(name, 100) for name in range(500)]
+    taken = sink.send(many)
+    assert 0 < taken < 500
+    assert sink.send(many[taken:]) == 0
+    with serve(port) as fake:
+        assert sink.flush(soon()) == 0
+        assert fake.stored == [str(name) for name in range(taken)]
+        assert sink.send(many[taken : taken + 100]) == 100
+        assert sink.flush(soon()) == 0
+
+
+def test_without_a_disk_events_are_delivered_from_memory(
+    fake: FakeTracesite, sinks: Sinks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    sink = HttpSink(fake.url, KEY, spool=tmp_path / "file" / "spool")
+    sink.send(events(*range(700)))
+    assert sink.close(soon()) == 0
+    assert fake.stored == [str(name) for name in range(700)]
+    assert len(messages(caplog)) == 1
+    away = HttpSink("http://127.0.0.1:1", KEY, spool=tmp_path / "file" / "spool")
+    away.send(events(1, 2))
+    assert (away.close(soon(0.2)), away.report().lost) == (2, 2)
+    assert messages(caplog)[-1] == "2 events for http://127.0.0.1:1 are lost: they were not on the disk."
+
+
+def test_two_sinks_of_one_process_share_a_directory(fake: FakeTracesite, sinks: Sinks) -> None:
+    first, second = sinks.to(fake.url), sinks.to(fake.url)
+    for number in range(100):
+        first.send(events(f"a{number}"))
+        second.send(events(f"b{number}"))
+    assert (first.close(soon()), second.close(soon())) == (0, 0)
+    assert sorted(fake.stored) == sorted(f"{letter}{number}" for letter in "ab" for number in range(100))
+    assert (fake.duplicates, sinks.files()) == ([], [])
+
+
+# --- Addresses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "reason"),
+    [
+        ("127.0.0.1:8000", KEY, "expected the address of a server"),
+        ("ftp://tracesite.example", KEY, "expected the address of a server"),
+        ("http://tracesite.example:99999", KEY, "expected the address of a server"),
+        ("http://owner:secret@tracesite.example", KEY, "without a password"),
+        ("http://tracesite.example/?x=1", KEY, "without a password, a ?"),
+        ("http://tracesite.example/ä", KEY, "in ASCII"),
+        ("http://tracesite.example", "", "expected an API key"),
+        ("http://tracesite.example", "ts_a\r\nHost: x", "expected an API key"),
+    ],
+)
+def test_what_cannot_be_an_address_or_a_key_is_refused_with_a_reason(url: str, key: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason.replace("?", r"\?")) as refused:
+        HttpSink(url, key)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_proxy_is_asked_for_other_machines_and_not_for_this_one(
+    fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", fake.url.replace("http://", "http://owner:pass%40word@"))
+    monkeypatch.setenv("no_proxy", "direct.example")
+    through = sinks.to("http://tracesite.example:8000/at")
+    through.send(events("through"))
+    assert through.flush(soon()) == 0
+    [post] = fake.posts()
+    assert post.path == "http://tracesite.example:8000/at/api/v1/events/"
+    assert post.headers["Proxy-Authorization"] == "Basic b3duZXI6cGFzc0B3b3Jk"
+    direct = sinks.to(fake.url)
+    direct.send(events("direct"))
+    assert direct.flush(soon()) == 0
+    assert fake.posts()[1].path == "/api/v1/events/"
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_waits_and_sends_it(
+    sinks: Sinks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    where = ["--spool", str(sinks.root)]
+    assert main(["status", *where]) == 0
+    assert capsys.readouterr().out == "Nothing waits.\n"
+    subprocess.run(program(url, sinks, "sink.send([event('a'), event('b')]); os._exit(0)"), check=True)
+    assert main(["status", *where]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"{url}, key ts_01234...: 2 events wait, 640 bytes in 1 file, of processes that began at 20")
+    monkeypatch.setenv("TRACESITE_URL", url)
+    monkeypatch.setenv("TRACESITE_KEY", KEY)
+    assert main(["drain", *where, "--timeout", "0.2"]) == 1
+    assert capsys.readouterr().out == "0 events were delivered, 2 wait.\n"
+    with serve(port) as fake:
+        assert main(["drain", *where, "--key", "ts_another"]) == 0
+        assert capsys.readouterr().out == (
+            "0 events were delivered, 0 wait.\n"
+            "2 events wait for other keys of this server. With --other-keys they go to the project of this key.\n"
+        )
+        assert main(["drain", *where]) == 0
+        assert capsys.readouterr().out == "2 events were delivered, 0 wait.\n"
+        assert fake.stored == ["a", "b"]
+    assert main(["status", *where]) == 0
+    assert capsys.readouterr().out == f"Nothing waits in {sinks.root}.\n"
+
+
+def test_what_waits_for_a_key_that_was_changed_is_sent_with_the_new_one(
+    fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer = lambda request: (
+        error(401, "invalid_api_key") if request.headers["Authorization"] == f"Bearer {KEY}" else None
+    )
+    subprocess.run(program(fake.url, sinks, "sink.send([event('a')]); os._exit(0)"), check=True)
+    new = ["drain", "--spool", str(sinks.root), "--url", f"{fake.url}/", "--key", "ts_new"]
+    assert main(new) == 0
+    assert fake.stored == []
+    assert main([*new, "--other-keys"]) == 0
+    assert fake.stored == ["a"]
+    assert capsys.readouterr().out.splitlines()[-1] == "1 event was delivered, 0 wait."
+
+
+def test_a_question_without_a_server_is_told_what_is_missing(
+    sinks: Sinks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACESITE_URL", raising=False)
+    monkeypatch.delenv("TRACESITE_KEY", raising=False)
+    assert main(["drain", "--spool", str(sinks.root)]) == 2
+    assert (
+        capsys.readouterr().err
+        == "Say which server and which key: --url and --key, or TRACESITE_URL and TRACESITE_KEY.\n"
+    )
+
+
+def test_what_waits_for_another_address_is_sent_when_asked(
+    fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After http became https, or a mistyped address was mended."""
+    for url, key, name in (
+        ("http://127.0.0.1:1", KEY, "old"),
+        ("https://127.0.0.1:1/traces", KEY, "older"),
+        ("http://127.0.0.1:1", "ts_01234another", "of another project"),
+        (fake.url, "ts_01234third", "of a third"),
+    ):
+        code = (
+            f"sink = HttpSink({url!r}, {key!r}, spool={str(sinks.root)!r}); sink.send([event({name!r})]); os._exit(0)"
+        )
+        subprocess.run(program("http://127.0.0.1:1", sinks, code), check=True)
+    drain = ["drain", "--spool", str(sinks.root), "--url", f" {fake.url}/ ", "--key", f"{KEY}\n"]
+    assert main(drain) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "0 events were delivered, 0 wait.",
+        "1 event waits for other keys of this server. With --other-keys it goes to the project of this key.",
+        "2 events wait for other addresses with this key. With --other-urls they go to this server.",
+    ]
+    assert fake.stored == []
+    assert main([*drain, "--other-urls"]) == 0
+    assert sorted(fake.stored) == ["old", "older"]
+    assert {request.headers["Authorization"] for request in fake.posts()} == {f"Bearer {KEY}"}
+    assert main([*drain, "--other-urls", "--other-keys"]) == 0
+    assert sorted(fake.stored) == ["of a third", "of another project", "old", "older"]
+    assert capsys.readouterr().out.splitlines()[-1] == "2 events were delivered, 0 wait."
+
+
+# --- A server that does not come to an end ----------------------------------------------------------------------------
+
+
+def silent_about(*names: str, seconds: float = 0.6) -> Callable[[Request], Response | None]:
+    """A server that takes longer than anybody waits where one of these events is in a batch."""
+
+    def answer(request: Request) -> Response | None:
+        if not set(names).isdisjoint(request.ids):
+            time.sleep(seconds)
+            return error(503)
+        return None
+
+    return answer
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("poison", [("300",), ("0",), ("499", "500"), ("7", "8")])
+def test_event_that_times_out_is_found_and_put_aside(
+    fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, poison: tuple[str, ...]
+) -> None:
+    fake.answer = silent_about(*poison)
+    sink = sinks.to(fake.url, read_timeout=0.2)
+    sink.send(events(*range(700)))
+    assert sink.flush(soon(30)) == 0
+    assert set(fake.stored) == {str(number) for number in range(700)} - set(poison)
+    assert sink.report().refused == {"timed_out": len(poison)}
+    [kept] = sinks.root.glob("*/refused.ndjson")
+    assert kept.read_bytes().splitlines() == events(*poison)
+    assert [message for message in messages(caplog) if "timed_out" in message] == [
+        f"{fake.url} cannot take some events (timed_out). They are counted and not sent again; they are kept in {kept}."
+    ]
+    # Each timeout costs the server a request that nobody waits for.
+    assert sum(not set(poison).isdisjoint(request.ids) for request in fake.posts()) <= 14 * len(poison)
+
+
+@pytest.mark.usefixtures("quick")
+def test_slow_server_loses_no_event(fake: FakeTracesite, sinks: Sinks) -> None:
+    """One that answers nobody in time is no reason to put events aside, also where it comes back later."""
+    names = [str(number) for number in range(20)]
+    fake.answer = silent_about(*names, seconds=0.3)
+    sink = sinks.to(fake.url, read_timeout=0.1)
+    sink.send(events(*names))
+    assert sink.flush(soon(3)) == 20
+    fake.answer = lambda _request: None
+    assert sink.flush(soon()) == 0
+    assert set(fake.stored) == set(names)
+    assert sink.report().refused == {}
+
+
+@pytest.mark.usefixtures("quick")
+def test_event_alone_that_times_out_waits(fake: FakeTracesite, sinks: Sinks) -> None:
+    """Nothing tells whether it or the server is at fault, and nothing waits behind it."""
+    fake.answer = silent_about("poison")
+    sink = sinks.to(fake.url, read_timeout=0.1)
+    sink.send(events("poison"))
+    assert sink.flush(soon(1.5)) == 1
+    sink.send(events("behind"))
+    assert sink.flush(soon()) == 0
+    assert (fake.stored[:1], sink.report().refused) == (["behind"], {"timed_out": 1})
+
+
+def test_flush_shorter_than_a_timeout_counts_none(fake: FakeTracesite, sinks: Sinks) -> None:
+    fake.answer = silent_about("a", seconds=0.3)
+    sink = sinks.to(fake.url, read_timeout=5)
+    sink._is_inline = True
+    sink.send(events("a"))
+    for _turn in range(4):
+        assert sink.flush(soon(0.05)) == 1
+    assert sink._slow[True].timeouts == 0
+
+
+# --- The end of a process ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("response", [error(401, "invalid_api_key"), error(404), error(429, Retry_After="60")])
+def test_flush_returns_at_once_where_waiting_is_useless(fake: FakeTracesite, sinks: Sinks, response: Response) -> None:
+    fake.answer = lambda _request: response
+    sink = sinks.to(fake.url)
+    sink.send(events("a"))
+    began = time.monotonic()
+    assert (sink.flush(began + 10), sink.close(began + 10)) == (1, 1)
+    assert time.monotonic() - began < 2
+
+
+BURST = """
+    import os, sys, time
+    sys.path.insert(0, os.getcwd())
+    from tracesite.recorder import Recorder
+    recorder = Recorder({url!r}, key={key!r}, spool={spool!r}, {options})
+    with recorder.session("burst"), recorder.message(external_id="m"):
+        for number in range({calls}):
+            with recorder.tool_call("look", {{"number": number}}) as call:
+                call.result = "found " * 20
+"""
+
+
+def burst(url: str, key: str, sinks: Sinks, calls: int, options: str = "") -> tuple[float, str]:
+    """How long the process took, and its log."""
+    script = BURST.format(url=url, key=key, spool=str(sinks.root), calls=calls, options=options)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, check=True, capture_output=True, timeout=100
+    )
+    return time.monotonic() - began, done.stderr.decode()
+
+
+@pytest.mark.parametrize("response", [error(401, "invalid_api_key"), error(404)])
+def test_exit_does_not_wait_for_a_server_that_refuses_the_key(
+    fake: FakeTracesite, sinks: Sinks, response: Response
+) -> None:
+    began, _log = burst(fake.url, KEY, sinks, 1)
+    fake.answer = lambda _request: response
+    took, log = burst(fake.url, KEY, sinks, 1)
+    # It takes 1.8 s where waiting might help.
+    assert took - began < 1.2
+    assert "Events are not delivered" in log
+
+
+def test_exit_goes_on_while_the_server_takes_events(fake: FakeTracesite, sinks: Sinks) -> None:
+    def slowly(_request: Request) -> None:
+        time.sleep(0.3)
+
+    fake.answer = slowly
+    _took, log = burst(fake.url, KEY, sinks, 3000)
+    assert len(set(fake.stored)) == 6002
+    assert log == ""
+    _took, log = burst(fake.url, KEY, sinks, 3000, "exit_seconds=1")
+    assert "They wait in" in log
+    assert len(set(fake.stored)) < 12_004
+
+
+# --- The real server --------------------------------------------------------------------------------------------------
+
+
+def call_events(session: str, names: Sequence[str]) -> list[Clean]:
+    """A call with its result for each name."""
+    lines = []
+    for number, name in enumerate(names):
+        shared = b'"session_id":"%s","message_id":"run-1","data":{"uuid":"%s","name":"search"' % (
+            session.encode(),
+            name.encode(),
+        )
+        lines.append(b'{"id":"%s.s","type":"tool_call_start","number":%d,%s}}' % (name.encode(), 2 * number, shared))
+        lines.append(
+            b'{"id":"%s.e","type":"tool_call_complete","number":%d,%s,"result":"found"}}'
+            % (name.encode(), 2 * number + 1, shared)
+        )
+    return [Clean(line) for line in lines]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_tracesite_itself_takes_them_and_knows_what_comes_again(live_server: Any, sinks: Sinks) -> None:
+    project = Project.objects.create(slug="owner")
+    _key, token = create_key(project, "agent", [Scope.WRITE])
+    names = [f"call-{number}" for number in range(30)]
+    sent = call_events("weather-1", names)
+    poison = Clean(b'{"id":"p","session_id":"weather-1","type":"no_such_type"}')
+    sink = sinks.to(live_server.url, key=token)
+    assert sink.send([*sent[:20], poison, *sent[20:]]) == 61
+    assert sink.flush(soon(15)) == 0
+    assert (Event.objects.count(), ToolCall.objects.filter(status="success").count()) == (60, 30)
+    assert sink.send(sent) == 60
+    assert sink.flush(soon(15)) == 0
+    report = sink.report()
+    assert (report.delivered, report.duplicates, report.refused) == (60, 60, {"invalid_input": 1})
+    delete_session(Session.objects.get().pk, by="test")
+    sink.send(call_events("weather-1", ["late"]))
+    assert sink.flush(soon(15)) == 0
+    assert sink.report().refused == {"invalid_input": 1, "session_deleted": 2}
+    assert Event.objects.count() == 60
+    sink.close(soon())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_burst_and_clean_exit_leave_nothing_behind(live_server: Any, sinks: Sinks) -> None:
+    project = Project.objects.create(slug="owner")
+    _key, token = create_key(project, "agent", [Scope.WRITE])
+    _took, log = burst(live_server.url, token, sinks, 4000, "exit_seconds=90")
+    assert ToolCall.objects.filter(status="success").count() == 4000
+    assert Event.objects.count() == 8002
+    assert log == ""
+    assert sinks.files() == []

@@ -1,0 +1,94 @@
+"""Results that tools make and agents read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from traces_app.normalize.tool_results import NO_REASON, normal
+from traces_app.schema import records
+from tracesite.recorder import results
+
+MADE = [
+    results.success({"results": [{"id": 1}]}, "找到一条", execution_time=0.2, from_cache=False),
+    results.success(),
+    results.error("No such table.", error_type="database", suggestion="Check the name.", details={"table": "x"}),
+    results.error("", data={"tried": 3}),
+    results.pending("Queued.", position=4),
+]
+
+
+@pytest.mark.requirement("003-18", "003-19", "003-22", "003-23")
+def test_a_result_is_made_in_one_of_three_states() -> None:
+    assert [json.loads(results.as_json(made)) for made in MADE] == [
+        {
+            "status": "success",
+            "success": True,
+            "output": "找到一条",
+            "data": {"results": [{"id": 1}]},
+            "metadata": {"execution_time": 0.2, "from_cache": False},
+        },
+        {"status": "success", "success": True},
+        {
+            "status": "error",
+            "success": False,
+            "error": "No such table.",
+            "metadata": {"error_type": "database", "suggestion": "Check the name.", "details": {"table": "x"}},
+        },
+        {"status": "error", "success": False, "data": {"tried": 3}, "error": NO_REASON},
+        {"status": "pending", "success": False, "output": "Queued.", "metadata": {"position": 4}},
+    ]
+    assert "找到一条" in results.as_json(MADE[0])
+
+
+@pytest.mark.requirement("003-22")
+@pytest.mark.parametrize("made", MADE)
+def test_what_is_made_is_in_its_form_and_read_again_from_its_json(made: records.ToolResult) -> None:
+    assert normal(made, None) is made
+    again = results.read(results.as_json(made))
+    assert (again.status, again.data, again.error, again.metadata) == (
+        made.status,
+        made.data,
+        made.error,
+        made.metadata,
+    )
+
+
+@pytest.mark.requirement("000-60")
+def test_search_results_are_the_list_in_the_data() -> None:
+    assert results.search_results(MADE[0]) == [{"id": 1}]
+    assert results.search_results(results.read('{"success": true, "data": {"results": []}}')) == []
+
+
+@pytest.mark.requirement("000-60")
+@pytest.mark.parametrize(
+    "data", [None, {}, [], "results", {"results": None}, {"results": {"id": 1}}, {"results": "[]"}]
+)
+def test_anything_else_is_no_list_of_results(data: Any) -> None:
+    with pytest.raises(results.InvalidData, match=r"^invalid results format$") as caught:
+        results.search_results(results.success(data))
+    assert caught.value.found == data
+
+
+class Row(msgspec.Struct):
+    id: int
+    title: str = ""
+
+
+@pytest.mark.requirement("000-60")
+def test_data_are_read_as_a_type_or_said_to_be_another() -> None:
+    made = results.success([{"id": 1}, {"id": 2, "title": "b"}])
+    assert results.data_as(made, list[Row]) == [Row(1), Row(2, "b")]
+    with pytest.raises(results.InvalidData, match=r"Expected `int`, got `str` - at `\$\[0\]\.id`"):
+        results.data_as(results.success([{"id": "x"}]), list[Row])
+
+
+def test_it_works_in_a_process_without_django() -> None:
+    code = "import sys; from tracesite.recorder import results; results.success(); print('django' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

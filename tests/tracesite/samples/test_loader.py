@@ -1,0 +1,111 @@
+"""The sample sessions: what a newcomer finds in them, and that loading them twice loads them once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib import resources
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+
+from access_app.models import Project
+from messages_app.models import Message, Reference, Session
+from messages_app.writes import delete_session
+from traces_app.models import AgentStep, Event, ToolCall
+from tracesite.recorder.example_langgraph import QUESTION
+from tracesite.samples.loader import load_samples
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return Project.objects.create(slug="demo")
+
+
+def test_a_second_load_changes_nothing(project: Project) -> None:
+    assert load_samples(project) == 15
+    before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
+    assert load_samples(project) == 0
+    assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
+
+
+def test_a_sample_that_was_deleted_does_not_come_back(project: Project) -> None:
+    load_samples(project)
+    delete_session(Session.objects.get(external_id="sample-weather-zh").pk, by="somebody")
+    assert load_samples(project) == 0
+
+
+def test_the_samples_are_recent_and_keep_their_durations(project: Project) -> None:
+    load_samples(project)
+    now = timezone.now()
+    times = Session.objects.order_by("-created_at").values_list("created_at", flat=True)
+    assert now - times[0] < timedelta(minutes=5)
+    assert now - times[len(times) - 1] < timedelta(days=7)
+    call = ToolCall.objects.get(tool__name="set_setting")
+    assert call.started_at is not None
+    assert call.completed_at is not None
+    assert call.duration_ms == round((call.completed_at - call.started_at) / timedelta(milliseconds=1))
+    assert 600 <= call.duration_ms < 700
+
+
+def test_the_samples_show_what_there_is_to_see(project: Project) -> None:
+    load_samples(project)
+    assert set(Session.objects.values_list("status", flat=True)) == {
+        "running",
+        "paused",
+        "completed",
+        "error",
+        "aborted",
+    }
+    calls = ToolCall.objects.filter(project=project)
+    assert {status: calls.filter(status=status).count() > 1 for status in ("success", "error", "pending")} == {
+        "success": True,
+        "error": True,
+        "pending": True,
+    }
+    nested_twice = calls.filter(parent__parent__isnull=False)
+    assert nested_twice.exists()
+    overlapping = calls.filter(step__calls__started_at__lt=F("completed_at"), step__calls__position__gt=F("position"))
+    assert overlapping.exists()
+    assert Message.objects.filter(content__contains="天气").exists()
+    assert Message.objects.exclude(error="").count() == 3
+    assert Message.objects.filter(is_completed=False).count() == 2
+    assert Reference.objects.filter(knowledge_title__contains="差旅").exists()
+    # Of all there is only the call of a tool that does not exist, whose arguments break off.
+    assert [message.health for message in Message.objects.exclude(health=[])] == [["invalid_arguments"]]
+
+
+def test_the_example_of_the_recorder_is_among_the_samples(project: Project) -> None:
+    load_samples(project)
+    session = Session.objects.get(external_id="sample-order-desk")
+    question, answer = Message.objects.filter(session=session).order_by("id")
+    calls = list(
+        ToolCall.objects.filter(message_id=answer.pk).order_by("started_at").select_related("tool", "parent__tool")
+    )
+    assert (session.title, session.status, question.content) == ("Order 2041 goes elsewhere", "completed", QUESTION)
+    assert answer.content.startswith("Your parcel comes tomorrow")
+    assert {(call.tool.name, call.status, call.parent and call.parent.tool.name) for call in calls} == {
+        ("find_order", "success", None),
+        ("read_rules", "success", None),
+        ("Rules", "success", "read_rules"),
+        ("change_address", "error", None),
+        ("ask_courier_desk", "success", None),
+        ("track_parcel", "success", "ask_courier_desk"),
+    }
+    assert Event.objects.filter(session_id=session.pk).count() > 30
+
+
+def test_the_password_in_a_sample_is_redacted(project: Project) -> None:
+    load_samples(project)
+    call = ToolCall.objects.get(tool__name="connect")
+    assert call.args["host"] == "warehouse.example"
+    assert "only-an-example" not in str(call.args)
+
+
+def test_the_samples_are_described_and_name_no_place_on_a_machine() -> None:
+    folder = resources.files("tracesite.samples") / "recordings"
+    described = (folder / "README.md").read_text()
+    files = [file for file in folder.iterdir() if file.name.endswith((".json", ".ndjson"))]
+    assert [file.name for file in files if f"| {file.name.partition('.')[0]} |" not in described] == []
+    assert sum(len(file.read_bytes()) for file in files) < 500_000
+    assert [file.name for file in files if "/tmp" in file.read_text() or "/home" in file.read_text()] == []

@@ -1,0 +1,233 @@
+"""Tests of the serve command, run as people run it: a process of its own, a database of its own, real requests."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+from urllib.parse import urlencode
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from benchmarks import processes
+from benchmarks.live.viewer import WebSocket
+from tracesite.serving.server import HURRY_SECONDS, _stay_on_one_core
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def environment() -> Iterator[dict[str, str]]:
+    """For a first run: no DATABASE_URL, an empty data directory that root's server user reaches."""
+    with tempfile.TemporaryDirectory(prefix="tracesite-test-") as name:
+        Path(name).chmod(0o755)
+        yield {
+            key: value for key, value in os.environ.items() if key not in {"DATABASE_URL", "TRACESITE_ADMIN_PASSWORD"}
+        } | {"TRACESITE_DATA_DIR": name}
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(environment: dict[str, str], port: int, *options: str) -> Iterator[str]:
+    """A running server; gives what it printed before serving and presses Ctrl-C at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "serve", "--port", str(port), *options],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    printed = ""
+    try:
+        while "Ctrl-C" not in printed:
+            line = process.stdout.readline()
+            assert line, process.communicate()[1]
+            printed += line
+        yield printed
+        # As a terminal does it: to every process of the group, the workers too.
+        os.killpg(process.pid, signal.SIGINT)
+        # A worker that does not hear SIGTERM, one of 50 on a busy machine, is killed after HURRY_SECONDS twice.
+        out, err = process.communicate(timeout=3 * HURRY_SECONDS)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert (out.strip(), err[err.index("Traceback") :] if "Traceback" in err else "", process.returncode) == (
+        "Tracesite has stopped.",
+        "",
+        0,
+    )
+
+
+def request(
+    port: int, method: str, path: str, body: str = "", headers: dict[str, str] | None = None
+) -> tuple[int, http.client.HTTPMessage, str]:
+    deadline = time.monotonic() + 20
+    while True:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            client.request(method, path, body, headers or {})
+        except ConnectionRefusedError:  # the port is printed just before the workers listen
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            continue
+        answer = client.getresponse()
+        text = answer.read().decode()
+        client.close()
+        return answer.status, answer.headers, text
+
+
+def log_in(port: int, username: str, password: str) -> int:
+    _, headers, page = request(port, "GET", "/admin/login/")
+    token = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', page)[0]
+    form = {"csrfmiddlewaretoken": token, "username": username, "password": password, "next": "/admin/"}
+    cookie = str(headers["Set-Cookie"]).partition(";")[0]
+    content = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
+    return request(port, "POST", "/admin/login/", urlencode(form), content)[0]
+
+
+def test_the_first_run_prepares_everything_and_the_second_changes_nothing(
+    environment: dict[str, str], port: int
+) -> None:
+    with serving(environment, port, "--demo") as first:
+        [(password, api_key)] = re.findall(r"password (\S+) .*shown this once.*\n.*API key +(\S+) .*this once", first)
+        assert log_in(port, "admin", password) == 302
+        assert log_in(port, "admin", "admin") == 200
+        status, _, body = request(port, "GET", "/api/v1/sessions/", headers={"Authorization": f"Bearer {api_key}"})
+        assert (status, len(json.loads(body)["results"]) > 0) == (200, True)
+    assert not list(Path(environment["TRACESITE_DATA_DIR"]).glob("postgres/run/.s.PGSQL.5432"))
+
+    begin = time.monotonic()
+    with serving(environment, port, "--demo") as second:
+        took = time.monotonic() - begin
+        assert log_in(port, "admin", password) == 302
+    assert took < 10  # 2 s on an idle machine
+    assert password not in second
+    assert api_key not in second
+    for expected in (
+        f"http://127.0.0.1:{port}/admin/",
+        f"http://127.0.0.1:{port}/api/v1/",
+        f"http://127.0.0.1:{port}/api/v1/docs/",
+        f"ws://127.0.0.1:{port}/live/ws",
+        f"http://127.0.0.1:{port}/live/sse?session=ID",
+        "changepassword admin",
+        "create_api_key --project demo --name mine",
+        f"{environment['TRACESITE_DATA_DIR']}/postgres; start over with an empty one: make reset",
+    ):
+        assert expected in second
+
+
+def test_the_operators_password_is_not_printed(environment: dict[str, str], port: int) -> None:
+    chosen = "chosen by the operator"
+    with serving(environment | {"TRACESITE_ADMIN_PASSWORD": chosen}, port, "--demo") as printed:
+        assert "as in TRACESITE_ADMIN_PASSWORD" in printed
+        assert chosen not in printed
+        assert "TRACESITE_DEBUG" not in printed
+        assert log_in(port, "admin", chosen) == 302
+
+
+def test_ctrl_c_ends_it_at_once_even_while_somebody_looks_at_a_session(environment: dict[str, str], port: int) -> None:
+    with serving(environment | {"TRACESITE_DEBUG": "true"}, port, "--demo") as printed:
+        assert "TRACESITE_DEBUG is on" in printed
+        [key] = re.findall(r"API key +(\S+)", printed)
+        sessions = request(port, "GET", "/api/v1/sessions/", headers={"X-API-Key": key})[2]
+        viewer = WebSocket(port, {"X-API-Key": key})
+        viewer.subscribe(json.loads(sessions)["results"][0]["id"])
+        assert viewer.hear()["type"] == "session_update"
+    viewer.close()
+
+
+def test_ctrl_c_ends_it_at_once_even_while_the_workers_are_starting(environment: dict[str, str], port: int) -> None:
+    with serving(environment, port, "--demo", "--workers", "2"):
+        pass
+
+
+def test_a_taken_port_is_said_plainly() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with pytest.raises(CommandError) as refused:
+            call_command("serve", port=taken)
+    assert str(refused.value) == (
+        f"Port {taken} on 127.0.0.1 is taken, perhaps by another Tracesite. Stop what listens there, or choose another "
+        f"port: PORT={taken + 1} make run, or manage.py serve --port {taken + 1}."
+    )
+
+
+def test_an_address_that_is_not_this_machines_is_refused(port: int) -> None:
+    with pytest.raises(CommandError, match=f"Cannot listen on 192.0.2.1, port {port}: "):
+        call_command("serve", host="192.0.2.1", port=port)
+
+
+def test_a_port_that_cannot_be_is_refused() -> None:
+    with pytest.raises(CommandError, match="70000 is no port: choose one from 1 to 65535."):
+        call_command("serve", port=70000)
+
+
+@pytest.mark.django_db
+def test_without_demo_a_database_that_is_not_migrated_is_refused(port: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'access_app'")
+    with pytest.raises(CommandError, match="Run: manage.py migrate"):
+        call_command("serve", port=port)
+
+
+def test_a_worker_stays_on_a_core_of_its_own_where_there_is_one_for_each(
+    environment: dict[str, str], port: int
+) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    with serving(environment, port, "--demo", "--workers", str(len(cores))):
+        # The first may answer while the others still start.
+        deadline = time.monotonic() + 20
+        while (found := sorted(cores_of_workers(port))) != [[core] for core in cores]:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+    with serving(environment, port, "--workers", str(len(cores) + 1)):
+        assert request(port, "GET", "/healthz")[0] == 200
+        assert cores_of_workers(port) == [cores] * (len(cores) + 1)
+
+
+def test_a_worker_that_cannot_stay_on_a_core_works_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
+    monkeypatch.setattr(os, "sched_setaffinity", mock.Mock(side_effect=PermissionError))
+    _stay_on_one_core(0, 1)
+    # As on macOS.
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.delattr(os, "sched_setaffinity")
+    _stay_on_one_core(0, 1)
+
+
+def cores_of_workers(port: int) -> list[list[int]]:
+    """The cores that each worker of the server on this port may use."""
+    server = [
+        pid
+        for pid in processes.family(os.getpid())
+        if f"\0--port\0{port}\0" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    return [sorted(os.sched_getaffinity(pid)) for pid in server[1:]]

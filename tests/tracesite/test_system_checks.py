@@ -1,0 +1,230 @@
+"""What goes wrong in production is said before it does: by id, with what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.checks import CheckMessage, run_checks
+from django.core.management import CommandError, call_command
+from django.db import connection, connections
+from django.middleware.clickjacking import XFrameOptionsMiddleware
+from django.middleware.csrf import CsrfViewMiddleware
+from django.test import override_settings
+from django.utils.module_loading import import_string
+
+from tracesite import system_checks
+from tracesite.serving import embedded_postgres
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = system_checks.Server(
+    version=17,
+    encoding="UTF8",
+    settings={
+        "autovacuum": "on",
+        "fsync": "on",
+        "full_page_writes": "on",
+        "jit": "off",
+        "max_connections": "100",
+        "max_locks_per_transaction": "256",
+        "statement_timeout": "0",
+        "superuser_reserved_connections": "3",
+        "synchronous_commit": "on",
+    },
+    is_read_only=False,
+    makes_tables=True,
+    owns_tables=True,
+    clock_ahead=timedelta(0),
+)
+
+
+def ids(found: list[CheckMessage]) -> list[str]:
+    assert all(message.hint for message in found)
+    return [str(message.id).removeprefix("tracesite.") for message in found]
+
+
+def with_setting(name: str, value: str) -> system_checks.Server:
+    return replace(GOOD, settings=GOOD.settings | {name: value})
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    with override_settings(DATA_DIR=tmp_path):
+        yield tmp_path
+
+
+def test_what_the_code_may_say_is_what_the_page_lists() -> None:
+    said = re.findall(r'"(tracesite\.[EW]\d{3})"', (ROOT / "tracesite" / "checks.py").read_text())
+    listed = re.findall(r"^\| `(tracesite\.[EW]\d{3})` \|", (ROOT / "docs" / "production.md").read_text(), re.M)
+    assert len(said) == len(set(said))
+    assert sorted(said) == sorted(listed) == listed
+
+
+# --- Settings -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("https://traces.example.org", []),
+        ("http://127.0.0.1:8000", []),
+        ("traces.example.org", ["E001"]),
+        ("https://traces.example.org/", ["E001"]),
+        ("ftp://traces.example.org", ["E001"]),
+    ],
+)
+def test_a_trusted_origin_has_a_scheme_and_a_host_and_nothing_else(
+    data_dir: Path, origin: str, expected: list[str]
+) -> None:
+    with override_settings(CSRF_TRUSTED_ORIGINS=[origin]):
+        assert ids(system_checks.check_settings(None)) == expected
+
+
+def test_a_data_directory_that_takes_no_files_is_named() -> None:
+    with override_settings(DATA_DIR=Path("/proc/self")):  # not even root makes files there
+        (found,) = system_checks.check_settings(None)
+    assert (ids([found]), "/proc/self" in found.msg) == (["E002"], True)
+
+
+def test_a_secret_key_that_others_can_read_is_noticed(data_dir: Path) -> None:
+    key = data_dir / "secret_key"
+    key.touch(mode=0o600)
+    assert ids(system_checks.check_settings(None)) == []
+    key.chmod(0o644)
+    assert ids(system_checks.check_settings(None)) == ["W001"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, []),
+        ({"HTTPS": True, "ALLOWED_HOSTS": ["traces.example.org"]}, []),
+        ({"DEBUG": True}, ["W002"]),
+        ({"HTTPS": True, "ALLOWED_HOSTS": ["*"]}, ["W003"]),
+        ({"ALLOWED_HOSTS": ["localhost", "10.0.0.8"]}, ["W004"]),
+        ({"HTTPS": True}, ["W005"]),
+    ],
+)
+def test_a_deployment_is_for_others_to_use(
+    changed: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_postgres, "_home", None)
+    local = {"DEBUG": False, "HTTPS": False, "ALLOWED_HOSTS": ["127.0.0.1", "localhost", "[::1]"]}
+    with override_settings(**local | changed):
+        assert ids(system_checks.check_deployment(None)) == expected
+
+
+def test_django_finds_no_fault_with_a_deployment() -> None:
+    """What it says of a class that it does not find by its name would be wrong: the classes are there."""
+    assert not [one for one in run_checks(include_deployment_checks=True, tags=["security"]) if not one.is_silenced()]
+    kinds = [import_string(name) for name in settings.MIDDLEWARE]
+    for wanted in (CsrfViewMiddleware, XFrameOptionsMiddleware):
+        assert any(isinstance(kind, type) and issubclass(kind, wanted) for kind in kinds), wanted
+
+
+def test_the_embedded_database_is_not_for_production(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_postgres, "_home", Path("/somewhere"))
+    with override_settings(DEBUG=False, HTTPS=False, ALLOWED_HOSTS=["127.0.0.1"]):
+        assert ids(system_checks.check_deployment(None)) == ["W006"]
+
+
+# --- The database -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        (GOOD, []),
+        (replace(GOOD, version=14), ["E004"]),
+        (replace(GOOD, encoding="LATIN1"), ["E005"]),
+        (replace(GOOD, is_read_only=True), ["E006"]),
+        (replace(GOOD, makes_tables=False), ["E007"]),
+        (replace(GOOD, owns_tables=False), ["E007"]),
+        (with_setting("fsync", "off"), ["W007"]),
+        (with_setting("synchronous_commit", "off"), ["W007"]),
+        (with_setting("synchronous_commit", "local"), []),
+        (with_setting("max_locks_per_transaction", "64"), ["W008"]),
+        (replace(GOOD, clock_ahead=timedelta(seconds=-9)), ["W009"]),
+        (with_setting("statement_timeout", "5000"), ["W010"]),
+        (with_setting("statement_timeout", "120000"), []),
+        (with_setting("jit", "on"), ["W011"]),
+        (with_setting("autovacuum", "off"), ["W012"]),
+    ],
+)
+def test_a_database_server_keeps_what_it_acknowledges_and_has_room(
+    server: system_checks.Server, expected: list[str]
+) -> None:
+    assert ids(system_checks.judge(server)) == expected
+
+
+@contextmanager
+def session_settings(**values: str) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        for name, value in values.items():
+            cursor.execute(f"SET LOCAL {name} = {value}")
+    yield
+
+
+@pytest.mark.django_db
+def test_a_server_is_described_as_it_is() -> None:
+    described = system_checks.describe(connection)
+    assert (described.encoding, described.is_read_only, described.makes_tables, described.owns_tables) == (
+        "UTF8",
+        False,
+        True,
+        True,
+    )
+    assert described.version >= 15
+    assert sorted(described.settings) == sorted(GOOD.settings)
+    assert abs(described.clock_ahead) < timedelta(seconds=2)
+    with session_settings(synchronous_commit="off", statement_timeout="7000", jit="on"):
+        assert {"W010", "W011"} <= set(ids(system_checks.check_database(None, ["default"])))
+        assert system_checks.describe(connection).settings["synchronous_commit"] == "off"
+
+
+@pytest.mark.django_db
+def test_a_role_that_may_not_make_tables_is_noticed() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        if cursor.fetchone()[0]:
+            pytest.skip("a superuser may do everything")
+        cursor.execute("REVOKE CREATE ON SCHEMA public FROM public, pg_database_owner, current_user")
+    assert "E007" in ids(system_checks.check_database(None, ["default"]))
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_away_is_said_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = connections["default"].copy("away")
+    away.settings_dict |= {"HOST": "127.0.0.1", "PORT": "1", "PASSWORD": "hunter2"}
+    monkeypatch.setattr(system_checks, "connections", {"away": away})
+    (found,) = system_checks.check_database(None, ["away"])
+    assert (ids([found]), "hunter2" in str(found)) == (["E003"], False)
+
+
+@pytest.mark.parametrize(("workers", "threads", "expected"), [(2, 8, []), (5, 8, []), (6, 8, ["W013"])])
+def test_every_thread_has_a_connection_also_during_a_restart(workers: int, threads: int, expected: list[str]) -> None:
+    assert ids(system_checks.check_connections(GOOD, workers, threads)) == expected
+
+
+# --- The command --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_serve_check_says_that_it_is_ready_or_what_keeps_it() -> None:
+    out, err = StringIO(), StringIO()
+    call_command("serve", check=True, stdout=out, stderr=err)
+    assert out.getvalue() == "Ready to serve.\n"
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'access_app'")
+    with pytest.raises(CommandError, match="Not ready to serve"):
+        call_command("serve", check=True, stdout=out, stderr=err)
+    assert "tracesite.E008" in err.getvalue().splitlines()[-2]
+    assert err.getvalue().splitlines()[-1].strip() == "HINT: Run: manage.py migrate"

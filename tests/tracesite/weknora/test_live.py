@@ -1,0 +1,471 @@
+"""WeKnora's continue-stream against a server that runs: followed, finished, stopped, failed, dropped and begun anew."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import psycopg
+import pytest
+
+from benchmarks.faults.site import Site
+from benchmarks.live.agents import Agent
+from tests.tracesite.live.conftest import Viewers, another_key, hear
+from tests.tracesite.weknora.strict import StreamResponse, frames_of
+from tests.tracesite.weknora.test_frames import put_together
+from tracesite.recorder import Recorder
+
+Database = psycopg.Connection[Any]
+
+_NUMBERS = count(1)
+THINKING = {"type": "llm_request_complete", "data": {"step": "s1", "thought": "Look it up."}}
+CALL = {"type": "tool_call_start", "data": {"call_id": "c1", "name": "search", "args": {"q": "rain"}}}
+RESULT = {"type": "tool_call_complete", "data": {"call_id": "c1", "name": "search", "result": "3 hits"}}
+END = {"type": "workflow_execute_complete", "data": {"result": "It rains."}}
+TURN = ["agent_query", "thinking", "tool_call", "tool_result", "answer", "complete"]
+
+
+class Stream:
+    """One request, read as far as a test wants; what was read is decoded as the Go client decodes it."""
+
+    def __init__(self, port: int, session: str, message: str, headers: dict[str, str], **query: str) -> None:
+        self.client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self.client.connect()
+        # Who does not read is behind, and not what lies between.
+        self.client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        path = f"/weknora/api/v1/sessions/continue-stream/{session}?message_id={message}"
+        self.client.request("GET", path, headers={"Content-Type": "application/json", **headers})
+        self.answer = self.client.getresponse()
+        self.read = bytearray()
+
+    def until(self, kind: str) -> list[str]:
+        """What kinds of frames have come, once one of this kind has."""
+        while kind not in (kinds := [frame.response_type for frame in self.frames]):
+            assert self._line(), f"ended after {kinds}"
+        return kinds
+
+    def to_the_end(self) -> list[str]:
+        while self._line():
+            pass
+        return [frame.response_type for frame in self.frames]
+
+    def _line(self) -> bytes:
+        line = self.answer.readline()
+        self.read += line
+        return line
+
+    @property
+    def frames(self) -> list[StreamResponse]:
+        return frames_of(bytes(self.read))
+
+    def close(self) -> None:
+        self.client.close()
+
+
+@pytest.fixture
+def follow(port: int, key: dict[str, str]) -> Iterator[Callable[..., Stream]]:
+    opened: list[Stream] = []
+
+    def follow(session: str, message: str, headers: dict[str, str] | None = None) -> Stream:
+        opened.append(Stream(port, session, message, key if headers is None else headers))
+        return opened[-1]
+
+    yield follow
+    for stream in opened:
+        stream.close()
+
+
+@pytest.fixture
+def ask(port: int, key: dict[str, str]) -> Callable[..., Any]:
+    def ask(method: str, path: str, body: Any = None, **headers: str) -> Any:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        sent = {
+            **key,
+            "Content-Type": "application/json",
+            **{name.replace("_", "-"): text for name, text in headers.items()},
+        }
+        client.request(method, path, None if body is None else json.dumps(body), sent)
+        answer = client.getresponse()
+        said = answer.read()
+        client.close()
+        assert answer.status < 300, said
+        return json.loads(said) if said else None
+
+    return ask
+
+
+@pytest.fixture
+def run(ask: Callable[..., Any]) -> Callable[..., tuple[str, str]]:
+    """Stores events as a run of a session of its own; gives the session and the message."""
+
+    def run(*events: dict[str, Any]) -> tuple[str, str]:
+        session = f"weknora-{next(_NUMBERS)}"
+        tell(ask, session, *events)
+        (message,) = ask("GET", f"/api/v1/sessions/{session}/messages/?role=assistant")["results"]
+        return session, message["id"]
+
+    return run
+
+
+def tell(ask: Callable[..., Any], session: str, *events: dict[str, Any]) -> None:
+    ask("POST", "/api/v1/events/", {"events": [{"session_id": session, **event} for event in events]})
+
+
+def send(ask: Callable[..., Any], **fields: Any) -> tuple[str, str]:
+    """Stores a message without events."""
+    session = f"weknora-{next(_NUMBERS)}"
+    message = {"external_id": "a1", "role": "assistant", **fields}
+    stored = ask("POST", "/api/v1/ingest/", {"sessions": [{"external_id": session, "messages": [message]}]})
+    return session, stored["sessions"][0]["messages"][0]["id"]
+
+
+# --- Of events --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("000-42", "000-45", "002-33")
+def test_a_running_answer_is_followed_to_its_end_here_and_over_a_websocket(
+    follow: Callable[..., Stream],
+    run: Callable[..., tuple[str, str]],
+    ask: Callable[..., Any],
+    viewers: Viewers,
+    key: dict[str, str],
+) -> None:
+    session, message = run(THINKING)
+    viewer = viewers.socket(key)
+    viewer.subscribe(session)
+    stream = follow(session, message)
+    assert stream.answer.status == 200
+    assert stream.answer.headers["Content-Type"] == "text/event-stream"
+    assert stream.until("thinking") == TURN[:2]
+    tell(ask, session, CALL)
+    assert stream.until("tool_call") == TURN[:3]
+    tell(ask, session, RESULT)
+    tell(ask, session, END)
+    assert stream.to_the_end() == TURN
+    assert [hear(viewer, "monitor_event")["event"]["type"] for _event in range(4)] == [
+        event["type"] for event in (THINKING, CALL, RESULT, END)
+    ]
+    *_others, answer, complete = stream.frames
+    assert (answer.content, answer.done) == ("It rains.", True)
+    assert (complete.done, complete.data and complete.data["total_steps"]) == (True, 1)
+
+
+@pytest.mark.requirement("000-41", "002-26")
+def test_a_finished_answer_is_told_whole_at_once(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], key: dict[str, str]
+) -> None:
+    session, message = run(THINKING, CALL, RESULT, END)
+    began = time.monotonic()
+    stream = follow(session, message, {"Authorization": f"Bearer {key['X-API-Key']}", "X-Request-ID": "req-9"})
+    assert stream.to_the_end() == TURN
+    assert time.monotonic() - began < 1.5
+    assert stream.answer.headers["X-Request-ID"] == "req-9"
+    assert {frame.id for frame in stream.frames} == {"req-9"}
+
+
+def test_a_stopped_answer_ends_with_a_stop(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
+) -> None:
+    session, message = run(THINKING, {"type": "agent_complete", "agent": "a", "data": {"result": "It"}})
+    stream = follow(session, message)
+    stream.until("thinking")
+    ask("POST", f"/weknora/api/v1/sessions/{session}/stop", {"message_id": message})
+    assert stream.to_the_end() == ["agent_query", "thinking", "answer", "stop"]
+    assert [(frame.content, frame.done) for frame in stream.frames[2:]] == [
+        ("It", True),
+        ("Generation stopped by user", True),
+    ]
+    assert follow(session, message).to_the_end() == ["agent_query", "thinking", "answer", "stop"]
+
+
+def test_a_failed_answer_ends_with_an_error_that_is_done(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
+) -> None:
+    session, message = run(CALL)
+    stream = follow(session, message)
+    stream.until("tool_call")
+    tell(ask, session, {"type": "tool_call_error", "data": {"call_id": "c1", "name": "search", "error": "no network"}})
+    tell(ask, session, {**END, "data": {"error": "The model is away."}})
+    assert stream.to_the_end() == ["agent_query", "tool_call", "error", "error"]
+    assert [(frame.content, frame.done) for frame in stream.frames[2:]] == [
+        ("no network", False),
+        ("The model is away.", True),
+    ]
+    assert follow(session, message).to_the_end() == ["agent_query", "tool_call", "error", "error"]
+
+
+@pytest.mark.requirement("002-34", "004-64")
+def test_a_dropped_connection_replays_from_the_start_and_doubles_nothing(
+    follow: Callable[..., Stream],
+    run: Callable[..., tuple[str, str]],
+    ask: Callable[..., Any],
+    database: Database,
+    key: dict[str, str],
+) -> None:
+    session, message = run(THINKING, CALL)
+    key = key | {"X-Request-ID": "req-1"}
+    first = follow(session, message, key)
+    first.until("tool_call")
+    first.close()
+    counts = rows_of(database, message)
+    tell(ask, session, RESULT)
+    second = follow(session, message, key)
+    second.until("tool_result")
+    second.close()
+    tell(ask, session, END)
+    third = follow(session, message, key)
+    assert third.to_the_end() == TURN
+    assert put_together([*first.frames, *third.frames])["calls"] == put_together(third.frames)["calls"]
+    assert first.frames == third.frames[:3] and second.frames == third.frames[:4]
+    assert (counts, rows_of(database, message)) == ((1, 1, 0, 2), (1, 1, 1, 4))
+
+
+def rows_of(database: Database, message: str) -> tuple[int, ...]:
+    tables = ("traces_app_agentstep", "traces_app_toolcall", "traces_app_event")
+    steps, calls, events = (
+        database.execute(f"SELECT count(*) FROM {table} WHERE message_id = %s", [message]).fetchone()
+        for table in tables
+    )
+    results = database.execute(
+        "SELECT count(*) FROM traces_app_toolresult WHERE id IN (SELECT id FROM traces_app_toolcall WHERE message_id = %s)",
+        [message],
+    ).fetchone()
+    assert steps and calls and events and results
+    return steps[0], calls[0], results[0], events[0]
+
+
+def test_answers_of_one_session_are_told_apart(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
+    session = f"weknora-{next(_NUMBERS)}"
+    for number in (1, 2, 3):
+        own = {"message_id": f"run-{number}"}
+        tell(
+            ask,
+            session,
+            *({**event, **own} for event in (THINKING, CALL, RESULT, {**END, "data": {"result": f"Answer {number}"}})),
+        )
+    messages = ask("GET", f"/api/v1/sessions/{session}/messages/?role=assistant")["results"]
+    for message in messages:
+        stream = follow(session, message["id"])
+        assert stream.to_the_end() == TURN
+        assert stream.frames[4].content == message["content"]
+
+
+def test_an_answer_that_is_completed_without_a_word_of_its_events_ends_too(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
+) -> None:
+    session, message = run(THINKING)
+    stream = follow(session, message)
+    stream.until("thinking")
+    version = ask("GET", f"/api/v1/messages/{message}/?fields=version")["version"]
+    ask("PATCH", f"/api/v1/messages/{message}/", {"is_completed": True, "content": "It rains.", "version": version})
+    assert stream.to_the_end() == ["agent_query", "thinking", "answer", "complete"]
+    assert follow(session, message).to_the_end() == ["agent_query", "thinking", "answer", "complete"]
+
+
+def test_an_answer_may_be_followed_before_its_first_event(
+    follow: Callable[..., Stream], ask: Callable[..., Any]
+) -> None:
+    session, message = send(ask, is_completed=False)
+    stream = follow(session, message)
+    stream.until("agent_query")
+    tell(ask, session, *({**event, "message_id": "a1"} for event in (THINKING, CALL)))
+    stream.until("tool_call")
+    tell(ask, session, *({**event, "message_id": "a1"} for event in (RESULT, END)))
+    assert stream.to_the_end() == TURN
+    assert [frame.data and frame.data["event_id"] for frame in stream.frames if frame.response_type == "thinking"] == [
+        "step:s1"
+    ]
+
+
+def test_who_reads_slowly_is_told_all_of_it(
+    follow: Callable[..., Stream], agent: Agent, database: Database, ask: Callable[..., Any]
+) -> None:
+    stream = follow(str(agent.session), str(agent.message))
+    said = [{"step": f"s{number}", "thought": f"{number} {'x' * 5_000}"} for number in range(2_400)]
+    agent.does(database, said[0], kind="llm_request_complete")
+    stream.until("agent_query")
+    # As long as it reads nothing; more than is kept for those who are behind.
+    for first in range(1, len(said), 200):
+        agent.does(database, *said[first : first + 200], kind="llm_request_complete")
+    ask("POST", f"/weknora/api/v1/sessions/{agent.session}/stop", {"message_id": str(agent.message)})
+    stream.to_the_end()
+    thoughts = [frame.content for frame in stream.frames if frame.response_type == "thinking"]
+    assert thoughts == [one["thought"] for one in said]
+    assert stream.frames[-1].response_type == "stop"
+
+
+def test_an_agent_that_is_recorded_is_followed(
+    follow: Callable[..., Stream], ask: Callable[..., Any], port: int, key: dict[str, str]
+) -> None:
+    """Of our recorder's calls come the frames that WeKnora's client knows."""
+    recorder = Recorder(f"http://127.0.0.1:{port}", key=key["X-API-Key"])
+    session = f"weknora-{next(_NUMBERS)}"
+    with recorder.session(session), recorder.message("Does it rain?") as message:
+        recorder.flush()
+        (run,) = ask("GET", f"/api/v1/sessions/{session}/messages/?role=assistant")["results"]
+        stream = follow(session, run["id"])
+        with recorder.step() as step:
+            step.update("Look it up.")
+            with recorder.tool_call("search", {"q": "rain"}, call_id="c1") as call:
+                call.result = "3 hits"
+        recorder.flush()
+        stream.until("tool_result")
+        message.update("It")
+        recorder.flush()
+        stream.until("answer")
+        message.content = "It rains."
+    recorder.close()
+    assert stream.to_the_end() == [*TURN[:4], "answer", "answer", "complete"]
+    assert put_together(stream.frames)["texts"] == {
+        "thinking step:" + step.id: "Look it up.",
+        f"answer answer:{run['id']}": "It rains.",
+    }
+    loaded = ask("GET", f"/weknora/api/v1/messages/{session}/load")["data"]
+    assert [(found["role"], found["content"]) for found in loaded] == [
+        ("user", "Does it rain?"),
+        ("assistant", "It rains."),
+    ]
+
+
+# --- Of rows ----------------------------------------------------------------------------------------------------
+
+
+def test_an_imported_answer_is_told_by_its_rows(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
+    steps = [
+        {
+            "thought": "Look it up.",
+            "tool_calls": [{"id": "c1", "name": "search", "args": {"q": "rain"}, "result": "3 hits"}],
+        }
+    ]
+    session, message = send(
+        ask, content="It rains.", agent_steps=steps, request_id="req-7", knowledge_references=[{"content": "31 °C"}]
+    )
+    stream = follow(session, message)
+    assert stream.to_the_end() == [*TURN[:4], "references", *TURN[4:]]
+    assert {frame.id for frame in stream.frames} == {"req-7"}
+
+
+def test_an_answer_without_events_is_followed_by_its_rows(
+    follow: Callable[..., Stream], ask: Callable[..., Any]
+) -> None:
+    session, message = send(ask, content="It", is_completed=False)
+    stream = follow(session, message)
+    assert stream.until("answer") == ["agent_query", "answer"]
+    ask("PATCH", f"/api/v1/messages/{message}/", {"content": "It rains.", "version": 1, "is_completed": True})
+    assert stream.to_the_end() == ["agent_query", "answer", "answer", "complete"]
+    assert [(frame.content, frame.done) for frame in stream.frames[1:3]] == [("It", False), (" rains.", True)]
+
+
+def test_an_answer_without_events_is_stopped(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
+    session, message = send(ask, content="It", is_completed=False)
+    stream = follow(session, message)
+    stream.until("answer")
+    ask("POST", f"/weknora/api/v1/sessions/{session}/stop", {"message_id": message})
+    assert stream.to_the_end() == ["agent_query", "answer", "answer", "stop"]
+    assert follow(session, message).to_the_end() == ["agent_query", "answer", "stop"]
+
+
+# --- What cannot be followed ------------------------------------------------------------------------------------
+
+
+def test_signs_of_life_are_comments(follow: Callable[..., Stream], run: Callable[..., tuple[str, str]]) -> None:
+    stream = follow(*run(THINKING))
+    while b": heartbeat\n\n" not in stream.read:
+        assert stream._line()
+    assert stream.until("thinking") == TURN[:2]
+
+
+def test_events_of_other_answers_do_not_delay_heartbeats(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
+) -> None:
+    session, message = run(THINKING)
+    stream = follow(session, message)
+    stream.until("thinking")
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.wait(0.2):
+            tell(ask, session, {"type": "agent_start", "message_id": "another"})
+
+    with ThreadPoolExecutor(1) as threads:
+        work = threads.submit(go_on)
+        begin = time.monotonic()
+        try:
+            for _ in range(2):
+                while stream._line() != b": heartbeat\n":
+                    pass
+        finally:
+            is_over.set()
+        work.result()
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("what", ["message", "session"])
+def test_what_is_deleted_meanwhile_ends_its_stream(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any], what: str
+) -> None:
+    session, message = run(THINKING)
+    stream = follow(session, message)
+    stream.until("thinking")
+    ask(
+        "DELETE",
+        f"/weknora/api/v1/messages/{session}/{message}" if what == "message" else f"/weknora/api/v1/sessions/{session}",
+    )
+    assert stream.to_the_end() == ["agent_query", "thinking", "error"]
+    assert stream.frames[-1].done
+
+
+def test_a_key_that_is_revoked_ends_its_stream(
+    follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], site: Site, database: Database
+) -> None:
+    session, message = run(THINKING)
+    token = another_key(site, "faults")
+    stream = follow(session, message, {"X-API-Key": token})
+    stream.until("thinking")
+    database.execute("UPDATE access_app_apikey SET revoked_at = now() WHERE prefix = %s", [token[:8]])
+    assert stream.to_the_end() == ["agent_query", "thinking", "error"]
+    again = follow(session, message, {"X-API-Key": token})
+    assert (again.answer.status, json.loads(again.answer.read())) == (401, {"error": "Unauthorized: invalid API key"})
+
+
+def test_what_cannot_be_streamed_is_answered_as_weknora_answers(
+    follow: Callable[..., Stream],
+    run: Callable[..., tuple[str, str]],
+    ask: Callable[..., Any],
+    site: Site,
+    port: int,
+    key: dict[str, str],
+) -> None:
+    session, message = run(
+        {**THINKING, "data": {**THINKING["data"]}}, {"type": "workflow_execute_start", "data": {"prompt": "What now?"}}
+    )  # type: ignore[dict-item]
+    (asked,) = ask("GET", f"/api/v1/sessions/{session}/messages/?role=user")["results"]
+    not_found = {"code": 1003, "message": "session not found", "details": {"code": "session_not_found", "field": None}}
+    whole = {"success": False, "code": 1003, "error": not_found}
+    stranger = {"X-API-Key": another_key(site, "stranger")}
+    unknown = "019ca1f6-4000-7000-a000-000000000001"
+    for name, id_, headers, status, body in (
+        (session, message, {}, 401, {"error": "Unauthorized: missing authentication"}),
+        (session, message, {"Authorization": "Bearer ts_no"}, 401, {"error": "Unauthorized: invalid or expired token"}),
+        ("unknown", message, key, 404, whole),
+        (session, message, stranger, 404, whole),
+        (session, unknown, key, 404, {"success": False, "error": "Incomplete message not found"}),
+        (session, "no-uuid", key, 404, {"success": False, "error": "Incomplete message not found"}),
+        (session, asked["id"], key, 404, {"success": False, "error": "No stream events found"}),
+    ):
+        stream = follow(name, id_, headers)
+        assert (stream.answer.status, json.loads(stream.answer.read())) == (status, body)
+    missing = follow(session, "", key)
+    assert (missing.answer.status, json.loads(missing.answer.read())["error"]["message"]) == (400, "Missing message ID")
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client.request("POST", f"/weknora/api/v1/sessions/continue-stream/{session}", headers=key)
+    refused = client.getresponse()
+    assert (refused.status, json.loads(refused.read())["code"]) == (405, 1004)
+    client.close()

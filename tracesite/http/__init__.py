@@ -1,0 +1,1 @@
+"""The HTTP edge: middleware, error responses, the OpenAPI document and health."""

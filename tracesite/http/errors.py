@@ -1,0 +1,213 @@
+"""The one shape of every error: `{"error": {"code", "message", "field", "request_id"}}`; below /weknora/ that of WeKnora.
+
+Errors that views raise come through `exception_handler`; what fails before or outside of them through the handlers that
+urls.py names. An error that nobody foresaw is left to Django, which logs it with its stack and calls `server_error`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import psycopg
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http.request import UnreadablePostError
+from django.utils.translation import gettext as _
+from django.views import defaults
+from rest_framework import exceptions
+
+from access_app import errors
+from tracesite.weknora import errors as weknora
+
+from . import error_pages
+from .outages import DATABASE_FAILED, is_away
+from .request_log import clean_for_log
+
+logger = logging.getLogger(__name__)
+
+RETRY_AFTER_SECONDS = 5
+
+# Ours for what Django and DRF raise; codes of DRF that are not here are kept.
+_CODES = {
+    "permission_denied": "not_permitted",
+    "authentication_failed": "not_authenticated",
+    "parse_error": "invalid_json",
+}
+
+
+def error_response(
+    request: HttpRequest,
+    status: int,
+    code: str,
+    message: str,
+    *,
+    field: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> JsonResponse:
+    """An error in the one shape. `request` is Django's or DRF's."""
+    if request.path.startswith(weknora.BASE):
+        body = weknora.error_body(request.path, request.headers, status, code, message, field)
+        return JsonResponse(body, status=status, headers=headers, json_dumps_params={"ensure_ascii": False})
+    request_id = getattr(request, "request_id", None)
+    body = {"error": {"code": code, "message": message, "field": field, "request_id": request_id}}
+    return JsonResponse(body, status=status, headers=headers, json_dumps_params={"ensure_ascii": False})
+
+
+def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
+    """The answer to an error that a REST view raised; None for one that nobody foresaw."""
+    request = context["request"]._request
+    error = _as_api_error(exc)
+    if error is not None:
+        return _answer(request, error)
+    if isinstance(exc, exceptions.MethodNotAllowed):
+        # The header Allow says it too; DRF sets that.
+        allowed = ", ".join(context["view"].allowed_methods)
+        text = _("%(method)s is not allowed here; allowed are %(allowed)s.")
+        exc = exceptions.MethodNotAllowed(request.method, text % {"method": request.method, "allowed": allowed})
+    if isinstance(exc, exceptions.APIException):
+        return _answer_to_drf(request, exc)
+    if isinstance(exc, DATABASE_FAILED):
+        # Its text may hold values of a row: it goes to the log only.
+        _log_database_failure(request, exc)
+        return _answer(request, _as_unavailable(exc))
+    return None
+
+
+# --- Outside of REST views ------------------------------------------------------------------------------------
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if isinstance(exception, DisallowedHost):
+        # The first thing that goes wrong behind a proxy: said plainly, in the API's shape or as plain text. Django's own
+        # record of it has a stack of 3 KB, which anybody may cause: the settings leave it out.
+        logger.warning("refused the host name %s", clean_for_log(request.META.get("HTTP_HOST", "")))
+        wrong_host = errors.InvalidInput(
+            _("This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."), field="Host", code="wrong_host"
+        )
+        if _is_api(request):
+            return _answer(request, wrong_host)
+        return HttpResponse(wrong_host.message, status=400, content_type="text/plain; charset=utf-8")
+    if not _is_api(request):
+        return error_pages.error_page(request, 400, error_pages.INVALID)
+    return _answer(request, _as_api_error(exception) or errors.InvalidInput())
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return error_pages.error_page(request, 403, error_pages.FORBIDDEN)
+    return _answer(request, errors.NotPermitted())
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    if not _is_api(request):
+        return error_pages.error_page(request, 404, error_pages.NOT_FOUND)
+    return _answer(request, errors.NotFound(_("There is nothing at this address.")))
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Called by Django while it handles the error, which it has logged."""
+    error = sys.exc_info()[1]
+    if isinstance(error, DATABASE_FAILED):
+        if is_away(error):
+            _log_database_failure(request, error)
+        if _is_api(request):
+            return _answer(request, _as_unavailable(error))
+        page = defaults.server_error(request, template_name="503.html")
+        page.status_code = errors.Unavailable.status
+        page.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        return page
+    if not _is_api(request):
+        return defaults.server_error(request)
+    return error_response(request, 500, "internal_error", _("Something went wrong here; the log says more."))
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
+    if not _is_api(request):
+        return error_pages.error_page(request, 403, error_pages.EXPIRED_FORM)
+    return _answer(request, errors.NotPermitted(reason, code="csrf_failed"))
+
+
+# --- Private ----------------------------------------------------------------------------------------------------
+
+
+def _is_api(request: HttpRequest) -> bool:
+    return request.path.startswith(("/api/", weknora.BASE))
+
+
+def _as_api_error(exc: Exception) -> errors.ApiError | None:
+    """The error itself when it is ours, else the one of ours that says the same as Django's."""
+    match exc:
+        case errors.ApiError():
+            return exc
+        case Http404():
+            return errors.NotFound()
+        case PermissionDenied():
+            return errors.NotPermitted()
+        case RequestDataTooBig():
+            return errors.TooLarge()
+        case UnreadablePostError():
+            return errors.InvalidInput(_("The body of the request could not be read to its end."))
+        case SuspiciousOperation():
+            return errors.InvalidInput()
+    return None
+
+
+def _log_database_failure(request: HttpRequest, error: BaseException) -> None:
+    path = clean_for_log(request.path)
+    if is_away(error):
+        logger.error("the database did not answer: %s: %s", path, clean_for_log(str(error).partition("\n")[0]))
+    else:
+        logger.error("the database did not answer: %s", path, exc_info=error)
+
+
+def _as_unavailable(exc: BaseException) -> errors.Unavailable:
+    if isinstance(exc.__cause__ or exc, psycopg.errors.DiskFull):
+        return errors.Unavailable(_("The database has no room left; try again later."), code="storage_full")
+    return errors.Unavailable()
+
+
+def _answer(request: HttpRequest, error: errors.ApiError) -> JsonResponse:
+    headers = dict(error.headers)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    elif error.status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return error_response(request, error.status, error.code, error.message, field=error.field, headers=headers)
+
+
+def _answer_to_drf(request: HttpRequest, exc: exceptions.APIException) -> JsonResponse:
+    headers: dict[str, str] = {}
+    if exc.status_code == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    wait = getattr(exc, "wait", None)
+    if wait is not None:
+        headers["Retry-After"] = str(int(wait))
+    field, detail = _first_detail(exc.detail)
+    code = getattr(detail, "code", None) or exc.default_code
+    if isinstance(exc, exceptions.ValidationError):
+        code = errors.InvalidInput.default_code
+    return error_response(request, exc.status_code, _CODES.get(code, code), str(detail), field=field, headers=headers)
+
+
+def _first_detail(detail: Any, path: str = "") -> tuple[str | None, Any]:
+    """The first message in the nested details of DRF, and the JSON path of the field it is about."""
+    if isinstance(detail, dict):
+        for key, inner in detail.items():
+            if inner:
+                return _first_detail(inner, _path_of(path, key))
+    elif isinstance(detail, list):
+        for index, inner in enumerate(detail):
+            if inner:
+                # A list of messages is about one field, a list of lists or dicts about the items of a list.
+                return _first_detail(inner, _path_of(path, index) if isinstance(inner, (dict, list)) else path)
+    return path or None, detail or errors.InvalidInput.default_message
+
+
+def _path_of(path: str, key: object) -> str:
+    if key == "non_field_errors":
+        return path
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else str(key)

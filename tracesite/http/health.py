@@ -1,0 +1,44 @@
+"""Two questions for whoever runs Tracesite: is this process alive, and can it work?"""
+
+from __future__ import annotations
+
+from django.db import OperationalError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from access_app.errors import Unavailable
+
+from .api_root import OpenToAll
+
+
+class HealthView(OpenToAll):
+    """`/healthz`: this process answers. It asks nobody else: a database that is away is no reason to restart us."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> Response:
+        return Response({"status": "ok"})
+
+
+class ReadyView(OpenToAll):
+    """`/readyz`: the database answers and has the tables of this version; else 503."""
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> Response:
+        try:
+            pending = _pending_migrations()
+        except OperationalError as error:
+            raise Unavailable(_("The database does not answer."), code="database_unavailable") from error
+        if pending:
+            raise Unavailable(
+                _("The database lacks %(count)d migrations: run “manage.py migrate”.") % {"count": pending},
+                code="migrations_pending",
+            )
+        return Response({"status": "ok"})
+
+
+def _pending_migrations() -> int:
+    executor = MigrationExecutor(connection)
+    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))

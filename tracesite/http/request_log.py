@@ -1,0 +1,97 @@
+"""One id per request, from the header to every log line and back, and the one line that each request logs."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from secrets import token_hex
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from access_app.redaction.rules import DEFAULT_RULES, MARKER
+from tracesite.metrics.registry import count_request
+
+logger = logging.getLogger(__name__)
+
+# What a caller's X-Request-ID may look like. Anything else is replaced: the id is logged and echoed as it stands.
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+# Callers put keys into paths by mistake.
+_KEY = next(shape.pattern for shape in DEFAULT_RULES.shapes if shape.name == "tracesite_key")
+
+# The URL arguments that are worth a field of their own in the line of a request.
+LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
+
+_current: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+
+def current_request_id() -> str | None:
+    """The id of the request that this thread or task is serving; None outside of requests."""
+    return _current.get()
+
+
+class RequestIdFilter(logging.Filter):
+    """Gives every log record a `request_id`, None outside of requests."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "request_id"):
+            record.request_id = current_request_id()
+        return True
+
+
+class RequestIdMiddleware:
+    """Must come first: what it wraps can log with the id, and every answer carries it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        given = request.META.get("HTTP_X_REQUEST_ID", "")
+        request_id = given if REQUEST_ID.fullmatch(given) else token_hex(16)
+        request.request_id = request_id  # type: ignore[attr-defined]
+        token = _current.set(request_id)
+        started = time.perf_counter()
+        try:
+            response = self.get_response(request)
+            response.headers["X-Request-ID"] = request_id
+            seconds = time.perf_counter() - started
+            _log(request, response.status_code, round(seconds * 1000))
+            count_request(request, response.status_code, seconds)
+            return response
+        finally:
+            _current.reset(token)
+
+
+def clean_for_log(text: str, limit: int = 200) -> str:
+    """Return the text on one line, without keys of Tracesite. What does not print (line ends, escapes, directions of writing)
+    becomes `?`, the end is cut off."""
+    # Before it is cut: half a key would be logged otherwise.
+    text = _KEY.sub(MARKER, text)[:limit]
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
+    """One line: who asked for which thing, and how it went. No contents, and nothing of the query string."""
+    path = clean_for_log(request.path)
+    method = clean_for_log(request.method or "", 16)
+    match = request.resolver_match
+    fields: dict[str, str | int] = {
+        "method": method,
+        "path": path,
+        "route": (match.view_name or match.route) if match else "",
+        "status": status,
+        "duration_ms": duration_ms,
+    }
+    arguments = match.kwargs if match else {}
+    for name in LOGGED_IDS:
+        if name in arguments:
+            fields[name] = clean_for_log(str(arguments[name]))
+    # The ApiKey that the request came with. Its class is not imported: the settings name this module before there are models.
+    key = getattr(request, "auth", None)
+    if key is not None:
+        fields["project"] = key.project.slug
+    logger.info("%s %s %s %s ms", method, path, status, duration_ms, extra=fields)

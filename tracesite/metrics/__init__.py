@@ -1,0 +1,1 @@
+"""Prometheus metrics: registry, database gauges and the /metrics view."""

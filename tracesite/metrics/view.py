@@ -1,0 +1,41 @@
+"""`/metrics`, for Prometheus: who has the token of the settings reads the numbers of Tracesite."""
+
+from __future__ import annotations
+
+from secrets import compare_digest
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from tracesite.http.errors import error_response
+
+from .database import database_metrics
+from .registry import render
+
+
+@csrf_exempt  # nothing changes here, and a POST hears that it is not allowed, not that a cookie is missing
+def metrics(request: HttpRequest) -> HttpResponse:
+    """The numbers, to `Authorization: Bearer TRACESITE_METRICS_TOKEN`: they say something about the business.
+
+    Without that setting there is nothing at this address, from wherever one asks: behind a proxy everybody comes from
+    the same machine.
+    """
+    if not settings.METRICS_TOKEN:
+        message = _("There is nothing here: set TRACESITE_METRICS_TOKEN to turn metrics on.")
+        return error_response(request, 404, "metrics_off", message)
+    if request.method not in ("GET", "HEAD"):
+        message = _("%(method)s is not allowed here; allowed are %(allowed)s.") % {
+            "method": request.method,
+            "allowed": "GET, HEAD",
+        }
+        return error_response(request, 405, "method_not_allowed", message, headers={"Allow": "GET, HEAD"})
+    scheme, _space, given = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not compare_digest(given.encode(), settings.METRICS_TOKEN.encode()):
+        message = _("Send the header Authorization: Bearer with the token of TRACESITE_METRICS_TOKEN.")
+        headers = {"WWW-Authenticate": "Bearer"}
+        return error_response(request, 401, "not_authenticated", message, field="Authorization", headers=headers)
+    headers = {"Cache-Control": "no-store"}
+    return HttpResponse(render(database_metrics()), content_type=CONTENT_TYPE_PLAIN_0_0_4, headers=headers)

@@ -1,0 +1,186 @@
+"""A LangGraph agent that is recorded, to run and to copy from. The model follows a script; everything else is real.
+
+    python -m tracesite.recorder.example_langgraph --url http://127.0.0.1:8000 --key ts_...
+
+The order desk of a shop is asked about a parcel: it looks for the order and the rules at once, fails to change the address,
+and lets another agent, in a tool, ask the courier. Only `recorder` and `handler` are Tracesite's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Any
+from urllib.parse import quote
+
+from . import Recorder
+
+try:
+    from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.tools import BaseTool, tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+
+    from .langchain import TracesiteHandler
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(f"The example needs LangGraph: pip install langgraph ({missing})") from missing
+
+QUESTION = "Where is my order 2041? And can it still go to 12 Harbour Street instead?"
+SECONDS = 0.4
+"""How long the model takes, and the tools half of it."""
+
+
+class ScriptedChat(BaseChatModel):
+    """Says its lines one after the other, whatever it is told."""
+
+    lines: list[AIMessage]
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        time.sleep(SECONDS)
+        line = self.lines[sum(isinstance(message, AIMessage) for message in messages)]
+        heard, said = sum(len(str(message.content)) for message in messages) // 3, len(str(line)) // 9
+        usage = {"input_tokens": heard, "output_tokens": said, "total_tokens": heard + said}
+        about = {"model_name": "scripted-chat-1"}
+        line = line.model_copy(update={"usage_metadata": usage, "response_metadata": about})
+        return ChatResult(generations=[ChatGeneration(message=line)])
+
+
+def say(text: str, *calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
+    """A line; calls are (id, tool, arguments)."""
+    return AIMessage(text, tool_calls=[{"id": id_, "name": name, "args": args} for id_, name, args in calls])
+
+
+class Rules(BaseRetriever):
+    """The shop's rules; a real one would search."""
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        about = {"title": "Delivery rules", "source": "https://shop.example/rules", "chunk_index": 3, "score": 0.87}
+        text = "An address can be changed until the parcel leaves the warehouse; after that, only the courier can."
+        return [Document(id="rules-3", page_content=text, metadata=about)]
+
+
+@tool
+def find_order(number: int) -> dict[str, Any]:
+    """Looks an order up."""
+    time.sleep(SECONDS / 2)
+    return {"number": number, "status": "shipped", "parcel": "PX-77120", "address": "4 Mill Lane"}
+
+
+@tool
+def read_rules(question: str) -> str:
+    """What the shop's rules say."""
+    return "\n".join(document.page_content for document in Rules().invoke(question))
+
+
+@tool
+def change_address(number: int, address: str) -> str:
+    """Sends an order elsewhere."""
+    time.sleep(SECONDS / 2)
+    raise ValueError("parcel PX-77120 has left the warehouse")
+
+
+@tool
+def track_parcel(parcel: str) -> dict[str, Any]:
+    """Where a parcel is."""
+    time.sleep(SECONDS / 2)
+    return {"parcel": parcel, "at": "depot north", "expected": "tomorrow, 10:00 to 12:00"}
+
+
+@tool
+def ask_courier_desk(task: str) -> str:
+    """Lets the courier desk, an agent of its own, do something."""
+    desk = agent("courier desk", COURIER_LINES, [track_parcel])
+    return str(desk.invoke({"messages": [HumanMessage(task)]})["messages"][-1].content)
+
+
+COURIER_LINES = [
+    say("First, where it is.", ("call_5", "track_parcel", {"parcel": "PX-77120"})),
+    say("It is in depot north and comes tomorrow between 10 and 12. The driver was told to ring at 12 Harbour Street."),
+]
+ORDER_LINES = [
+    say(
+        "I need the order, and what the rules say about a change.",
+        ("call_1", "find_order", {"number": 2041}),
+        ("call_2", "read_rules", {"question": "Can the address of an order be changed?"}),
+    ),
+    say(
+        "It has been shipped; perhaps the change still works.",
+        ("call_3", "change_address", {"number": 2041, "address": "12 Harbour Street"}),
+    ),
+    say(
+        "Too late for the warehouse. The courier can do it.",
+        ("call_4", "ask_courier_desk", {"task": "Where is PX-77120, and can it go to 12 Harbour Street?"}),
+    ),
+    say("Your parcel comes tomorrow between 10 and 12, to 12 Harbour Street: the courier has been told."),
+]
+
+
+def agent(name: str, lines: Sequence[AIMessage], tools: Sequence[BaseTool]) -> Any:
+    """The usual loop: ask the model, run the tools that it calls for, until it calls for none."""
+    model = ScriptedChat(lines=list(lines))
+
+    def ask(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [model.invoke([SystemMessage(f"You are the {name}."), *state["messages"]])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("agent", ask)
+    graph.add_node("tools", ToolNode(tools, handle_tool_errors=True))
+    graph.add_edge(START, "agent")
+    graph.add_conditional_edges("agent", tools_condition)
+    graph.add_edge("tools", "agent")
+    return graph.compile(name=name)
+
+
+def run(recorder: Recorder, thread: str) -> str:
+    """Asks the order desk QUESTION, on a thread, and returns what it answers."""
+    desk = agent("order desk", ORDER_LINES, [find_order, read_rules, change_address, ask_courier_desk])
+    handler = TracesiteHandler(recorder)
+    # The session may be left out; here it gives the thread a title.
+    with recorder.session(thread, title="Order 2041 goes elsewhere", end_user="ada"):
+        state = desk.invoke(
+            {"messages": [HumanMessage(QUESTION)]},
+            {"callbacks": [handler], "configurable": {"thread_id": thread}},
+        )
+    return str(state["messages"][-1].content)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tracesite.recorder.example_langgraph")
+    parser.add_argument("--url", default=os.environ.get("TRACESITE_URL", "http://127.0.0.1:8000"), help="the server")
+    parser.add_argument("--key", default=os.environ.get("TRACESITE_KEY"), help="an API key that may write")
+    options = parser.parse_args(arguments)
+    if not options.key:
+        parser.error("--key: an API key that may write, or TRACESITE_KEY; `make run` shows one.")
+    recorder = Recorder(options.url, options.key)
+    thread = f"order-desk-{token_hex(4)}"
+    answer = run(recorder, thread)
+    left = recorder.close(timeout=10.0)
+    sys.stdout.write(f"{QUESTION}\n{answer}\n\n")
+    if left:
+        sys.stderr.write(f"{left} events could not be sent yet: python -m tracesite.recorder status\n")
+        return 1
+    sys.stdout.write(f"Recorded as session {thread}: {options.url}/admin/messages_app/session/?q={quote(thread)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,789 @@
+"""A callback handler that records what agents of LangChain and LangGraph do.
+
+    from tracesite.recorder.langchain import TracesiteHandler
+
+    graph.invoke(state, config={"callbacks": [TracesiteHandler(recorder)], "configurable": {"thread_id": "weather-1"}})
+
+* A run that nothing else started is a message; its session is the thread (`thread_id`), else what is open, else a new one.
+  Inside a message that is open already, it is a part of that.
+* A model that is asked is a step, told apart as transcripts of LangChain are (formats/langchain.py): the last plain reply
+  is the answer, not a step. So a step is known by its reply only; that the model is asked is told before, and an answer
+  as soon as it is there.
+* The calls of a reply begin with it, in the order in which the model asked for them. What a tool does lies in its call:
+  agents, retrievers, and whatever the tool itself records. A call that no tool takes up has the result that its graph
+  gives it, or none.
+* A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the
+  recorder sees the thread again without a new question. What runs a second time then stays one call.
+
+Threads and tasks may share a handler. It needs langchain-core; of LangGraph nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from traces_app.schema import records
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, result_of, said_beside, step_of, total_usage
+from traces_app.transcripts.formats.langchain import entries_of
+
+from .entries import words_of
+from .guard import guarded
+from .recording import Recorder
+from .scopes import Message, Scope, Session, Step, ToolCall
+
+try:
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+except ImportError as missing:
+    raise ImportError("tracesite.recorder.langchain needs langchain-core: pip install langchain-core.") from missing
+
+if TYPE_CHECKING:
+    from langchain_core.documents import Document
+    from langchain_core.outputs import LLMResult
+
+    _Handler = BaseCallbackHandler
+else:
+    try:
+        # The graph tells only its own kind of handler that it waits before or after a node.
+        from langgraph.callbacks import GraphCallbackHandler as _Handler
+    except ImportError:
+        _Handler = BaseCallbackHandler
+
+_MOST_RUNS = 50_000
+"""Runs whose ends are waited for. One whose end is never told is forgotten for a later one."""
+_MOST_PAUSED = 1_000
+"""Threads that wait for a person."""
+_MOST_CALLS = 10_000
+"""Calls of an agent that a tool or a late result may still be for."""
+_THREAD_IDS = ("thread_id", "session_id", "conversation_id")
+_OWN_METADATA = (*_THREAD_IDS, "user_id", "request_id", "checkpoint_ns", "checkpoint_id", "revision_id")
+_OWN_PREFIXES = ("langgraph_", "ls_", "lc_", "__")
+_QUESTIONS = ("input", "question", "query", "prompt", "text")
+_SAY_NOTHING = ("agent", "model", "tools", "LangGraph")
+"""Names of nodes and graphs that LangGraph gives by itself."""
+_STOPPED = {
+    "GeneratorExit": "GeneratorExit: its stream was not read to the end",
+    "CancelledError": "CancelledError: it was cancelled",
+}
+"""What is said of runs that were given up from outside; these exceptions say nothing, or where in asyncio it was."""
+_MOST_MESSAGES = 1_000
+"""Of a list the last ones are looked at: it may be one of a million numbers, too."""
+_NODE = "graph:step:"
+"""How the tag of a run begins that is a node of a graph."""
+
+
+@dataclass(eq=False, slots=True)
+class _Called:
+    """A call that a model asked for, or that a tool began by itself."""
+
+    call: ToolCall
+    args: Any
+    runs: int = 0
+    """How often a tool has taken it up."""
+    is_answered: bool = False
+    """Whether the model has been told a result."""
+    inside: _Place | None = None
+    """Where an agent runs that the tool starts."""
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """Where an agent runs: in a message, or in the call of a tool."""
+
+    trace: _Trace
+    scope: Scope
+    iteration: int | None = None
+    """Of the step that called the tool."""
+    calls: deque[_Called] = field(default_factory=lambda: deque(maxlen=_MOST_CALLS))
+    last_step: Step | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Trace:
+    """A run that nothing else started, with all that it starts."""
+
+    message: Message
+    is_own: bool
+    """Whether the message was opened for it."""
+    thread: str | None
+    place: _Place = field(init=False)
+    iterations: Iterator[int] = field(default_factory=count)
+    answers: deque[tuple[Step, Reply]] = field(default_factory=deque)
+    """Plain replies. The last one is the answer, those before are steps."""
+    usages: list[dict[str, Any]] = field(default_factory=list)
+    is_paused: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """A run of LangChain that goes on."""
+
+    place: _Place
+    parent: _Run | None
+    name: str = ""
+    is_node: bool = False
+    is_graph: bool = False
+    step: Step | None = None
+    called: _Called | None = None
+    outer: Scope | None = None
+    """What was open where it began, if it is open itself."""
+
+    @property
+    def below(self) -> _Place:
+        """Where runs lie that it starts."""
+        called = self.called
+        if called is None:
+            return self.place
+        if called.inside is None:
+            step = called.call.step
+            called.inside = _Place(self.place.trace, called.call, step.iteration if step else None)
+        return called.inside
+
+    def agent(self) -> str | None:
+        """The name of the agent that it is a part of: of the innermost node or graph that somebody has named."""
+        run: _Run | None = self
+        while run is not None and run.called is None:
+            if (run.is_node or run.is_graph) and run.name and run.name not in _SAY_NOTHING:
+                return run.name
+            run = run.parent
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class _Known:
+    """What all handlers of a recorder know."""
+
+    runs: OrderedDict[UUID, _Run] = field(default_factory=OrderedDict)
+    paused: OrderedDict[str, _Trace] = field(default_factory=OrderedDict)
+    """Runs that wait for a person, by thread."""
+
+
+_known: WeakKeyDictionary[Recorder, _Known] = WeakKeyDictionary()
+
+
+class TracesiteHandler(_Handler):
+    """Records runs of LangChain and LangGraph with `recorder`. Never raises, unless the recorder is `strict`.
+
+    One may serve all runs, or each have one of its own.
+    """
+
+    # In the thread and the context of what is recorded, so that a tool finds its call open.
+    run_inline = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.guard = recorder.guard
+        self.raise_error = recorder.guard.strict
+        known = _known.setdefault(recorder, _Known())
+        self._runs, self._paused = known.runs, known.paused
+
+    # --- Chains, graphs and their nodes -----------------------------------------------------------------------------
+
+    @guarded
+    def on_chain_start(
+        self,
+        /,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not self._hears(run_id):
+            return
+        name = str(kwargs.get("name") or "")
+        parent = self._parent(parent_run_id)
+        if parent is None:
+            trace = self._begin(_question(inputs), run_id, tags, metadata)
+            self._keep(run_id, _Run(trace.place, None, name, is_graph=True))
+            return
+        is_node = any(tag.startswith(_NODE) for tag in tags or ())
+        run = _Run(parent.below, parent, name, is_node)
+        if is_node:
+            parent.is_graph = True
+            self._open(run, run.place.scope)
+        self._keep(run_id, run)
+
+    @guarded
+    def on_chain_end(self, /, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        if run.is_node:
+            self._close(run)
+            for message in _messages_in(outputs):
+                if isinstance(message, ToolMessage):
+                    self._tell(run.place, message)
+        elif run.parent is None:
+            self._end(run.place.trace, outputs)
+
+    @guarded
+    def on_chain_error(self, /, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        if run.is_node:
+            self._close(run)
+        waits = _is_interrupt(error)
+        if waits and (run.parent is None or run.parent.parent is None):
+            run.place.trace.is_paused = True
+        if run.parent is None:
+            self._end(run.place.trace, None, None if waits or _goes_elsewhere(error) else error)
+
+    @guarded
+    def on_interrupt(self, /, event: Any) -> None:
+        """LangGraph: the graph waits for a person."""
+        run = self._runs.get(event.run_id)
+        if run is not None and run.parent is None:
+            run.place.trace.is_paused = True
+            asked = [{"id": one.id, "value": one.value} for one in event.interrupts]
+            if asked:
+                run.place.trace.message.metadata["interrupts"] = asked
+
+    # --- Models -----------------------------------------------------------------------------------------------------
+
+    @guarded
+    def on_chat_model_start(
+        self,
+        /,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if self._hears(run_id):
+            asked = messages[0] if messages else []
+            self._ask(lambda: _question(asked), asked, run_id, parent_run_id, tags, metadata, kwargs)
+
+    @guarded
+    def on_llm_start(
+        self,
+        /,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if self._hears(run_id):
+            asked = [{"role": "user", "content": prompt} for prompt in prompts[:1]]
+            self._ask(lambda: prompts[0] if prompts else None, asked, run_id, parent_run_id, tags, metadata, kwargs)
+
+    @guarded
+    def on_llm_end(self, /, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        assert run.step is not None, "it is the run of a model"
+        entries: list[Entry] = [_NOTHING]
+        with self.guard.around():
+            entries = _said(response)
+        step: Step | None = run.step
+        for entry in entries:
+            if isinstance(entry, Reply):
+                self._reply(run, step or self._new_step(run), entry)
+                step = None
+            elif isinstance(entry, Result):
+                self._result(run.place, entry)
+        if run.parent is None:
+            self._end(run.place.trace, None)
+
+    @guarded
+    def on_llm_error(self, /, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        assert run.step is not None, "it is the run of a model"
+        self._start(run.place, run.step)
+        run.step.end(_failure(error))
+        if run.parent is None:
+            self._end(run.place.trace, None, error)
+
+    # --- Tools and retrievers ---------------------------------------------------------------------------------------
+
+    @guarded
+    def on_tool_start(
+        self,
+        /,
+        serialized: dict[str, Any] | None,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not self._hears(run_id):
+            return
+        parent = self._parent(parent_run_id)
+        place = parent.below if parent else self._begin(None, run_id, tags, metadata).place
+        name = str(kwargs.get("name") or (serialized or {}).get("name") or "")
+        call_id = kwargs.get("tool_call_id")
+        args = input_str if inputs is None else inputs
+        called = _asked_for(place, call_id, name, args)
+        if called is None:
+            call = self.recorder.tool_call(name, args, call_id=call_id).start(within=place.scope)
+            called = _Called(call, args)
+            place.calls.append(called)
+        else:
+            called.call.run()
+        called.runs += 1
+        if called.runs > 1:
+            called.call.metadata = {**(called.call.metadata or {}), "runs": called.runs}
+        run = _Run(place, parent, name, called=called)
+        self._open(run, called.call)
+        self._keep(run_id, run)
+
+    @guarded
+    def on_tool_end(self, /, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        self._close(run)
+        assert run.called is not None, "it is the run of a tool"
+        result: Any = None
+        with self.guard.around():
+            result = _result_in(output, run.called.call)
+        self._answer(run.called, result)
+        if run.parent is None:
+            self._end(run.place.trace, None)
+
+    @guarded
+    def on_tool_error(self, /, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        self._close(run)
+        assert run.called is not None, "it is the run of a tool"
+        call = run.called.call
+        if not (_is_interrupt(error) or _goes_elsewhere(error)):
+            if call.is_open:
+                call.end(_failure(error))
+            else:
+                call.update(result=records.ToolResult(status="error", error=words_of(error)))
+        if run.parent is None:
+            self._end(run.place.trace, None, error)
+
+    @guarded
+    def on_retriever_start(
+        self,
+        /,
+        serialized: dict[str, Any] | None,
+        query: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not self._hears(run_id):
+            return
+        parent = self._parent(parent_run_id)
+        place = parent.below if parent else self._begin(query, run_id, tags, metadata).place
+        name = str(kwargs.get("name") or (metadata or {}).get("ls_retriever_name") or "retriever")
+        args = {"query": query}
+        call = self.recorder.tool_call(name, args).start(within=place.scope)
+        self._keep(run_id, _Run(place, parent, name, called=_Called(call, args)))
+
+    @guarded
+    def on_retriever_end(self, /, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        assert run.called is not None, "it is the run of a retriever"
+        references = run.place.trace.message.references
+        found = [_reference(document) for document in documents]
+        for reference in found:
+            # What is found again is one passage of the answer.
+            if not any({**reference, "seq": one["seq"]} == one for one in references if "seq" in one):
+                references.append({**reference, "seq": len(references)})
+        # The passages themselves are the text.
+        about = [{name: value for name, value in one.items() if name != "content"} for one in found]
+        text = "\n\n".join(one["content"] for one in found)
+        self._answer(run.called, records.ToolResult(status="success", output=text, data={"results": about}))
+        if run.parent is None:
+            self._end(run.place.trace, None)
+
+    @guarded
+    def on_retriever_error(self, /, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        assert run.called is not None, "it is the run of a retriever"
+        run.called.call.end(_failure(error))
+        if run.parent is None:
+            self._end(run.place.trace, None, error)
+
+    # --- Runs -------------------------------------------------------------------------------------------------------
+
+    def _hears(self, run_id: UUID) -> bool:
+        """Whether this is to be recorded, and no other handler of the recorder does: a graph in a node may have both its
+        own callbacks and those around it."""
+        return self.recorder.enabled and run_id not in self._runs
+
+    def _parent(self, run_id: UUID | None) -> _Run | None:
+        return self._runs.get(run_id) if run_id is not None else None
+
+    def _keep(self, run_id: UUID, run: _Run) -> None:
+        self._runs[run_id] = run
+        if len(self._runs) > _MOST_RUNS:
+            self._runs.popitem(last=False)
+
+    def _open(self, run: _Run, scope: Scope) -> None:
+        """Makes it what is open in this context: of nodes and tools, which run in contexts of their own."""
+        current = self.recorder._current
+        run.outer = current.get()
+        current.set(scope)
+
+    def _close(self, run: _Run) -> None:
+        current = self.recorder._current
+        scope = run.called.call if run.called is not None else run.place.scope
+        if current.get() is scope:
+            current.set(run.outer)
+
+    # --- Messages ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, prompt: Any, run_id: UUID, tags: list[str] | None, metadata: Mapping[str, Any] | None) -> _Trace:
+        """What a run belongs to that nothing else started."""
+        around = self.recorder.current()
+        if around is not None and around.message.is_open:
+            trace = _Trace(around.message, is_own=False, thread=None)
+            trace.place = _Place(trace, around)
+            return trace
+        said = metadata or {}
+        thread = next((str(said[name]) for name in _THREAD_IDS if said.get(name)), None)
+        if thread is not None:
+            paused = self._paused.pop(thread, None)
+            if paused is not None and prompt is None:
+                paused.is_paused = False
+                paused.message.update(status="running")
+                return paused
+            user = said.get("user_id")
+            if not (isinstance(around, Session) and around.is_open and around.external_id == thread):
+                around = self.recorder.session(thread, end_user=str(user) if user else None).start()
+        about = {
+            name: value
+            for name, value in said.items()
+            if name not in _OWN_METADATA and not name.startswith(_OWN_PREFIXES)
+        }
+        about |= {"run_id": str(run_id)} | ({"tags": list(tags)} if tags else {})
+        request_id = said.get("request_id")
+        message = self.recorder.message(
+            prompt, request_id=str(request_id) if request_id else str(run_id), metadata=about
+        ).start(within=around)
+        trace = _Trace(message, is_own=True, thread=thread)
+        trace.place = _Place(trace, message)
+        return trace
+
+    def _end(self, trace: _Trace, outputs: Any, error: BaseException | None = None) -> None:
+        message = trace.message
+        if trace.is_paused and error is None and trace.is_own:
+            message.update(status="paused", metadata=message.metadata)
+            if trace.thread is not None:
+                self._paused[trace.thread] = trace
+                if len(self._paused) > _MOST_PAUSED:
+                    self._paused.popitem(last=False)
+            return
+        with self.guard.around():
+            self._conclude(trace, outputs)
+        if trace.is_own:
+            message.end(_failure(error))
+
+    def _conclude(self, trace: _Trace, outputs: Any) -> None:
+        """Says what the answer is."""
+        message = trace.message
+        answer = self._last_answer(trace, outputs)
+        if not trace.is_own:
+            # Whoever opened the message says what its answer is.
+            self._take_answers(trace, 0)
+            if answer is not None and message.content is None and trace.place.scope.call is None:
+                message.content = answer.content
+        elif answer is not None:
+            message.content = answer.content
+            message.metadata |= said_beside(answer)
+            if answer.usage:
+                message.usage = total_usage(trace.usages)
+        elif isinstance(outputs, str):
+            message.content = outputs
+
+    def _last_answer(self, trace: _Trace, outputs: Any) -> Reply | None:
+        """The last plain reply; where the graph ends with another message of an agent, that one."""
+        *_, last = [None, *_messages_in(outputs)]
+        given = _reply_in(last) if isinstance(last, AIMessage) else None
+        held = trace.answers[-1][1] if trace.answers else None
+        if given is None or given.calls or (held is not None and held.content == given.content):
+            return held
+        self._take_answers(trace, 0)
+        return given
+
+    def _take_answers(self, trace: _Trace, most: int) -> None:
+        """Makes steps of plain replies that are not the answer."""
+        while len(trace.answers) > most:
+            step, _reply = trace.answers.popleft()
+            self._start(trace.place, step)
+            step.end()
+
+    # --- Steps ------------------------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        prompt: Any,
+        messages: Sequence[Any],
+        run_id: UUID,
+        parent_run_id: UUID | None,
+        tags: list[str] | None,
+        metadata: dict[str, Any] | None,
+        said: dict[str, Any],
+    ) -> None:
+        parent = self._parent(parent_run_id)
+        place = parent.below if parent else self._begin(prompt(), run_id, tags, metadata).place
+        run = _Run(place, parent)
+        about = metadata or {}
+        asked = said.get("invocation_params") or {}
+        model = about.get("ls_model_name") or asked.get("model") or asked.get("model_name")
+        agent = about.get("lc_agent_name") or run.agent()
+        run.step = self.recorder.step(model=str(model) if model else None, agent=agent)
+        params = {name: value for name, value in asked.items() if value is not None and name != "_type"}
+        run.step.request = {**params, "messages": messages}
+        run.step.ask(within=place.scope)
+        self._keep(run_id, run)
+
+    def _new_step(self, run: _Run) -> Step:
+        first = run.step
+        assert first is not None, "it is the run of a model"
+        step = self.recorder.step(model=first.model, agent=first.agent).ask(within=run.place.scope)
+        step.duration = 0.0
+        return step
+
+    def _reply(self, run: _Run, step: Step, reply: Reply) -> None:
+        place = run.place
+        trace = place.trace
+        if place is not trace.place:
+            # Of an agent that a tool runs.
+            reply = replace(reply, parent_call=place.scope.call.call_id if place.scope.call else None)
+        step.iteration = self._iteration(place)
+        if reply.usage:
+            trace.usages.append(reply.usage)
+        said = step_of(reply, step.iteration)
+        step.thought, step.reasoning, step.usage = said.thought, said.reasoning_content, said.usage
+        step.model = said.model or step.model
+        step.agent = said.agent_name or step.agent
+        step.metadata = said.metadata or {}
+        step.stop()
+        if place is trace.place and not reply.calls:
+            trace.answers.append((step, reply))
+            self._take_answers(trace, 1)
+            if trace.is_own:
+                trace.message.update(reply.content)
+            return
+        self._start(place, step)
+        step.end()
+        for call in reply.calls:
+            place.calls.append(self._called(step, call))
+
+    def _start(self, place: _Place, step: Step) -> None:
+        if step.iteration is None:
+            step.iteration = self._iteration(place)
+        step.start(within=place.scope)
+        place.last_step = step
+
+    def _iteration(self, place: _Place) -> int | None:
+        """That of the next step: an agent in a tool has that of the step which called the tool; in a message that is not
+        ours, others may count too."""
+        trace = place.trace
+        if place is not trace.place:
+            return place.iteration
+        return next(trace.iterations) if trace.is_own else None
+
+    def _called(self, step: Step, call: Call) -> _Called:
+        one = self.recorder.tool_call(call.name, call.args, call_id=call.id, metadata=call.metadata or None)
+        return _Called(one.start(within=step), call.args)
+
+    # --- Results ----------------------------------------------------------------------------------------------------
+
+    def _tell(self, place: _Place, message: ToolMessage) -> None:
+        """A message of a tool that came into the state of a graph: of a call that no tool took up, or that failed."""
+        for entry in entries_of(message.model_dump()):
+            if isinstance(entry, Result):
+                self._result(place, entry)
+
+    def _result(self, place: _Place, result: Result) -> None:
+        for called in tuple(place.calls):
+            if not called.is_answered and called.call.call_id and called.call.call_id in result.call_ids:
+                self._answer(called, result_of(result))
+                return
+
+    def _answer(self, called: _Called, result: Any) -> None:
+        called.is_answered = True
+        call = called.call
+        if isinstance(result, records.ToolResult):
+            result = {name: value for name, value in msgspec.structs.asdict(result).items() if value is not None}
+        if call.is_open:
+            call.result = result
+            call.end()
+        else:
+            call.update(result=result, metadata=call.metadata)
+
+
+_NOTHING = Reply(id="", content=None)
+"""A reply that could not be read."""
+
+
+# --- What LangChain says ------------------------------------------------------------------------------------------------
+
+
+def _said(response: LLMResult) -> list[Entry]:
+    """What a model replied. Of several replies to one request the first."""
+    first = next((one[0] for one in response.generations if one), None)
+    message = getattr(first, "message", None)
+    if isinstance(message, BaseMessage):
+        return entries_of(message.model_dump())
+    about = response.llm_output or {}
+    usage, model = about.get("token_usage"), about.get("model_name")
+    text = first.text if first is not None else ""
+    return [Reply(id="", content=text, usage=usage if isinstance(usage, dict) else None, model=model)]
+
+
+def _reply_in(message: AIMessage) -> Reply | None:
+    replies = [entry for entry in entries_of(message.model_dump()) if isinstance(entry, Reply)]
+    return replies[-1] if replies else None
+
+
+def _result_in(output: Any, call: ToolCall) -> Any:
+    """What a tool returned: of a message for the model what it says, of a command the message in it."""
+    told = [message for message in _messages_in(output) if isinstance(message, ToolMessage)]
+    message = next((one for one in told if one.tool_call_id == call.call_id), told[0] if told else None)
+    if message is None:
+        return records.ToolResult(status="success", data=output.goto) if _is_command(output) else output
+    # Older versions do not say when a tool begins which call it is for.
+    call.call_id = call.call_id or message.tool_call_id
+    results = [entry for entry in entries_of(message.model_dump()) if isinstance(entry, Result)]
+    return result_of(results[0])
+
+
+def _asked_for(place: _Place, call_id: str | None, name: str, args: Any) -> _Called | None:
+    """The call that a tool takes up: of its id; where none is said, of its name and arguments; else of its name without an
+    id. One that has run already runs again only under its own id."""
+    calls = tuple(place.calls)
+    fresh = [called for called in calls if not called.runs]
+    if call_id is not None:
+        of_id = [called for called in calls if called.call.call_id == call_id]
+        found = next((called for called in of_id if not called.runs), of_id[-1] if of_id else None)
+        if found is not None:
+            return found
+    else:
+        same = next((one for one in fresh if one.call.name == name and one.args == args), None)
+        if same is not None:
+            return same
+    return next((one for one in fresh if one.call.name == name and one.call.call_id is None), None)
+
+
+def _question(inputs: Any) -> Any:
+    """What the user said, as far as the input of a run has it: the last human message, or a text."""
+    if isinstance(inputs, str):
+        return inputs or None
+    human = [message for message in _messages_in(inputs) if isinstance(message, HumanMessage)]
+    if human:
+        return human[-1].content
+    if isinstance(inputs, Mapping):
+        texts = [inputs[name] for name in _QUESTIONS if isinstance(inputs.get(name), str)]
+        if texts:
+            return texts[0]
+        for value in inputs.values():
+            if isinstance(value, list | tuple) and (said := _short_form(value)):
+                return said
+    return _short_form(inputs)
+
+
+def _short_form(value: Any) -> Any:
+    """The last question in a list of messages that are no objects of LangChain: `("user", "...")` or `{"role": "user"}`."""
+    for one in reversed(value[-_MOST_MESSAGES:]) if isinstance(value, list | tuple) else ():
+        if isinstance(one, Mapping) and (one.get("role") or one.get("type")) in ("user", "human"):
+            return one.get("content")
+        if isinstance(one, list | tuple) and len(one) == 2 and one[0] in ("user", "human"):
+            return one[1]
+    return None
+
+
+def _messages_in(value: Any, depth: int = 2) -> Iterator[BaseMessage]:
+    """The messages in what a node, a tool or a graph was given or gives: a state, a list, a command."""
+    if isinstance(value, BaseMessage):
+        yield value
+    elif _is_command(value):
+        yield from _messages_in(value.update, depth)
+    elif isinstance(value, Mapping) and depth:
+        for held in value.values():
+            yield from _messages_in(held, depth - 1)
+    elif isinstance(value, list | tuple) and depth:
+        for held in value[-_MOST_MESSAGES:]:
+            yield from _messages_in(held, depth if _is_command(held) else depth - 1)
+    elif hasattr(value, "to_messages"):
+        yield from value.to_messages()
+
+
+def _is_command(value: Any) -> bool:
+    """Whether this is LangGraph's Command: it is not imported, as it may not be there."""
+    return type(value).__name__ == "Command" and hasattr(value, "update") and hasattr(value, "goto")
+
+
+def _failure(error: BaseException | None) -> BaseException | str | None:
+    return _STOPPED.get(type(error).__name__, error)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether a graph waits: LangGraph tells it by raising."""
+    return any(kind.__name__ in ("GraphInterrupt", "NodeInterrupt") for kind in type(error).__mro__)
+
+
+def _goes_elsewhere(error: BaseException) -> bool:
+    """Whether a graph goes on in the graph around it: LangGraph tells that by raising, too."""
+    return any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
+
+
+def _reference(document: Document) -> dict[str, Any]:
+    """A document as a records.Reference."""
+    about = dict(document.metadata)
+    reference: dict[str, Any] = {"content": document.page_content}
+    if document.id:
+        reference["id"] = document.id
+    for name, kind, spellings in _REFERENCE_FIELDS:
+        found = next((one for one in spellings if isinstance(about.get(one), kind)), None)
+        if found is not None and not isinstance(about[found], bool):
+            reference[name] = about.pop(found)
+    if about:
+        reference["metadata"] = about
+    return reference
+
+
+_REFERENCE_FIELDS: tuple[tuple[str, type | tuple[type, ...], tuple[str, ...]], ...] = (
+    ("knowledge_id", str, ("knowledge_id", "doc_id", "document_id")),
+    ("knowledge_title", str, ("knowledge_title", "title")),
+    ("knowledge_filename", str, ("knowledge_filename", "filename", "file_name")),
+    ("knowledge_source", str, ("knowledge_source", "source", "url")),
+    ("chunk_type", str, ("chunk_type",)),
+    ("chunk_index", int, ("chunk_index",)),
+    ("start_at", int, ("start_at", "start_index")),
+    ("end_at", int, ("end_at", "end_index")),
+    ("score", (int, float), ("score", "relevance_score")),
+)

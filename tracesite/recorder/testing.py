@@ -1,0 +1,119 @@
+"""For tests of agents: a recorder that keeps its events in memory, whose clock and ids make a trace a readable literal.
+
+    with recording() as recorder:
+        answer = run_agent(recorder, "What is the weather?")
+    assert tree(recorder.events) == ["message", "  step gpt-5", "    get_weather"]
+
+The clock begins on 2026-01-01 and goes on by a second each time it is read; ids are "1", "2", ... in the order in which
+they are asked for. Failures of the recorder raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+from .privacy import Privacy
+from .recording import Recorder
+from .sampling import Sampling
+from .sinks import MemorySink
+
+START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000_000
+SECOND = 1_000_000_000
+
+
+class RecorderForTests(Recorder):
+    """A recorder into memory. `sink` and `strict` may be others; `delay_ms` is as short as it may be."""
+
+    def __init__(
+        self,
+        *,
+        sink: MemorySink | None = None,
+        enabled: bool = True,
+        sampling: Sampling | None = None,
+        privacy: Privacy | None = None,
+        strict: bool = True,
+        delay_ms: float = 1,
+        queue_bytes: int = 64 * 2**20,
+    ) -> None:
+        self._memory = sink or MemorySink()
+        # A recorder asks for one itself.
+        seconds, ids = count(START, SECOND), count(0)
+        super().__init__(
+            sink=self._memory,
+            enabled=enabled,
+            sampling=sampling,
+            privacy=privacy,
+            delay_ms=delay_ms,
+            queue_bytes=queue_bytes,
+            strict=strict,
+            clock=lambda: next(seconds),
+            ids=lambda: str(next(ids)),
+        )
+
+    @property
+    def sink(self) -> MemorySink:
+        """Where the events go."""
+        return self._memory
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """All that was recorded until now, in the order of its numbers, with durations by the clock of the test."""
+        self.flush()
+        events = sorted(self.sink.events, key=lambda event: event["number"])
+        began = {_subject(event): event["number"] for event in reversed(events) if event["id"].endswith(".s")}
+        for event in events:
+            if "duration" in event["data"]:
+                event["data"]["duration"] = (event["number"] - began.get(_subject(event), event["number"])) / 1_000_000
+        return events
+
+
+@contextmanager
+def recording(
+    *, sampling: Sampling | None = None, privacy: Privacy | None = None, strict: bool = True
+) -> Iterator[RecorderForTests]:
+    """A recorder for a test, closed after it; its events can still be read then."""
+    recorder = RecorderForTests(sampling=sampling, privacy=privacy, strict=strict)
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def tree(events: Sequence[dict[str, Any]]) -> list[str]:
+    """What ran in what, one line each, two more spaces deeper than what it ran in: messages, steps and calls by name."""
+    below: dict[_Place, list[tuple[_Place, str]]] = {}
+    for event in sorted(events, key=lambda event: event["number"]):
+        data = event["data"]
+        message = event["message_id"]
+        if not event["id"].endswith(".s"):
+            continue
+        if event["type"] == "tool_call_start":
+            inside = (
+                ("call", data["parent"]) if "parent" in data else ("step", data["step"]) if "step" in data else None
+            )
+            below.setdefault(inside or ("message", message), []).append((("call", data["uuid"]), data["name"]))
+        elif event["type"] == "llm_request_start":
+            name = " ".join(["step", *(data[said] for said in ("agent_name", "model") if said in data)])
+            below.setdefault(("message", message), []).append((("step", data["step"]), name))
+        elif event["type"] == "workflow_execute_start":
+            below.setdefault(_TOP, []).append((("message", message), "message"))
+    return list(_lines(below, _TOP, ""))
+
+
+_Place = tuple[str, str]
+"""A kind of thing and its id: the host's ids of messages may look like those of calls."""
+_TOP: _Place = ("", "")
+
+
+def _lines(below: dict[_Place, list[tuple[_Place, str]]], place: _Place, indent: str) -> Iterator[str]:
+    for child, name in below.get(place, []):
+        yield f"{indent}{name}"
+        yield from _lines(below, child, f"{indent}  ")
+
+
+def _subject(event: dict[str, Any]) -> str:
+    return str(event["id"]).rpartition(".")[0]

@@ -1,0 +1,1 @@
+"""Sample sessions, and the demo that loads them."""

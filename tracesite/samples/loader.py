@@ -1,0 +1,121 @@
+"""Sample sessions for a new installation: real runs of agent SDKs (see recordings/README.md), made recent.
+
+Most are sessions as an import says them (.json), one is what our own recorder sent (.ndjson: events, one a line).
+
+The sessions were recorded within two minutes. Loaded, the newest began a moment ago and each older one some hours before the
+next, so that lists and time filters have something to show; within a session every time keeps its distance from the
+others, so durations are those of the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib import resources
+from typing import TypeVar
+
+from django.utils import timezone
+from msgspec.structs import replace
+
+from access_app.models import Project
+from messages_app.models import Session
+from traces_app.events.decode import decode_events
+from traces_app.events.store import record_events
+from traces_app.ingest.decode import decode_ingest
+from traces_app.ingest.pipeline import ingest
+from traces_app.normalize.redaction import redact_event
+from traces_app.schema import records
+
+_NEWEST_AGE = timedelta(minutes=2)
+_BETWEEN = timedelta(hours=7, minutes=43)
+
+R = TypeVar("R", bound=records.Record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recording:
+    """The events of one session."""
+
+    external_id: str
+    created_at: datetime
+    events: Sequence[records.Event]
+
+
+def load_samples(project: Project) -> int:
+    """Loads the samples that the project does not have, and returns how many; those it has, or had, stay as they are."""
+    samples: list[records.Session | _Recording] = [*_sessions(), *_recordings()]
+    samples.sort(key=_began, reverse=True)
+    names = [sample.external_id for sample in samples]
+    there = set(
+        Session.with_deleted.filter(project=project, external_id__in=names).values_list("external_id", flat=True)
+    )
+    now = timezone.now()
+    # The newest first.
+    fresh = [
+        (sample, now - _NEWEST_AGE - age * _BETWEEN)
+        for age, sample in enumerate(samples)
+        if sample.external_id not in there
+    ]
+    ingest(
+        project.pk,
+        [_moved(sample, start) for sample, start in fresh if isinstance(sample, records.Session)],
+        source="import",
+    )
+    for sample, start in fresh:
+        if isinstance(sample, _Recording):
+            record_events(project.pk, [redact_event(event) for event in _moved_events(sample, start)])
+    return len(fresh)
+
+
+def _sessions() -> Iterator[records.Session]:
+    for content in _files(".json"):
+        yield from decode_ingest(content, ndjson=False)
+
+
+def _recordings() -> Iterator[_Recording]:
+    for content in _files(".ndjson"):
+        events = decode_events(content, ndjson=True)
+        times = [event.timestamp for event in events if event.timestamp is not None]
+        yield _Recording(external_id=events[0].session_id, created_at=min(times), events=events)
+
+
+def _files(ending: str) -> Iterator[bytes]:
+    folder = resources.files("tracesite.samples") / "recordings"
+    return (file.read_bytes() for file in folder.iterdir() if file.name.endswith(ending))
+
+
+def _began(sample: records.Session | _Recording) -> datetime:
+    assert sample.created_at is not None, "every recording says when it began"
+    return sample.created_at
+
+
+def _moved_events(recording: _Recording, start: datetime) -> list[records.Event]:
+    """The events as if the first had happened at `start`. Their numbers are in the order of their times."""
+    by = start - recording.created_at
+    return [_later(event, by, "timestamp") for event in recording.events]
+
+
+def _moved(session: records.Session, start: datetime) -> records.Session:
+    """The session as if it had begun at `start`."""
+    by = start - _began(session)
+    messages = [
+        replace(_later(message, by, "created_at", "completed_at"), agent_steps=_moved_steps(message.agent_steps, by))
+        for message in session.messages or ()
+    ]
+    return replace(session, created_at=start, messages=messages)
+
+
+def _moved_steps(steps: list[records.AgentStep] | None, by: timedelta) -> list[records.AgentStep]:
+    return [
+        replace(
+            _later(step, by, "timestamp"),
+            tool_calls=[_later(call, by, "started_at", "completed_at") for call in step.tool_calls or ()],
+        )
+        for step in steps or ()
+    ]
+
+
+def _later(record: R, by: timedelta, *names: str) -> R:
+    said = {name: getattr(record, name) for name in names}
+    return replace(record, **{name: instant + by for name, instant in said.items() if instant is not None})

@@ -1,0 +1,1 @@
+"""Processes: the server, its workers, and the embedded PostgreSQL."""

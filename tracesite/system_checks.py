@@ -1,0 +1,346 @@
+"""Looks for what goes wrong in production before it does: `manage.py serve --check` runs all of it.
+
+Checks of settings run with every command, those of a deployment with `check --deploy`, those of the database with
+`check --database default`. Each id has a row in docs/production.md (tests/tracesite/test_system_checks.py compares them).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.apps.config import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from traces_app.ingest.partitions import TABLES
+
+from .serving import embedded_postgres
+
+OLDEST_POSTGRESQL = 15
+# A statement over all months locks every partition and its indexes.
+LOCKS_PER_TRANSACTION = 256
+# Connections beside those of the workers: commands, a backup, somebody who looks.
+SPARE_CONNECTIONS = 10
+CLOCK_SECONDS = 5
+# The slowest things that are meant to happen: a purge by rows, a page of a project of many years.
+SHORTEST_STATEMENT_TIMEOUT_MS = 60_000
+
+Apps = Sequence[AppConfig] | None
+NO_ANSWER = "tracesite.E003"
+
+
+# --- Settings -----------------------------------------------------------------------------------------------
+
+
+def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
+    """What every command needs."""
+    found: list[CheckMessage] = [
+        Error(
+            f"TRACESITE_TRUSTED_ORIGINS has {origin!r}, which is no origin.",
+            hint="Write scheme and host and nothing else, such as https://traces.example.org.",
+            id="tracesite.E001",
+        )
+        for origin in settings.CSRF_TRUSTED_ORIGINS
+        if not _is_origin(origin)
+    ]
+    try:
+        with tempfile.TemporaryFile(dir=settings.DATA_DIR):
+            pass
+    except OSError as error:
+        found.append(
+            Error(
+                f"Files cannot be made in the data directory, {settings.DATA_DIR}: {error.strerror}.",
+                hint="Give the user who runs Tracesite a directory of their own, and name it in TRACESITE_DATA_DIR.",
+                id="tracesite.E002",
+            )
+        )
+    key = settings.DATA_DIR / "secret_key"
+    if key.exists() and key.stat().st_mode & 0o077:
+        found.append(
+            Warning(
+                f"{key} can be read by others: whoever has it signs sessions of the admin.",
+                hint=f"chmod 600 {key}; if somebody may have read it, delete it: everybody has to log in again.",
+                id="tracesite.W001",
+            )
+        )
+    return found
+
+
+def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
+    """What is right for a first look and wrong for others to use."""
+    found: list[CheckMessage] = []
+    is_local = all(_is_loopback(host) for host in settings.ALLOWED_HOSTS)
+    if settings.DEBUG:
+        found.append(
+            Warning(
+                "TRACESITE_DEBUG is on: pages of errors show settings and content to whoever causes one.",
+                hint="Unset TRACESITE_DEBUG.",
+                id="tracesite.W002",
+            )
+        )
+    if any(host in ("*", ".") for host in settings.ALLOWED_HOSTS):
+        found.append(
+            Warning(
+                "TRACESITE_ALLOWED_HOSTS allows every host name: links in answers may be made to lead elsewhere.",
+                hint="List the names that people use, separated by commas.",
+                id="tracesite.W003",
+            )
+        )
+    if not settings.HTTPS and not is_local:
+        found.append(
+            Warning(
+                "TRACESITE_HTTPS is off, and TRACESITE_ALLOWED_HOSTS names other hosts than this one: keys, cookies and "
+                "traces may travel in the clear.",
+                hint="Put a proxy in front that speaks HTTPS, as docs/production.md shows, and set TRACESITE_HTTPS=true.",
+                id="tracesite.W004",
+            )
+        )
+    if settings.HTTPS and is_local:
+        found.append(
+            Warning(
+                "TRACESITE_HTTPS is on, and TRACESITE_ALLOWED_HOSTS names this machine only: what the proxy passes on "
+                "under the name that people use is answered 400.",
+                hint="Add that name to TRACESITE_ALLOWED_HOSTS.",
+                id="tracesite.W005",
+            )
+        )
+    if embedded_postgres.home():
+        found.append(
+            Warning(
+                f"The database is the embedded one in {embedded_postgres.home()}: it ends with its last user, and nothing backs it up.",
+                hint="Set DATABASE_URL to a PostgreSQL that is run and backed up as yours are.",
+                id="tracesite.W006",
+            )
+        )
+    return found
+
+
+def _is_origin(text: str) -> bool:
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and text == f"{parts.scheme}://{parts.netloc}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+# --- The database -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """What a PostgreSQL says of itself, to our role in our database."""
+
+    version: int
+    """The major one."""
+    encoding: str
+    settings: dict[str, str]
+    """As pg_settings has them: numbers in their own unit, switches as on and off."""
+    is_read_only: bool
+    makes_tables: bool
+    """Whether our role may make tables in our schema."""
+    owns_tables: bool
+    """Whether our role may add partitions to the tables that there are."""
+    clock_ahead: timedelta
+
+
+_SETTINGS = (
+    "autovacuum",
+    "fsync",
+    "full_page_writes",
+    "jit",
+    "max_connections",
+    "max_locks_per_transaction",
+    "statement_timeout",
+    "superuser_reserved_connections",
+    "synchronous_commit",
+)
+
+
+def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **options: Any) -> list[CheckMessage]:
+    """Whether the server keeps what it acknowledges, and has room for what Tracesite does."""
+    found = []
+    for alias in databases or ():
+        try:
+            found += judge(describe(connections[alias]))
+        except OperationalError as error:
+            found.append(
+                Error(
+                    f"The database does not answer: {error}",
+                    hint="Look at DATABASE_URL (host, port, name, user, password) and at what that server allows "
+                    "(listen_addresses, pg_hba.conf).",
+                    id=NO_ANSWER,
+                )
+            )
+    return found
+
+
+def describe(connection: BaseDatabaseWrapper) -> Server:
+    """Raises OperationalError."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(_SETTINGS)])
+        values = dict(cursor.fetchall())
+        cursor.execute(
+            "SELECT current_setting('server_version_num')::int / 10000, current_setting('server_encoding'), "
+            "pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool, "
+            "has_schema_privilege(current_schema(), 'CREATE'), (SELECT coalesce(bool_and(pg_has_role(relowner, 'USAGE')), "
+            "true) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s))",
+            [[table.name for table in TABLES]],
+        )
+        version, encoding, is_read_only, makes_tables, owns_tables = cursor.fetchone()
+        before = datetime.now(UTC)
+        cursor.execute("SELECT clock_timestamp()")
+        theirs = cursor.fetchone()[0]
+        now = before + (datetime.now(UTC) - before) / 2
+    return Server(
+        version=version,
+        encoding=encoding,
+        settings=values,
+        is_read_only=is_read_only,
+        makes_tables=makes_tables,
+        owns_tables=owns_tables,
+        clock_ahead=theirs - now,
+    )
+
+
+def judge(server: Server) -> list[CheckMessage]:
+    return [*_what_cannot_work(server), *_what_may_go_wrong(server)]
+
+
+def _what_cannot_work(server: Server) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    if server.version < OLDEST_POSTGRESQL:
+        found.append(
+            Error(
+                f"PostgreSQL {server.version} is too old.",
+                hint=f"Tracesite needs PostgreSQL {OLDEST_POSTGRESQL} or newer.",
+                id="tracesite.E004",
+            )
+        )
+    if server.encoding != "UTF8":
+        found.append(
+            Error(
+                f"The encoding of the database is {server.encoding}, which does not have every letter.",
+                hint="Make a new one: createdb --encoding=UTF8 --template=template0 NAME.",
+                id="tracesite.E005",
+            )
+        )
+    if server.is_read_only:
+        found.append(
+            Error(
+                "The database takes no writes: it is a standby, or default_transaction_read_only is on.",
+                hint="Let DATABASE_URL name the primary server (or target_session_attrs=read-write).",
+                id="tracesite.E006",
+            )
+        )
+    if not server.makes_tables or not server.owns_tables:
+        found.append(
+            Error(
+                "The role in DATABASE_URL may not make partitions: the first message of a new month could not be stored.",
+                hint="Let this role own the database and run manage.py migrate as itself, or grant it CREATE on the "
+                "schema and the role that owns the tables.",
+                id="tracesite.E007",
+            )
+        )
+    return found
+
+
+def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
+    found: list[CheckMessage] = []
+    values = server.settings
+    lossy = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if values[name] == "off"]
+    if lossy:
+        found.append(
+            Warning(
+                f"{' and '.join(lossy)} of PostgreSQL {'is' if len(lossy) == 1 else 'are'} off: after a crash, messages "
+                "that were acknowledged may be gone.",
+                hint="Turn it on, for the server and for this role and database (ALTER ROLE, ALTER DATABASE).",
+                id="tracesite.W007",
+            )
+        )
+    if int(values["max_locks_per_transaction"]) < LOCKS_PER_TRANSACTION:
+        found.append(
+            Warning(
+                f"max_locks_per_transaction of PostgreSQL is {values['max_locks_per_transaction']}: a query over many months "
+                "fails with “out of shared memory”.",
+                hint=f"Set it to {LOCKS_PER_TRANSACTION} in postgresql.conf and restart PostgreSQL.",
+                id="tracesite.W008",
+            )
+        )
+    if abs(server.clock_ahead) > timedelta(seconds=CLOCK_SECONDS):
+        found.append(
+            Warning(
+                f"The clocks of PostgreSQL and of this machine differ by {abs(server.clock_ahead).total_seconds():.0f} s.",
+                hint="Let both follow a time server (systemd-timesyncd, chrony).",
+                id="tracesite.W009",
+            )
+        )
+    if 0 < int(values["statement_timeout"]) < SHORTEST_STATEMENT_TIMEOUT_MS:
+        found.append(
+            Warning(
+                f"statement_timeout is {values['statement_timeout']} ms for this role: migrations, purges and long pages "
+                "may be cut off.",
+                hint=f"ALTER ROLE ... SET statement_timeout = {SHORTEST_STATEMENT_TIMEOUT_MS} or more, or 0 for none.",
+                id="tracesite.W010",
+            )
+        )
+    if values["jit"] == "on":
+        found.append(
+            Warning(
+                "jit of PostgreSQL is on: queries over partitions are compiled for longer than they then run.",
+                hint="ALTER DATABASE ... SET jit = off.",
+                id="tracesite.W011",
+            )
+        )
+    if values["autovacuum"] == "off":
+        found.append(
+            Warning(
+                "autovacuum of PostgreSQL is off: tables grow and slow down, and in the end the server stops.",
+                hint="Turn it on.",
+                id="tracesite.W012",
+            )
+        )
+    return found
+
+
+# --- What only `serve --check` knows ------------------------------------------------------------------------
+
+
+def check_connections(server: Server, workers: int, threads: int) -> list[CheckMessage]:
+    """Whether every thread can have its connection, also while old workers and new ones serve side by side."""
+    values = server.settings
+    there = int(values["max_connections"]) - int(values["superuser_reserved_connections"])
+    needed = 2 * workers * threads + SPARE_CONNECTIONS
+    if there >= needed:
+        return []
+    return [
+        Warning(
+            f"PostgreSQL has {there} connections to give, and {needed} may be needed: {workers} workers with {threads} "
+            f"threads each, twice while they are restarted, and {SPARE_CONNECTIONS} to spare. Whoever gets none is answered 503.",
+            hint="Raise max_connections in postgresql.conf, or take fewer --workers or --threads.",
+            id="tracesite.W013",
+        )
+    ]
+
+
+def check_migrations(pending: int) -> list[CheckMessage]:
+    if not pending:
+        return []
+    return [
+        Error(
+            f"The database lacks {pending} migrations of this version.",
+            hint="Run: manage.py migrate",
+            id="tracesite.E008",
+        )
+    ]
