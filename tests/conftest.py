@@ -21,8 +21,8 @@ from django.conf import settings
 from django.test import RequestFactory
 from django.utils import translation
 
+from tracesite.processes import is_running
 from tracesite.serving import embedded_postgres
-from tracesite.serving.processes import is_running
 
 DATABASE_NAME = "test_tracesite_run"
 

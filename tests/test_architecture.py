@@ -11,38 +11,49 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["access_app", "messages_app", "traces_app", "tracesite"]  # each may import those before it
+# The packages of traces_app from the ground up: each may import those before it. See docs/architecture.md.
+FLOORS = [
+    "schema",
+    "normalize",
+    "models",
+    "ingest",
+    "queries",
+    "transcripts",
+    "adapters",
+    "events",
+    "maintenance",
+    "views",
+    "admin",
+    "urls",
+]
+# Import paths of earlier versions, which lead up to tracesite until 1.0.
+DEPRECATED = ("traces_app/recorder/", "traces_app/recorder_sink.py")
 
 # Used in processes without Django: the recorder's half of the code, and what turns transcripts into records.
 WITHOUT_DJANGO = (
-    "access_app/redaction",
+    "access_app/redaction/",
     "messages_app/ids.py",
-    "messages_app/admin/display_text.py",
-    "messages_app/admin/workflow_plan.py",
     "messages_app/json_values.py",
-    "traces_app/adapters/eko_callbacks.py",
+    "traces_app/schema/",
+    "traces_app/normalize/",
+    "traces_app/adapters/",
+    "traces_app/events/contexts.py",
+    "traces_app/events/ids.py",
     "traces_app/events/projection.py",
     "traces_app/events/step_order.py",
-    "traces_app/adapters/monitor_messages.py",
-    "traces_app/events/ids.py",
-    "traces_app/schema/records.py",
-    "traces_app/normalize/records.py",
-    "traces_app/normalize/tool_results.py",
-    "traces_app/normalize/images.py",
-    "traces_app/normalize/call_ids.py",
-    "traces_app/schema/health_flags.py",
-    "traces_app/schema/losses.py",
-    "traces_app/normalize/redaction.py",
+    "traces_app/events/unnamed_calls.py",
     "traces_app/ingest/rows.py",
     "traces_app/transcripts/entries.py",
-    "traces_app/normalize/extra_fields.py",
+    "traces_app/transcripts/files/",
+    "traces_app/transcripts/formats/",
+    "traces_app/transcripts/parsing/",
+    "tracesite/recorder/",
     "tracesite/weknora/errors.py",
     "tracesite/weknora/frames.py",
     "tracesite/weknora/shapes.py",
     "tracesite/weknora/titles.py",
-    "traces_app/transcripts/formats/",
-    "traces_app/transcripts/parsing/",
-    "tracesite/recorder/",
 )
+DATABASE_SINK = "tracesite/recorder/database_sink.py"  # for agents inside of Django
 DJANGO = ("django", "rest_framework", "django_filters", "drf_spectacular", "psycopg")
 HTTP = ("rest_framework", "django.http", "django.urls", "django.views", "django.shortcuts", "drf_spectacular")
 SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc", "services", "service", "managers", "handlers"}
@@ -89,13 +100,16 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
     allowed = LAYERS[: LAYERS.index(app) + 1]
     for line, module in imports_of(path, source):
         top = module.split(".")[0]
-        if top in LAYERS and top not in allowed:
+        if top in LAYERS and top not in allowed and not path.startswith(DEPRECATED):
             yield line, f"{app} may not know {top}: the arrow points the other way"
-        if path.startswith(WITHOUT_DJANGO) and top in DJANGO:
+        if app == top == "traces_app" and (reason := _wrong_floor(path, module)):
+            yield line, reason
+        if path.startswith(WITHOUT_DJANGO) and path != DATABASE_SINK and top in DJANGO:
             yield line, f"imports {top}, and must work in a process without Django"
         if path.endswith("models.py") and (module.endswith(".writes") or _is_any(module, HTTP)):
             yield line, f"models may not know {module}: rows know neither writes nor HTTP"
-        if path.endswith(("writes.py", "ingest.py", "purge.py")) and _is_any(module, HTTP):
+        is_write = path.endswith("writes.py") or path.startswith(("traces_app/ingest/", "traces_app/maintenance/"))
+        if is_write and _is_any(module, HTTP):
             yield line, f"writes may not know {module}: HTTP is translated in the views"
         if path.startswith("traces_app/transcripts/formats/") and Path(path).stem not in ("registry", "__init__"):
             other = module.removeprefix("traces_app.transcripts.formats.")
@@ -103,6 +117,46 @@ def _wrong_imports(path: str, source: str) -> Iterable[tuple[int, str]]:
                 yield line, f"a format knows no other: {other}"
         if path.startswith("traces_app/transcripts/parsing/") and _is_any(module, ("traces_app.transcripts.formats",)):
             yield line, "what formats share knows none of them"
+
+
+def _wrong_floor(path: str, module: str) -> str | None:
+    below, above = ((*parts, "")[1] for parts in (path.removesuffix(".py").split("/"), module.split(".")))
+    if below in FLOORS and above in FLOORS and FLOORS.index(above) > FLOORS.index(below):
+        return f"{below} may not know {above}: it is on a floor above"
+    return None
+
+
+def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of names that import each other, directly or through others."""
+    reached = {name: _reachable(name, arrows) for name in arrows}
+    groups = {
+        tuple(sorted(other for other in reached[name] if name in reached.get(other, ())))
+        for name in arrows
+        if name in reached[name]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def _reachable(name: str, arrows: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = arrows.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def package_arrows() -> dict[str, set[str]]:
+    """Which package or module right below an app imports which other."""
+    arrows: dict[str, set[str]] = {}
+    for path in files():
+        own = ".".join(path.removesuffix(".py").split("/")[:2])
+        for _, module in imports_of(path, (ROOT / path).read_text()):
+            other = ".".join(module.split(".")[:2])
+            if other != own and other.count(".") and other.split(".")[0] in LAYERS and not path.startswith(DEPRECATED):
+                arrows.setdefault(own, set()).add(other)
+    return arrows
 
 
 def _is_any(module: str, packages: Iterable[str]) -> bool:
@@ -129,8 +183,24 @@ def test_the_arrows_point_one_way() -> None:
     assert found == []
 
 
+def test_no_package_imports_another_in_a_circle() -> None:
+    assert circles(package_arrows()) == []
+
+
+def test_circle_through_three_packages_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_traces_app_has_at_most_12_rooms() -> None:
+    beside = {"__init__", "models", "apps", "urls", "migrations", "management"}
+    assert (
+        len({path.removesuffix(".py").split("/")[1] for path in files() if path.startswith("traces_app/")} - beside)
+        <= 12
+    )
+
+
 def test_the_files_that_run_without_django_are_there() -> None:
-    assert [prefix for prefix in WITHOUT_DJANGO[:-1] if not any(path.startswith(prefix) for path in files())] == []
+    assert [prefix for prefix in WITHOUT_DJANGO if not any(path.startswith(prefix) for path in files())] == []
 
 
 @pytest.mark.parametrize(

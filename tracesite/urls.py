@@ -8,7 +8,7 @@ from django.views.generic import RedirectView
 
 from .http.api_root import IndexView, SchemaView, docs
 from .http.health import HealthView, ReadyView
-from .metrics.view import metrics
+from .http.metrics_view import metrics
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index"), name="home"),

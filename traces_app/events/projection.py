@@ -53,8 +53,6 @@ OF_A_MESSAGE = (*_PROMPT, *_RESULT, "content", "references", "usage", "metadata"
 """Fields of what is said of a run as a whole from which its session takes nothing."""
 _LONGEST_NAME, _LONGEST_TAG = 512, 200
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-ROOT_TOOL = "root_tool_id"
-"""In the metadata of a message: the tool at the root of its chain of calls, where that is said apart from its calls."""
 RECORDER, CUTS = "recorder", "truncated"
 """In the metadata of a message what its recorder says that is missing, in numbers; and in that of a message, step or call
 what of it was cut."""
@@ -447,7 +445,7 @@ class RunState:
     def metadata(self) -> dict[str, Any] | None:
         """Of the answer."""
         own: dict[str, Any] = {"agents": self.agents, RECORDER: self.losses, CUTS: documents(self.answer_cuts)}
-        own[ROOT_TOOL] = self.root_tool
+        own[records.ROOT_TOOL] = self.root_tool
         return {**self.said_metadata, **{name: value for name, value in own.items() if value}} or None
 
     @property

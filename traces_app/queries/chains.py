@@ -25,7 +25,7 @@ from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
 from messages_app.sql.row_query import Rows
-from traces_app.events.projection import ROOT_TOOL
+from traces_app.schema.records import ROOT_TOOL
 
 from . import schemas
 from .messages import RESULTS, STEPS, call_results

@@ -26,9 +26,9 @@ from messages_app.models import Message
 from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS, fetch
 from messages_app.sql.row_query import Rows, alive_messages, deleted_messages
-from traces_app.events.projection import ROOT_TOOL
 from traces_app.models import ToolCall
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
+from traces_app.schema.records import ROOT_TOOL
 
 from .chains import NAMED_ROOT
 from .messages import calls_with_all

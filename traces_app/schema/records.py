@@ -48,6 +48,9 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Name = Annotated[str, Meta(max_length=512)]
 Tag = Annotated[str, Meta(max_length=200)]
 
+ROOT_TOOL = "root_tool_id"
+"""Key in the metadata of a message: the tool at the root of its call chain, if the producer names it apart from the calls."""
+
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of all records: immutable, keyword fields, and no others: see unknown_fields.py."""

@@ -34,7 +34,7 @@ from prometheus_client.registry import Collector
 
 from traces_app.ingest import metrics as ingest_metrics
 from traces_app.ingest.metrics import REGISTRY
-from tracesite.serving.processes import is_running
+from tracesite.processes import is_running
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from .processes import is_running
+from tracesite.processes import is_running
 
 # Over so many seconds the requests at hand are averaged: shorter, and the pauses between requests look like idleness.
 WINDOW = 0.2

@@ -10,10 +10,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from tracesite.http.errors import error_response
+from tracesite.metrics.database import database_metrics
+from tracesite.metrics.registry import render
 
-from .database import database_metrics
-from .registry import render
+from .errors import error_response
 
 
 @csrf_exempt  # nothing changes here, and a POST hears that it is not allowed, not that a cookie is missing
