@@ -2,6 +2,7 @@
 #
 #   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
 #   make test    the tests; ARGS= goes to pytest
+#   make test-postgresql15   the tests of the database once more, on Debian's PostgreSQL 15; takes minutes
 #   make fuzz    many requests of every kind to every operation of the API: EXAMPLES= says how many
 #   make lint    style, types, migrations
 #   make bench   measurements
@@ -21,13 +22,16 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test fuzz lint bench load setup lock reset
+.PHONY: run test test-postgresql15 fuzz lint bench load setup lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
 test: setup
-	@$(PYTHON) -m pytest -n 2 $(ARGS)
+	@$(PYTHON) -m pytest -n 2 --ignore=tests/test_postgresql15.py $(ARGS)
+
+test-postgresql15: setup
+	@$(PYTHON) -m pytest tests/test_postgresql15.py $(ARGS)
 
 fuzz: setup
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(PYTHON) -m pytest -n 2 tests/tracesite/http/test_api_contract.py $(ARGS)

@@ -54,6 +54,8 @@ provide_database()
 # Conftests and test modules import models while they are collected.
 django.setup()
 
+from access_app.models import Project  # noqa: E402  # models need Django set up
+
 
 @pytest.fixture(autouse=True, scope="session")
 def clients_without_cookies_send_none() -> Iterator[None]:
@@ -74,6 +76,16 @@ def language_of_the_settings() -> Iterator[None]:
     """Django leaves the language of a test client's last request active in the thread, so for the next test too."""
     yield
     translation.deactivate()
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return Project.objects.create(slug="owner")
+
+
+@pytest.fixture
+def stranger(db: None) -> Project:
+    return Project.objects.create(slug="stranger")
 
 
 # --- Requirements -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from .http.api_root import IndexView, SchemaView, docs
+from .http.foreign_apis import foreign_apis
 from .http.health import HealthView, ReadyView
 from .http.metrics_view import metrics
 
@@ -18,13 +19,13 @@ urlpatterns = [
     path("api/v1/", include("traces_app.urls")),
     path("api/v1/schema/", SchemaView.as_view(), name="schema"),
     path("api/v1/docs/", docs, name="docs"),
-    path("weknora/api/v1/", include("tracesite.weknora.urls")),
+    *(path(api.urls[0], include(api.urls[1])) for api in foreign_apis()),
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),
 ]
 
-# Outside of views errors have the shape of the API, too: JSON under /api/ and /weknora/, a page elsewhere.
+# Errors raised outside of views: JSON below /api/ and the foreign APIs, a page elsewhere.
 handler400 = "tracesite.http.errors.bad_request"
 handler403 = "tracesite.http.errors.permission_denied"
 handler404 = "tracesite.http.errors.page_not_found"

@@ -13,16 +13,6 @@ from access_app.models import ApiKey, Project
 
 
 @pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
-@pytest.fixture
-def stranger(db: None) -> Project:
-    return Project.objects.create(slug="stranger")
-
-
-@pytest.fixture
 def token(project: Project) -> str:
     """The token of a key of `project` that may do everything."""
     return create_key(project, "agent", ["read", "write", "delete"])[1]

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import pytest
 
 from access_app.models import Project
 from traces_app.ingest.batch import SessionOutcome
@@ -15,16 +14,6 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.schema import records
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
-@pytest.fixture
-def stranger(db: None) -> Project:
-    return Project.objects.create(slug="stranger")
 
 
 def session_of(*messages: dict[str, Any], external_id: str = "weather", **fields: Any) -> records.Session:

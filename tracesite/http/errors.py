@@ -1,4 +1,4 @@
-"""The one shape of every error: `{"error": {"code", "message", "field", "request_id"}}`; below /weknora/ that of WeKnora.
+"""The one shape of every error: `{"error": {"code", "message", "field", "request_id"}}`; foreign APIs have their own.
 
 Errors that views raise come through `exception_handler`; what fails before or outside of them through the handlers that
 urls.py names. An error that nobody foresaw is left to Django, which logs it with its stack and calls `server_error`.
@@ -19,9 +19,9 @@ from django.views import defaults
 from rest_framework import exceptions
 
 from access_app import errors
-from tracesite.weknora import errors as weknora
 
 from . import error_pages
+from .foreign_apis import foreign_api_of, is_api
 from .outages import DATABASE_FAILED, is_away
 from .request_log import clean_for_log
 
@@ -47,8 +47,8 @@ def error_response(
     headers: dict[str, str] | None = None,
 ) -> JsonResponse:
     """An error in the one shape. `request` is Django's or DRF's."""
-    if request.path.startswith(weknora.BASE):
-        body = weknora.error_body(request.path, request.headers, status, code, message, field)
+    if foreign := foreign_api_of(request.path):
+        body = foreign.error_body(request.path, request.headers, status, code, message, field)
         return JsonResponse(body, status=status, headers=headers, json_dumps_params={"ensure_ascii": False})
     request_id = getattr(request, "request_id", None)
     body = {"error": {"code": code, "message": message, "field": field, "request_id": request_id}}
@@ -133,7 +133,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
 
 
 def _is_api(request: HttpRequest) -> bool:
-    return request.path.startswith(("/api/", weknora.BASE))
+    return is_api(request.path)
 
 
 def _as_api_error(exc: Exception) -> errors.ApiError | None:

@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
-from tracesite.weknora.errors import BASE
+from .foreign_apis import is_api
 
 MOST_BYTES = 1024 * 1024
 """The largest form in bytes: a message that staff type or paste."""
 MOST_READ = 4
 """Forms that a worker reads at a time: half of the threads that `serve` has by default."""
-
-_API = ("/api/", BASE)
 
 WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -35,7 +33,7 @@ def with_bounded_forms(application: WsgiApplication, *, most_read: int = MOST_RE
     reading = threading.BoundedSemaphore(most_read)
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") or environ["PATH_INFO"].startswith(_API):
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD") or is_api(environ["PATH_INFO"]):
             return application(environ, start_response)
         size = _announced(environ)
         if size is None or size > MOST_BYTES:

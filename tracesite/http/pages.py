@@ -15,14 +15,14 @@ from django.middleware.clickjacking import XFrameOptionsMiddleware
 from django.middleware.csrf import CsrfViewMiddleware
 from django.middleware.gzip import GZipMiddleware
 
-from tracesite.weknora.errors import BASE
+from .foreign_apis import is_api
 
 DOCS = "/api/v1/docs/"
 
 
 def is_page(request: HttpRequest) -> bool:
-    """Whether it is asked for what a browser shows; else for data."""
-    return not request.path_info.startswith(("/api/", BASE)) or request.path_info == DOCS
+    """Return whether the request is for a page that a browser shows, not for data."""
+    return not is_api(request.path_info) or request.path_info == DOCS
 
 
 class _Middleware(Protocol):

@@ -1,4 +1,4 @@
-"""Errors of HTTP requests to the live part, in the one shape of the API; below /weknora/ in that of WeKnora."""
+"""Error responses of the live part, in the shape of the API that serves the path."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 import msgspec
 
 from access_app.errors import ApiError
-from tracesite.weknora.errors import BASE, error_body
+from tracesite.http.foreign_apis import foreign_api_of
 
 from .clients import headers_of
 
 
 async def answer(send: Any, error: ApiError, scope: Mapping[str, Any], request_id: str = "") -> None:
     request_id = request_id or uuid.uuid4().hex
-    if scope["path"].startswith(BASE):
-        said = error_body(scope["path"], headers_of(scope), error.status, error.code, error.message, error.field)
+    if foreign := foreign_api_of(scope["path"]):
+        said = foreign.error_body(
+            scope["path"], headers_of(scope), error.status, error.code, error.message, error.field
+        )
     else:
         about = {"code": error.code, "message": error.message, "field": error.field, "request_id": request_id}
         said = {"error": about}

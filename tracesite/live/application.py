@@ -1,5 +1,5 @@
-"""The ASGI application: /live/ws, /live/sse and WeKnora's continue-stream; everything else is the WSGI application's, where
-there is one."""
+"""The ASGI application: /live/ws, /live/sse and the live routes of foreign APIs. Other paths go to the WSGI application in
+one-process mode and are not found otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotFound
-from tracesite.weknora.live import continue_stream, is_continue_stream
+from tracesite.http.foreign_apis import LiveHandler, live_handler_of
 
 from . import admission
 from .answers import answer
@@ -31,13 +31,13 @@ def application(live: Live, elsewhere: Application | None) -> Application:
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
-        is_of_weknora = is_continue_stream(path)
-        if elsewhere is not None and scope["type"] == "http" and not (path.startswith("/live/") or is_of_weknora):
+        foreign = live_handler_of(path)
+        if elsewhere is not None and scope["type"] == "http" and not (path.startswith("/live/") or foreign):
             await elsewhere(scope, receive, send)
             return
-        talks = {("websocket", "/live/ws"): talk, ("http", "/live/sse"): stream}
-        if is_of_weknora:
-            talks["http", path] = continue_stream
+        talks: dict[tuple[str, str], LiveHandler] = {("websocket", "/live/ws"): talk, ("http", "/live/sse"): stream}
+        if foreign:
+            talks["http", path] = foreign
         try:
             if not admission.is_our_host(headers_of(scope).get("host", "")):
                 raise InvalidInput(_("This host name is not served here."), code="invalid_host")

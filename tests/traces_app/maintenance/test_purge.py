@@ -150,7 +150,7 @@ def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, str(Path(__file__).resolve().parents[2] / "manage.py"), "purge", *arguments]
+    return [sys.executable, str(Path(__file__).resolve().parents[3] / "manage.py"), "purge", *arguments]
 
 
 def environment() -> dict[str, str]:

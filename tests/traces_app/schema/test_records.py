@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # Without the preparation in records.py this ends with a segmentation fault in 6 of 20 runs.
 _FIRST_USE = """

@@ -30,7 +30,7 @@ from traces_app.transcripts.entries import DIGEST_BYTES, Transcript
 from traces_app.transcripts.formats import openai_chat
 from traces_app.transcripts.importer import FileReport, import_paths
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 OWN = Path(__file__).parent / "formats" / "transcripts"
 
 TALK: list[dict[str, Any]] = [

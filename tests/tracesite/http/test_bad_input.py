@@ -20,7 +20,7 @@ from access_app.models import Project
 from tests.traces_app.conftest import answer, question, store
 from tests.tracesite.http.test_bad_requests import KINDS as ON_THE_CONNECTION
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "bad_input.md"
+TABLE = Path(__file__).resolve().parents[3] / "docs" / "bad_input.md"
 MESSAGES = "sessions/weather/messages/"
 NINES = int("9" * 300)
 JSON = "application/json"

@@ -31,7 +31,7 @@ from traces_app.ingest.metrics import TABLES
 from tracesite import environment
 from tracesite.metrics.registry import render
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "a-token-of-the-tests"
 DOCUMENT = (ROOT / "docs" / "metrics.md").read_text()
 

@@ -326,7 +326,7 @@ def test_rules_that_cannot_be_are_refused_when_they_are_made(wrong: dict[str, An
 
 
 def test_only_one_module_makes_events_that_leave() -> None:
-    package = Path(__file__).resolve().parents[3] / "traces_app" / "recorder"
+    package = Path(__file__).resolve().parents[3] / "tracesite" / "recorder"
     makers = {
         path.name
         for path in package.glob("*.py")

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
 
 USE = """

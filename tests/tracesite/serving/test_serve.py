@@ -26,7 +26,7 @@ from benchmarks import processes
 from benchmarks.live.viewer import WebSocket
 from tracesite.serving.server import HURRY_SECONDS, _stay_on_one_core
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from traces_app.transcripts.entries import digests_of, session_of, with_times
 from traces_app.transcripts.files.documents import Line, Lines
 from traces_app.transcripts.formats.registry import Format, format_of
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 
 def read(format_: Format, document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:

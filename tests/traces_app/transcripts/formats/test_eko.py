@@ -19,7 +19,7 @@ from traces_app.transcripts.formats import eko
 from traces_app.transcripts.formats.eko import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import format_of
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 PLAN = {"taskId": "t1", "name": "Trip", "thought": "First look.", "agents": [{"id": "t1-00", "name": "Guide"}]}
 

@@ -24,7 +24,7 @@ from traces_app.transcripts.files.archives import Zip, files_in
 from traces_app.transcripts.files.documents import Document, file_source, read
 from traces_app.transcripts.formats.registry import FORMATS
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[5] / "shared" / "data"
 COUNTS = SHARED / "EXPECTED_COUNTS.json"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -61,7 +61,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "sdk_transcripts/traceloop-openai-agents/responses_input_list.json": {"errors_by_tool": {"refund": 1}},
 }
 """Figures that are right another way; docs/import_counts.md says why."""
-DOCS = Path(__file__).parents[3] / "docs" / "import_counts.md"
+DOCS = Path(__file__).parents[4] / "docs" / "import_counts.md"
 LANGFUSE = ("langfuse/langgraph-js-2025-10-30.trace.json", "langfuse/pydantic-ai-tools-2025-12-04.trace.json")
 """Also in that table; the count of Langfuse's files is one of observations: see test_langfuse.py."""
 

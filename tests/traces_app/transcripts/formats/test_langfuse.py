@@ -17,7 +17,7 @@ from traces_app.transcripts.files.documents import Document, Line, Lines
 from traces_app.transcripts.formats.langfuse import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import format_of
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 
 def at(second: float) -> str:

@@ -21,7 +21,7 @@ from traces_app.transcripts.formats.registry import FORMATS
 from .reading import has_failed
 
 OWN = Path(__file__).parent / "transcripts"
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 USER = {"role": "user", "content": "Go"}
 DONE = {"role": "assistant", "content": "Done."}

@@ -16,7 +16,7 @@ from traces_app.transcripts.entries import session_of
 from traces_app.transcripts.formats.registry import format_of
 from traces_app.transcripts.formats.toolbench import NAME, recognises, transcripts
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 SYSTEM = {"role": "system", "content": "You are AutoGPT."}
 QUERY = {"role": "user", "content": "\nThe weather?\nBegin!\n"}

@@ -1,0 +1,12 @@
+"""WeKnora's API as Tracesite's settings name it."""
+
+from tracesite.http.foreign_apis import ForeignApi
+
+from .errors import BASE, error_body
+
+WEKNORA = ForeignApi(
+    base_path=BASE,
+    urls=("weknora/api/v1/", "tracesite.weknora.urls"),
+    error_body=error_body,
+    live_route="tracesite.weknora.live.live_route",
+)
