@@ -33,8 +33,8 @@ PROJECT = "faults"
 # started it, however that ends.
 _KEEPER_OF_THE_DATABASE = """
 import os, sys
-from tracesite import embedded
-embedded.ensure(durable=True)
+from tracesite.serving import embedded_postgres
+embedded_postgres.ensure(durable=True)
 print(os.environ["DATABASE_URL"], flush=True)
 sys.stdin.read()
 """

@@ -115,7 +115,7 @@ def make_release(directory: Path, *, says: str) -> None:
             (directory / path.name).symlink_to(path)
     shutil.copy(ROOT / "manage.py", directory)
     shutil.copytree(ROOT / "tracesite", directory / "tracesite", ignore=shutil.ignore_patterns("__pycache__"))
-    health = directory / "tracesite" / "health.py"
+    health = directory / "tracesite" / "http" / "health.py"
     health.write_text(health.read_text().replace('"status": "ok"', f'"status": "{says}"'))
 
 

@@ -62,7 +62,7 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_what_the_code_may_say_is_what_the_page_lists() -> None:
-    said = re.findall(r'"(tracesite\.[EW]\d{3})"', (ROOT / "tracesite" / "checks.py").read_text())
+    said = re.findall(r'"(tracesite\.[EW]\d{3})"', (ROOT / "tracesite" / "system_checks.py").read_text())
     listed = re.findall(r"^\| `(tracesite\.[EW]\d{3})` \|", (ROOT / "docs" / "production.md").read_text(), re.M)
     assert len(said) == len(set(said))
     assert sorted(said) == sorted(listed) == listed

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _FIRST_USE = """
 import sys, threading
 import msgspec
-from traces_app import records
+from traces_app.schema import records
 sys.setswitchinterval(1e-6)
 together = threading.Barrier(8)
 call = {"id": "c", "name": "t", "args": {}, "result": {"status": "success"}}

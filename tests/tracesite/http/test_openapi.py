@@ -14,11 +14,9 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.validation import validate_schema
 
 from access_app.keys import create_key
-from tests.traces_app.conftest import answer, project, question, store
+from tests.traces_app.conftest import answer, question, store
 from traces_app import urls
 from tracesite.http.api_root import schema
-
-__all__ = ["project"]
 
 METHODS = {"get", "post", "patch", "delete"}
 

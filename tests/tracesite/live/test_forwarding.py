@@ -62,16 +62,13 @@ def test_what_forwards_only_reads_and_what_stores_does_not_know_of_it() -> None:
             "traces_app.events.feed.event_of",
         ),
         *(
+            "traces_app.queries",
             "traces_app.queries.schemas",
             "traces_app.queries.messages",
             "traces_app.queries.messages.EVERYTHING",
             "traces_app.queries.messages.Selection",
         ),
         "traces_app.queries.messages.messages",
-        *("tracesite.weknora.errors", "tracesite.weknora.errors.BASE", "tracesite.weknora.errors.error_body"),
-        *("tracesite.weknora.frames", "tracesite.weknora.frames.Frame", "tracesite.weknora.frames.Telling"),
-        *("tracesite.weknora.frames.encoded", "tracesite.weknora.shapes", "tracesite.weknora.shapes.message_of"),
-        "tracesite.weknora.shapes.was_stopped",
     }
     storing = [*Path(ROOT / "traces_app").rglob("*.py"), *Path(ROOT / "messages_app").rglob("*.py")]
     assert [path for path in storing if "tracesite.live" in _names(path)] == []

@@ -402,16 +402,16 @@ from pathlib import Path
 import django
 django.setup()
 from django.test import RequestFactory
-from tracesite import metrics
+from tracesite.metrics import registry
 
-metrics.share_between_workers(Path(sys.argv[1]))
+registry.share_between_workers(Path(sys.argv[1]))
 if os.fork():
     sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 request = RequestFactory().get("/")
 request.resolver_match = None
 for _ in range(3):
-    metrics.count_request(request, 404, 0.1)
-sys.stdout.buffer.write(metrics.render([]))
+    registry.count_request(request, 404, 0.1)
+sys.stdout.buffer.write(registry.render([]))
 """
 
 

@@ -50,7 +50,7 @@ def test_handlers_of_everything_are_found() -> None:
 def test_one_file_of_the_recorder_catches_everything() -> None:
     found = {
         str(path.relative_to(ROOT))
-        for path in (ROOT / "traces_app" / "recorder").rglob("*.py")
+        for path in (ROOT / "tracesite" / "recorder").rglob("*.py")
         if handlers_of_everything(path.read_text())
     }
     assert found == {GUARD}

