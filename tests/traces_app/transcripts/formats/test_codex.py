@@ -425,7 +425,7 @@ def test_long_session_is_read_again_instead_of_being_held(monkeypatch: pytest.Mo
     other = line(30, "session_meta", id="0199-b", timestamp="2026-05-04T10:00:30Z", cwd="/srv")
     document = lines([*START, other, *START[1:], 3])
     expected = read(codex, document)
-    monkeypatch.setattr(codex, "_MOST_HELD", 3)
+    monkeypatch.setattr(codex, "_MAX_HELD_LINES", 3)
     assert read(codex, document) == expected
 
 
