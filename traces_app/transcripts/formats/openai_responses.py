@@ -1,22 +1,23 @@
-"""Transcripts in the items of OpenAI's Responses API, as they are sent, answered and logged.
+"""Read items, requests and responses of OpenAI's Responses API.
 
-* a list of items, such as the Agents SDK's `to_inputvalues.items()`, or the page of items that the API lists (`object: list`);
-* the body of a request (`input`), the response to it (`object: response`, `output`), or both in one object;
-* a list or JSON lines of such bodies, of requests and responses in turn, of `{request, response}` pairs, of the lines of
-  a batch (`body`, `response.body`), and of the events of a stream: the response of the last one.
+Documents:
 
-Calls and results are items of their own. Items that follow each other without an input between them are one reply, until
-the model goes on after a call that the provider carried out itself (web search, code interpreter, MCP ...): those carry
-their result in the call. What is said about tools only (`mcp_list_tools`, a search of the provider for tools) is metadata
-of the reply. `instructions` are the system's first words, and again where they change.
+* a list of items, such as `to_input_list()` of the Agents SDK, or a page of items as the API lists them (`object: list`);
+* the body of a request (`input`), a response (`object: response`, `output`), or both in one object;
+* a list or JSON lines of such bodies, of alternating requests and responses, of `{request, response}` pairs, of batch
+  lines (`body`, `response.body`), or of stream events, of which the last response counts.
 
-Exchanges are one conversation where one names the other's response (`previous_response_id`), where both name the same
-`conversation`, and where the input begins with all that was said: then only what follows is new, and the replies keep the
-model, the usage and the time of the response that they came in. The first name is not told to the others' snapshots, so
-only `conversation` is an id of the session; an entry's id is the index of its first item.
+Calls and results are items. Output items in a row are one reply, up to text that follows a call run by the provider (web
+search, code interpreter, MCP ...); such a call contains its result. Items about tools only (`mcp_list_tools`, a tool
+search by the provider) are metadata of the reply. `instructions` are a system message, repeated where they change.
 
-The format has no flag for a failed function: normalise tells from the output. Items are those of openai-python 3.52
-(types/responses), and the camelCase ones of the Agents SDK for JavaScript.
+Exchanges are one conversation if one names the response of the other (`previous_response_id`), if both name the same
+`conversation`, or if the input of one begins with all items of the other. Then only the items after these are new;
+replies keep the model, usage and time of their response. A later snapshot may not contain the first response, so only
+`conversation` is an id of the session. The id of an entry is the index of its first item.
+
+The format has no flag for a failed function; normalise decides by the output. Items are those of openai-python 3.52
+(types/responses) and the camelCase ones of the Agents SDK for JavaScript.
 """
 
 from __future__ import annotations
@@ -63,11 +64,10 @@ from traces_app.transcripts.parsing.response_items import (
 NAME = "openai_responses"
 
 _ROLES = ("user", "assistant", "system", "developer")
-# What is in messages of this format only, and what may be in an output.
 _INSTRUCTIONS = "instructions"
-"""The kind of an item of ours: what the body says to the system beside its input."""
+"""The type of an item made by this module for the `instructions` of a body."""
 _FAILURE = "failure"
-"""The kind of an item of ours: a response that failed and has no output."""
+"""The type of an item made by this module for a failed response without output."""
 
 # Marks of a body of this API beside `model` and `input`, which embeddings have too.
 _REQUEST_MARKS = frozenset(
@@ -78,11 +78,11 @@ _BODY_FIELDS = frozenset(
     {"input", "output", "instructions", "model", "user", "usage", "error", "created_at", "completed_at", "object", "id"}
 )
 _SHOWN = 60
-"""Characters of an unknown role that a report shows."""
+"""Characters of an unknown role in a report."""
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document has items that only this format has, or a body that only this API takes or gives."""
+    """Return whether the document has items of this API only, or a body of its requests or responses."""
     if isinstance(document, Lines):
         document = document.head()
     document = _page(document)
@@ -94,7 +94,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the conversations of a document that `recognises` accepts; report to `skip` what they leave out."""
     for exchanges in together(partial(_exchanges, document), _groups, skip):
         for number, conversation in enumerate(_conversations(exchanges), start=1):
             if not says_something(_entries(conversation, tell_nobody)):
@@ -116,7 +116,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Answer:
-    """What a response says of all its items."""
+    """The fields of a response that apply to all its items."""
 
     model: str | None = None
     usage: dict[str, Any] | None = None
@@ -130,13 +130,13 @@ class _Item:
     where: str
     value: Any
     answer: _Answer | None = None
-    """The response that it came in; None where it was sent."""
+    """The response that contains the item; None for input."""
     sent_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class _Streamed:
-    """Lines each of which is an item; they are read again and again instead of being held."""
+    """A document with one item in each line, which is read again instead of being held."""
 
     lines: Lines
 
@@ -152,9 +152,9 @@ class _Exchange:
     where: str
     input: list[_Item] = field(default_factory=list)
     streamed: _Streamed | None = None
-    """Its input, where that is the whole document."""
+    """The input, if it is the whole document."""
     output: list[_Item] | None = None
-    """None where there is no response."""
+    """None without a response."""
     instructions: Any = None
     response_id: str | None = None
     previous_id: str | None = None
@@ -164,12 +164,12 @@ class _Exchange:
 
 
 def _exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
-    """The exchanges of a document in their order; a response that has no request answers the one before it."""
+    """Yield the exchanges of a document in order; a response without a request answers the request before it."""
     waiting: _Exchange | None = None
-    for exchange in _found(document, skip):
+    for exchange in _unpaired_exchanges(document, skip):
         if waiting is not None:
             if exchange.output is not None and not exchange.input:
-                yield _answered(waiting, exchange)
+                yield _merged(waiting, exchange)
                 waiting = None
                 continue
             yield waiting
@@ -182,43 +182,37 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
         yield waiting
 
 
-def _found(document: Document, skip: Skip) -> Iterator[_Exchange]:
+def _unpaired_exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
     if isinstance(document, Lines):
+        if not any(_is_exchange(value) or isinstance(value, list) for value in document.head()):
+            yield _Exchange(place=0, where="", streamed=_Streamed(document))
+            return
         places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        items = not any(_is_exchange(value) or isinstance(value, list) for value in document.head())
     else:
         document = [document] if isinstance(document, dict) and _is_item(document) else _page(document)
-        places = (
-            [(f"[{at}]", value) for at, value in enumerate(document)]
-            if isinstance(document, list)
-            else [("", document)]
-        )
-        items = isinstance(document, list) and not any(map(_is_exchange, document))
-        items = items and not any(isinstance(value, list) for value in document)
-    if items and isinstance(document, Lines):
-        yield _Exchange(place=0, where="", streamed=_Streamed(document))
-        return
-    if items:
-        yield _Exchange(place=0, where="", input=[_Item(where=where, value=value) for where, value in places])
-        return
+        if isinstance(document, list):
+            if not any(_is_exchange(value) or isinstance(value, list) for value in document):
+                yield _Exchange(place=0, where="", input=_items(document, ""))
+                return
+            places = [(f"[{at}]", value) for at, value in enumerate(document)]
+        else:
+            places = [("", document)]
     streamed: list[_Item] = []
     for place, (where, value) in enumerate(places):
         if isinstance(value, list):
             yield _Exchange(place=place, where=where, input=_items(value, where))
         elif _is_event(value):
-            # What a stream that was cut off had finished, else the whole response at its end.
+            # The last event has the whole response; a stream that was cut off has only its finished items.
             if value["type"] == "response.output_item.done":
                 streamed.append(_Item(where=where, value=value.get("item"), answer=None))
             elif isinstance(value.get("response"), dict) and isinstance(value["response"].get("output"), list):
-                ended = value["type"] in ("response.completed", "response.incomplete", "response.failed")
-                if value["type"] == "response.created":
+                has_ended = value["type"] in ("response.completed", "response.incomplete", "response.failed")
+                if has_ended or value["type"] == "response.created":
                     streamed = []
-                if ended:
-                    streamed = []
+                if has_ended:
                     yield _exchange(value["response"], value["response"], place, _join(where, "response"))
-        elif (found := _bodies(value)) is not None:
-            request, response = found
-            yield _exchange(request, response, place, where)
+        elif (bodies := _bodies(value)) is not None:
+            yield _exchange(*bodies, place, where)
         else:
             skip(where, "neither a request nor a response")
     if streamed:
@@ -249,26 +243,23 @@ def _exchange(request: dict[str, Any], response: dict[str, Any], place: int, whe
         exchange.output = []
     if exchange.failed and not exchange.output:
         exchange.output = [_Item(where=where, value={"type": _FAILURE}, answer=answer)]
-    last = max((at for at, item in enumerate(exchange.input) if not _is_said(item.value)), default=-1)
-    exchange.input = [
-        # What the user said since the last reply was sent with this request.
-        _Item(where=item.where, value=item.value, sent_at=answer.created_at if at > last else None)
-        for at, item in enumerate(exchange.input)
-    ]
+    exchange.input = _with_time(exchange.input, answer.created_at)
     return exchange
 
 
-def _answered(request: _Exchange, response: _Exchange) -> _Exchange:
-    """The request and its response, which were logged one after the other, as one exchange."""
+def _with_time(items: list[_Item], sent_at: datetime | None) -> list[_Item]:
+    """Set the time of the messages since the last reply: they were sent with this request."""
+    last = max((at for at, item in enumerate(items) if not _is_prompt(item.value)), default=-1)
+    return [replace(item, sent_at=sent_at if at > last else None) for at, item in enumerate(items)]
+
+
+def _merged(request: _Exchange, response: _Exchange) -> _Exchange:
+    """Merge a request and a response that were logged one after the other."""
     created_at = next((item.answer.created_at for item in response.output or () if item.answer), None)
-    last = max((at for at, item in enumerate(request.input) if not _is_said(item.value)), default=-1)
     return _Exchange(
         place=request.place,
         where=request.where,
-        input=[
-            _Item(where=item.where, value=item.value, sent_at=created_at if at > last else None)
-            for at, item in enumerate(request.input)
-        ],
+        input=_with_time(request.input, created_at),
         output=response.output,
         instructions=response.instructions if response.instructions is not None else request.instructions,
         response_id=response.response_id,
@@ -281,7 +272,7 @@ def _answered(request: _Exchange, response: _Exchange) -> _Exchange:
 
 def _answer(body: dict[str, Any]) -> _Answer:
     error = body.get("error")
-    why = error.get("message") or error.get("code") if isinstance(error, dict) else error
+    reason = error.get("message") or error.get("code") if isinstance(error, dict) else error
     failed = body.get("status") == "failed"
     metadata = json_values.rest(body, frozenset(body) - {"incomplete_details", "service_tier", "completed_at"})
     if body.get("status") not in (None, "completed"):
@@ -295,28 +286,28 @@ def _answer(body: dict[str, Any]) -> _Answer:
         model=model if isinstance(model, str) else None,
         usage=usage if isinstance(usage, dict) else None,
         created_at=json_values.instant(body.get("created_at")),
-        error=json_values.text(why) or ("the response failed" if failed or error else None),
+        error=json_values.text(reason) or ("the response failed" if failed or error else None),
         metadata=metadata,
     )
 
 
 def _bodies(value: object) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The body of a request and that of its response (they may be one object), {} for one that is missing."""
+    """Return the bodies of a request and its response, which may be one object; {} for a missing one."""
     if not isinstance(value, dict) or _is_item(value):
         return None
-    if _looks_right(value) and not isinstance(value.get("response"), dict):
+    if _is_body(value) and not isinstance(value.get("response"), dict):
         return (value, value if "output" in value or value.get("object") == "response" else {})
     rest = {name: item for name, item in value.items() if name not in _WRAPPERS}
     request = _unwrapped(value.get("request")) or _unwrapped(value.get("body"))
     response = _unwrapped(value.get("response"))
     request = rest if not request and "input" in rest else {**json_values.rest(rest, ("id", "error")), **request}
-    if not _looks_right(request) and not _looks_right(response):
+    if not _is_body(request) and not _is_body(response):
         return None
     return (request, response or (request if "output" in request else {}))
 
 
 def _unwrapped(value: object) -> dict[str, Any]:
-    """A body, from what stands around it in a log; some logs keep it as the text that was sent."""
+    """Return the body inside a log record; some logs keep it as JSON text."""
     for _layer in range(3):
         if isinstance(value, str):
             try:
@@ -333,31 +324,30 @@ def _unwrapped(value: object) -> dict[str, Any]:
 
 def _own_response_id(body: dict[str, Any]) -> str | None:
     id_ = body.get("id")
-    return (
-        id_ if isinstance(id_, str) and id_ and (body.get("object") == "response" or id_.startswith("resp")) else None
-    )
+    is_response_id = isinstance(id_, str) and id_ and (body.get("object") == "response" or id_.startswith("resp"))
+    return id_ if is_response_id else None
 
 
 def _conversation_id(value: object) -> str | None:
     return json_values.text(value.get("id") if isinstance(value, dict) else value)
 
 
-def _items(found: list[Any], where: str, answer: _Answer | None = None) -> list[_Item]:
-    return [_Item(where=f"{where}[{at}]", value=value, answer=answer) for at, value in enumerate(found)]
+def _items(values: list[Any], where: str, answer: _Answer | None = None) -> list[_Item]:
+    return [_Item(where=f"{where}[{at}]", value=value, answer=answer) for at, value in enumerate(values)]
 
 
 def _page(document: Any) -> Any:
-    """The items of a page of them, in the order in which they came: the API lists the newest first."""
+    """Return the items of a page, oldest first: the API lists the newest first by default."""
     if not isinstance(document, dict) or document.get("object") != "list" or not isinstance(document.get("data"), list):
         return document
     items = document["data"]
     if not any(map(_has_marks, items)):
         return document
-    asked = [at for at, item in enumerate(items) if isinstance(item, dict) and item.get("type") == "function_call"]
-    answered = [at for at, item in enumerate(items) if isinstance(item, dict) and is_result(item.get("type"))]
-    by_ends = _is_said(items[-1]) and not _is_said(items[0])
-    backwards = min(answered) < min(asked) if asked and answered else by_ends
-    return items[::-1] if backwards else items
+    calls = [at for at, item in enumerate(items) if isinstance(item, dict) and item.get("type") == "function_call"]
+    results = [at for at, item in enumerate(items) if isinstance(item, dict) and is_result(item.get("type"))]
+    ends_with_prompt = _is_prompt(items[-1]) and not _is_prompt(items[0])
+    is_newest_first = min(results) < min(calls) if calls and results else ends_with_prompt
+    return items[::-1] if is_newest_first else items
 
 
 # --- Recognising --------------------------------------------------------------------------------------------------
@@ -373,8 +363,8 @@ def _is_event(value: object) -> bool:
     return value["type"].startswith("response.") and ("sequence_number" in value or "response" in value)
 
 
-def _looks_right(body: dict[str, Any]) -> bool:
-    """Whether this is a body of a request or of a response."""
+def _is_body(body: dict[str, Any]) -> bool:
+    """Return whether this is the body of a request or of a response."""
     sent, output = body.get("input"), body.get("output")
     if isinstance(output, list) and (body.get("object") == "response" or any(map(_has_marks, output))):
         return True
@@ -383,17 +373,16 @@ def _looks_right(body: dict[str, Any]) -> bool:
     if body.get("object") == "response" and body.get("error"):
         return True
     url = body.get("url")
-    marked = "model" in body and not _REQUEST_MARKS.isdisjoint(body)
-    marked = marked or (isinstance(url, str) and url.rstrip("/").endswith("/responses"))
-    return marked and "messages" not in body and (isinstance(sent, str) or _is_conversation(sent))
-
-
-def _is_conversation(value: object) -> bool:
-    return isinstance(value, list) and any(isinstance(item, dict) and item.get("role") in _ROLES for item in value)
+    has_marks = "model" in body and not _REQUEST_MARKS.isdisjoint(body)
+    has_marks = has_marks or (isinstance(url, str) and url.rstrip("/").endswith("/responses"))
+    has_messages = isinstance(sent, list) and any(
+        isinstance(item, dict) and item.get("role") in _ROLES for item in sent
+    )
+    return has_marks and "messages" not in body and (isinstance(sent, str) or has_messages)
 
 
 def _has_marks(item: object) -> bool:
-    """Whether this is an item that no other format has."""
+    """Return whether this is an item of this format only."""
     if not isinstance(item, dict):
         return False
     kind, content = item.get("type"), item.get("content")
@@ -418,7 +407,7 @@ def _is_item(item: dict[str, Any]) -> bool:
     return is_result(kind) and (call_id_of(item) is not None or kind == "tool_search_output")
 
 
-def _is_said(item: object) -> bool:
+def _is_prompt(item: object) -> bool:
     return isinstance(item, dict) and item.get("role") in _ROLES and item.get("role") != "assistant"
 
 
@@ -430,34 +419,34 @@ class _Conversation:
     place: int
     where: str
     group: int
-    """The index of the first exchange of it and of those that it parted from."""
+    """The index of the first exchange, shared with the conversations that it branched off."""
     own_id: str | None = None
     items: list[_Item] = field(default_factory=list)
     streamed: _Streamed | None = None
     length: int = 0
-    """How many items it has, held or not."""
+    """The number of items, held or not."""
     end: bytes = b""
-    """Digest of all that it says so far."""
+    """The digest of all items so far."""
     instructions: Any = None
     rest: dict[str, Any] = field(default_factory=dict)
     failed: bool = False
 
 
 class _Log:
-    """Puts exchanges together to the conversations that they are parts of, one after the other."""
+    """Joins exchanges to conversations, one after the other."""
 
     def __init__(self, *, holds: bool) -> None:
         self.kept: list[_Conversation] = []
         self._holds = holds
-        """Whether the conversations hold what is said in them, or are only told apart."""
+        """True to keep the items of the conversations, False to only assign exchanges to them."""
         self._count = 0
         self._by_id: dict[str, _Conversation] = {}
         self._by_response: dict[str, tuple[_Conversation, int, bytes]] = {}
-        """Of a response: its conversation, and how long that was with it, and its end then."""
+        """The conversation of a response, with its length and its digest after that response."""
         self._ends: dict[bytes, _Conversation] = {}
 
-    def take(self, exchange: _Exchange) -> _Conversation:
-        """The conversation that the exchange is a part of; one that comes again adds nothing."""
+    def add(self, exchange: _Exchange) -> _Conversation:
+        """Add an exchange and return its conversation; a repeated exchange adds nothing."""
         at, self._count = self._count, self._count + 1
         if exchange.response_id is not None and exchange.response_id in self._by_response:
             return self._by_response[exchange.response_id][0]
@@ -465,9 +454,10 @@ class _Log:
         if conversation is None:
             own_id = exchange.conversation_id
             conversation = _Conversation(place=exchange.place, where=exchange.where, group=at, own_id=own_id)
-            self._keep(conversation)
+            if self._holds:
+                self.kept.append(conversation)
         self._ends.pop(conversation.end, None)
-        self._add(conversation, exchange, known)
+        self._add_items(conversation, exchange, known)
         if conversation.end:
             self._ends[conversation.end] = conversation
         if exchange.conversation_id is not None:
@@ -477,28 +467,28 @@ class _Log:
         return conversation
 
     def _earlier(self, exchange: _Exchange, at: int) -> tuple[_Conversation | None, int]:
-        """The conversation that is continued, and how many items of the input are known from it."""
+        """Return the conversation that the exchange continues, and the number of input items it already has."""
         if exchange.conversation_id is not None and exchange.conversation_id in self._by_id:
             return self._by_id[exchange.conversation_id], 0
         if exchange.previous_id is not None:
             if exchange.previous_id not in self._by_response:
                 return None, 0
             conversation, length, end = self._by_response[exchange.previous_id]
-            return (
-                conversation if length == conversation.length else self._parted(exchange, conversation, length, end)
-            ), 0
+            if length == conversation.length:
+                return conversation, 0
+            return self._branch(exchange, conversation, length, end), 0
         if exchange.conversation_id is not None:
             return None, 0
         digests = _digests(exchange.input)
         for known in range(len(digests), 0, -1):
-            found = self._ends.get(digests[known - 1])
-            # Sent again and nothing more: the same only if it was sent the same way.
-            if found is not None and (known < len(digests) or found.instructions == exchange.instructions):
-                return found, known
+            earlier = self._ends.get(digests[known - 1])
+            # An input without new items is the same conversation only if its instructions are the same.
+            if earlier is not None and (known < len(digests) or earlier.instructions == exchange.instructions):
+                return earlier, known
         return None, 0
 
-    def _parted(self, exchange: _Exchange, conversation: _Conversation, length: int, end: bytes) -> _Conversation:
-        """Another conversation that begins with the first `length` items of one which has gone on already."""
+    def _branch(self, exchange: _Exchange, conversation: _Conversation, length: int, end: bytes) -> _Conversation:
+        """Return a new conversation with the first `length` items of one that has more by now."""
         branch = replace(
             conversation,
             place=exchange.place,
@@ -507,15 +497,12 @@ class _Log:
             length=length,
             end=end,
         )
-        self._keep(branch)
+        if self._holds:
+            self.kept.append(branch)
         return branch
 
-    def _keep(self, conversation: _Conversation) -> None:
-        if self._holds:
-            self.kept.append(conversation)
-
-    def _add(self, conversation: _Conversation, exchange: _Exchange, known: int) -> None:
-        """What the exchange says beyond its first `known` input items."""
+    def _add_items(self, conversation: _Conversation, exchange: _Exchange, known: int) -> None:
+        """Add the items of an exchange behind its first `known` input items."""
         items = [*exchange.input[known:], *(exchange.output or ())]
         conversation.end = next(reversed(_digests(items, conversation.end)), conversation.end)
         if exchange.instructions not in (None, "") and exchange.instructions != conversation.instructions:
@@ -532,18 +519,18 @@ class _Log:
 
 def _groups(exchanges: Iterable[_Exchange]) -> Iterator[int]:
     log = _Log(holds=False)
-    return (log.take(exchange).group for exchange in exchanges)
+    return (log.add(exchange).group for exchange in exchanges)
 
 
 def _conversations(exchanges: Iterable[_Exchange]) -> list[_Conversation]:
     log = _Log(holds=True)
     for exchange in exchanges:
-        log.take(exchange)
+        log.add(exchange)
     return log.kept
 
 
 def _digests(items: Iterable[_Item], end: bytes = b"") -> list[bytes]:
-    """For each item one digest of what was said up to it; clients leave out reasoning and ids, so these do not count."""
+    """Return a digest of the items up to each one, without reasoning and ids, which some clients omit."""
     digests: list[bytes] = []
     for item in items:
         essence = _essence(item.value)
@@ -562,8 +549,8 @@ def _essence(item: object) -> list[Any]:
     if kind in (None, "message"):
         text, parts = text_of(content_of(item.get("content")))
         return [item.get("role"), text, [part for part in parts or () if not is_text(part)]]
-    asked = next((item[key] for key in (*ARGUMENTS, "output", "result") if item.get(key) is not None), None)
-    return [kind, call_id_of(item) or item.get("id"), item.get("name"), asked]
+    payload = next((item[key] for key in (*ARGUMENTS, "output", "result") if item.get(key) is not None), None)
+    return [kind, call_id_of(item) or item.get("id"), item.get("name"), payload]
 
 
 # --- Entries ------------------------------------------------------------------------------------------------------
@@ -571,17 +558,17 @@ def _essence(item: object) -> list[Any]:
 
 @dataclass(kw_only=True)
 class _Open:
-    """A reply that further items may belong to."""
+    """A reply to which further items may belong."""
 
     id: str
     last: int
-    """The index of its last item."""
+    """The index of the last item."""
     answer: _Answer | None
     texts: list[Any] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
-    """Of calls that the provider carried out."""
+    """Results of calls that the provider ran."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def keep(self, name: str, value: object) -> None:
@@ -589,7 +576,7 @@ class _Open:
             self.metadata.setdefault(name, []).append(value)
 
     def entries(self, is_last: bool) -> Iterator[Entry]:
-        """The reply, and the results in its calls; `is_last` where its response has no other reply after it."""
+        """Yield the reply and the results in its calls; `is_last` if it is the last reply of its response."""
         answer = self.answer or _Answer()
         yield Reply(
             id=self.id,
@@ -606,15 +593,21 @@ class _Open:
 
 
 def _entries(conversation: _Conversation, skip: Skip) -> Iterator[Entry]:
-    items = conversation.streamed or conversation.items
-    answered = enumerate(conversation.items)
-    last_of = {item.answer: at for at, item in answered if item.answer is not None and _is_replied(item.value)}
+    last_of = {
+        item.answer: at
+        for at, item in enumerate(conversation.items)
+        if item.answer is not None and _is_output(item.value)
+    }
+
+    def closed(reply: _Open) -> Iterator[Entry]:
+        return reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+
     reply: _Open | None = None
     index = -1
     seen: set[str] = set()
-    for at, item in enumerate(items):
+    for at, item in enumerate(conversation.streamed or conversation.items):
         value = item.value
-        # Instructions are no items: the others are counted as if they were not there.
+        # Instructions are not items of the document, so they do not count.
         index += not (isinstance(value, dict) and value.get("type") == _INSTRUCTIONS)
         if not isinstance(value, dict):
             skip(item.where, "not an object")
@@ -626,23 +619,25 @@ def _entries(conversation: _Conversation, skip: Skip) -> Iterator[Entry]:
             continue
         seen.add(json_values.text(value.get("id")) or "")
         if kind == "message" and value.get("role") not in _ROLES:
-            skip(item.where, _odd_role(value))
+            role = value.get("role")
+            reason = f"unknown role {role[:_SHOWN]!r}" if isinstance(role, str) else "no role"
+            skip(item.where, f"{reason}; a role is one of {', '.join(_ROLES)}")
             continue
-        if not _is_replied(value):
+        if not _is_output(value):
             if reply is not None:
-                yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+                yield from closed(reply)
                 reply = None
-            yield _sent(str(index), kind, item)
+            yield _input_entry(str(index), kind, item)
             continue
         if reply is not None and (reply.answer is not item.answer or (reply.results and not is_call(kind))):
-            yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+            yield from closed(reply)
             reply = None
         if reply is None:
             reply = _Open(id=str(index), last=at, answer=item.answer)
         reply.last = at
         _add(reply, kind, value, f"{index}.result")
     if reply is not None:
-        yield from reply.entries(last_of.get(reply.answer) == reply.last if reply.answer else True)
+        yield from closed(reply)
 
 
 def _kind(item: dict[str, Any]) -> str:
@@ -652,8 +647,8 @@ def _kind(item: dict[str, Any]) -> str:
     return "item_reference" if "role" not in item and "content" not in item and "id" in item else "message"
 
 
-def _is_replied(item: object) -> bool:
-    """Whether this is of the model or of its provider, and not sent to them."""
+def _is_output(item: object) -> bool:
+    """Return whether an item comes from the model or its provider."""
     if not isinstance(item, dict):
         return False
     kind = _kind(item)
@@ -661,12 +656,11 @@ def _is_replied(item: object) -> bool:
         return item.get("role") == "assistant"
     if kind == "tool_search_output":
         return not is_asked(item)
-    return kind not in (_INSTRUCTIONS, "additional_tools", "compaction_trigger", "item_reference") and not is_result(
-        kind
-    )
+    is_input = kind in (_INSTRUCTIONS, "additional_tools", "compaction_trigger", "item_reference") or is_result(kind)
+    return not is_input
 
 
-def _sent(id_: str, kind: str, item: _Item) -> Said | Result:
+def _input_entry(id_: str, kind: str, item: _Item) -> Said | Result:
     value = item.value
     if is_result(kind):
         return result_of(id_, kind, value)
@@ -690,28 +684,28 @@ def _sent(id_: str, kind: str, item: _Item) -> Said | Result:
 
 
 def _instructions(value: object) -> Any:
-    """Instructions may be a list of messages."""
+    """Return the parts of instructions that are a list of messages, and other instructions unchanged."""
     if not isinstance(value, list):
         return value
-    found: list[Any] = []
+    parts: list[Any] = []
     for item in value:
         content = content_of(item.get("content")) if isinstance(item, dict) and "content" in item else [item]
-        found += content if isinstance(content, list) else [content or ""]
-    return found
+        parts += content if isinstance(content, list) else [content or ""]
+    return parts
 
 
 def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
     if kind == "message":
         content = content_of(item.get("content"))
         reply.texts += content if isinstance(content, list) else [content] if content else []
-        about = json_values.rest(item, frozenset({"type", "role", "content", "status"}))
+        others = json_values.rest(item, frozenset({"type", "role", "content", "status"}))
         if item.get("status") not in (None, "completed"):
-            about["status"] = item["status"]
+            others["status"] = item["status"]
         parts = [part for part in json_values.items(item.get("content")) if isinstance(part, dict)]
         for name in ("refusal", "annotations", "logprobs"):
-            if found := [value for part in parts for value in _several(part.get(name))]:
-                about[name] = found
-        reply.keep("messages", about)
+            if values := [value for part in parts for value in _as_list(part.get(name))]:
+                others[name] = values
+        reply.keep("messages", others)
     elif kind == "reasoning":
         parts = [*json_values.items(item.get("summary")), *json_values.items(item.get("content"))]
         reply.reasoning += [
@@ -729,16 +723,10 @@ def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
             reply.results.append(result)
 
 
-def _odd_role(message: dict[str, Any]) -> str:
-    role = message.get("role")
-    odd = f"unknown role {role[:_SHOWN]!r}" if isinstance(role, str) else "no role"
-    return f"{odd}; a role is one of {', '.join(_ROLES)}"
-
-
 # --- Values -------------------------------------------------------------------------------------------------------
 
 
-def _several(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [] if value in (None, "") else [value]
 
 

@@ -220,7 +220,7 @@ def test_tasks_in_one_file_are_sessions_of_their_own() -> None:
 
 @pytest.mark.parametrize("most", [0, 500, 1_500, 10**9])
 def test_a_file_of_many_tasks_is_read_a_few_times(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eko, "_MOST_HELD", most)
+    monkeypatch.setattr(eko, "_MAX_HELD_CHARACTERS", most)
     times = 0
     mixed = [{**message, "taskId": f"t{n}"} for message in RUN for n in range(4)]
 
