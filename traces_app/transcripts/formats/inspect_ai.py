@@ -1,19 +1,19 @@
-"""Evaluation logs of Inspect AI: one session for each sample and epoch.
+"""Read evaluation logs of Inspect AI: one session for each sample and epoch.
 
-A log is a JSON object (`.json`) or an archive (`.eval`), which holds the same in parts: `header.json` (or
-`_journal/start.json` alone, while the evaluation runs or after it crashed) and a member `samples/<id>_epoch_<n>.json` for
-each sample, which may also come by itself. Of a sample (EvalSample in inspect_ai/log/_log.py) is taken:
+A log is a JSON object (`.json`) or an archive (`.eval`) with the same content in parts: `header.json` (only
+`_journal/start.json` while the evaluation runs or after a crash) and a member `samples/<id>_epoch_<n>.json` for each
+sample, which may also come alone. Fields of a sample (EvalSample in inspect_ai/log/_log.py):
 
-* `messages`: system and user as they are, `assistant` a reply, `tool` a result. A result has failed when it has an `error`
-  (or the older `tool_error`). Reasoning parts are the reasoning of their reply, and a tool that the provider ran itself
-  (a part `tool_use`) is a call with its result. A sample that failed before its first message has its `input`.
-* `attachment://` references in them are resolved: images, and texts that Inspect keeps once for messages and events.
-* `events` know the times, the token usage and the durations of replies and calls. Of those of replies, what
-  repeats the messages is left out; everything else of them stays in the metadata, with the attachments they refer to.
-* The log's own fields (`eval`, `plan`, `results` ...) are metadata of each session, without the list of all its samples.
+* `messages`: system and user messages, `assistant` replies, `tool` results. A result with an `error` (or the older
+  `tool_error`) has failed. Reasoning parts are the reasoning of their reply; a `tool_use` part, a tool run by the
+  provider, is a call with its result. A sample that failed before its first message has its `input` instead.
+* `attachment://` references in messages are resolved: images, and texts that messages and events share.
+* `events` have the times, the token usage and the durations of replies and calls. Events of replies are kept without the
+  fields that repeat the messages; all other events stay in the metadata, with the attachments they refer to.
+* The fields of the log (`eval`, `plan`, `results` ...) are metadata of each session, without the list of all samples.
 
-A session is called by the `uuid` of its sample, which also finds it again in the log of a retry; before that existed, by
-its run, task, sample and epoch. A message has its own id, and the index where it has none or one that repeats.
+The external id of a session is the `uuid` of its sample, which is the same in the log of a retry; in older logs it is
+made of run, task, sample and epoch. The id of a message is its own, or the index if it has none or a repeated one.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLES = "samples/"
 _REFERENCE = "attachment://"
 
-# What becomes a field of a record; everything else is kept in metadata.
-_SAID_FIELDS = ("id", "role", "content")
-_REPLY_FIELDS = (*_SAID_FIELDS, "tool_calls", "model", "reasoning")
-_RESULT_FIELDS = (*_SAID_FIELDS, "tool_call_id", "function")
+# Fields with a column of their own; all others are kept in metadata.
+_MESSAGE_FIELDS = ("id", "role", "content")
+_REPLY_FIELDS = (*_MESSAGE_FIELDS, "tool_calls", "model", "reasoning")
+_RESULT_FIELDS = (*_MESSAGE_FIELDS, "tool_call_id", "function")
 _CALL_FIELDS = ("id", "function", "arguments", "type")
 _USE_FIELDS = ("type", "id", "name", "arguments", "result")
 _SAMPLE_FIELDS = ("messages", "events", "events_data", "attachments", "uuid", "output", "input")
-# What an event of a reply repeats of the messages before it, and of the reply itself.
+# Fields of a model event that repeat the messages.
 _REPEATED_FIELDS = ("input", "input_refs", "call", "call_refs", "output")
 _ROLES = ("system", "user", "assistant", "tool")
 
@@ -61,7 +61,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The samples of a log that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the samples of a log that `recognises` accepts; report to `skip` what they leave out."""
     log: Any = _header(document) if isinstance(document, Files) else document
     if _is_sample(log):
         log, document = {}, {"samples": [log]}
@@ -80,7 +80,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 
 def _is_sample(document: object) -> bool:
-    """Whether this is a sample that somebody took out of its archive."""
+    """Return whether this is a sample without its log."""
     return (
         isinstance(document, dict)
         and isinstance(document.get("epoch"), int)
@@ -90,7 +90,7 @@ def _is_sample(document: object) -> bool:
 
 
 def _header(files: Files) -> Any:
-    """The log without its samples; the later of two that are there is the one of an evaluation that came to its end."""
+    """Return the log without its samples; header.json comes first, because it exists only at the end of an evaluation."""
     for name in _HEADERS:
         if name in files.names:
             try:
@@ -113,7 +113,7 @@ def _samples(document: Any, skip: Skip) -> Iterator[tuple[str, Any]]:
 
 
 def _shared(log: dict[str, Any]) -> dict[str, Any]:
-    """What all sessions of a log say of it. Lists with an item for each sample would make it a square."""
+    """Return the metadata of the log, without lists of samples: each session has a copy, so they would grow as a square."""
     shared = rest(log, ("samples", "reductions", "eval", "location"))
     spec = dict(fields(log.get("eval")))
     if isinstance(spec.get("dataset"), dict):
@@ -131,20 +131,33 @@ def _transcript(
     events = _Events(items(sample.get("events")), sample.get("output"))
     spec = fields(log.get("eval"))
     started = instant(sample.get("started_at")) or events.first or instant(spec.get("created"))
-    messages, used = _resolved(_messages(sample), attachments)
+    sample_input = sample.get("input")
+    messages, used = _resolved(items(sample.get("messages")) or _input_messages(sample_input), attachments)
     entries = list(_entries(messages, where, events, started, skip))
     kept = events.kept()
     metadata = {**shared, **rest(sample, _SAMPLE_FIELDS)}
-    given, _used = _resolved(sample.get("input"), attachments)
-    said = [fields(message).get("content") for message in messages]
-    if not all((fields(one).get("content") if isinstance(given, list) else one) in said for one in _each(given)):
-        metadata["input"] = given
+    sample_input, _used = _resolved(sample_input, attachments)
+    contents = [fields(message).get("content") for message in messages]
+    inputs = (
+        [fields(item).get("content") for item in sample_input] if isinstance(sample_input, list) else [sample_input]
+    )
+    if not all(item in contents for item in inputs):
+        metadata["input"] = sample_input
     output = fields(sample.get("output"))
     metadata["output"] = rest(output, ("choices", "completion", "usage") if events.has_output else ())
     metadata["events"] = kept
-    metadata["events_data"] = None if events.are_all_told else sample.get("events_data")
+    metadata["events_data"] = sample.get("events_data") if events.need_pool else None
     metadata["attachments"] = _still_needed(attachments, used, kept)
-    metadata["reductions"] = _reductions(log, sample.get("id"))
+    metadata["reductions"] = [
+        {**reduction, "samples": own}
+        for reduction in items(log.get("reductions"))
+        if isinstance(reduction, dict)
+        and (
+            own := [
+                item for item in items(reduction.get("samples")) if fields(item).get("sample_id") == sample.get("id")
+            ]
+        )
+    ]
     error, limit = sample.get("error"), fields(sample.get("limit"))
     return Transcript(
         entries=partial(iter, entries),
@@ -160,32 +173,18 @@ def _own_id(sample: dict[str, Any], spec: dict[str, Any]) -> str | None:
     if own := text(sample.get("uuid")):
         return own
     run = [text(spec.get("eval_id")) or text(spec.get("run_id")), text(spec.get("task_id"))]
-    which = [text(sample.get("id")), text(sample.get("epoch")) or "1"]
-    return "/".join(part or "" for part in (*run, *which)) if any(run) and which[0] else None
+    sample_id, epoch = text(sample.get("id")), text(sample.get("epoch")) or "1"
+    return "/".join(part or "" for part in (*run, sample_id, epoch)) if any(run) and sample_id else None
 
 
-def _messages(sample: dict[str, Any]) -> list[Any]:
-    messages = items(sample.get("messages"))
-    given = sample.get("input")
-    return messages or (given if isinstance(given, list) else [{"role": "user", "content": given}] if given else [])
-
-
-def _each(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _reductions(log: dict[str, Any], sample_id: object) -> list[Any]:
-    """How the scores of this sample were reduced over its epochs."""
-    return [
-        {**reduction, "samples": own}
-        for reduction in items(log.get("reductions"))
-        if isinstance(reduction, dict)
-        and (own := [one for one in items(reduction.get("samples")) if fields(one).get("sample_id") == sample_id])
-    ]
+def _input_messages(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    return [{"role": "user", "content": value}] if value else []
 
 
 def _resolved(value: Any, attachments: dict[str, Any]) -> tuple[Any, set[str]]:
-    """A value with its references to attachments replaced by them, and the attachments that were used."""
+    """Replace references to attachments in a value, and return the keys of the attachments that were used."""
     used: set[str] = set()
 
     def replaced(value: Any) -> Any:
@@ -208,9 +207,9 @@ def _resolved(value: Any, attachments: dict[str, Any]) -> tuple[Any, set[str]]:
 
 
 def _still_needed(attachments: dict[str, Any], used: set[str], kept: list[Any]) -> dict[str, Any]:
-    """The attachments that the kept events refer to, and those that nothing refers to."""
-    told = as_json(kept) if kept and used else ""
-    return {key: value for key, value in attachments.items() if key not in used or _REFERENCE + key in told}
+    """Return the attachments that the kept events refer to, and those without any reference."""
+    events_json = as_json(kept) if kept and used else ""
+    return {key: value for key, value in attachments.items() if key not in used or _REFERENCE + key in events_json}
 
 
 # --- Events -----------------------------------------------------------------------------------------------------------
@@ -219,8 +218,8 @@ def _still_needed(attachments: dict[str, Any], used: set[str], kept: list[Any]) 
 @dataclass(eq=False)
 class _Event:
     event: dict[str, Any]
-    carried: bool = False
-    """Whether a message has taken over what it says."""
+    is_used: bool = False
+    """True once a reply has its output."""
 
     @property
     def started(self) -> datetime | None:
@@ -232,21 +231,21 @@ class _Event:
 
     @property
     def duration(self) -> float | None:
-        took = between(self.started, self.completed)
-        return milliseconds(self.event.get("working_time")) if took is None else took
+        elapsed = between(self.started, self.completed)
+        return milliseconds(self.event.get("working_time")) if elapsed is None else elapsed
 
 
 @dataclass(eq=False)
 class _Events:
-    """The events of a sample, found by the reply or call that they are about."""
+    """The events of a sample, indexed by their reply or call."""
 
     all: list[Any]
     output: Any
     first: datetime | None = None
-    """When the first of them happened."""
+    """The time of the first event."""
     has_output: bool = False
-    """Whether a message is the sample's output."""
-    _found: list[_Event | Any] = field(default_factory=list)
+    """True if a message is the output of the sample."""
+    _events: list[_Event | Any] = field(default_factory=list)
     _replies: defaultdict[str, deque[_Event]] = field(default_factory=lambda: defaultdict(deque))
     _calls: defaultdict[str, deque[_Event]] = field(default_factory=lambda: defaultdict(deque))
     _results: defaultdict[str, deque[_Event]] = field(default_factory=lambda: defaultdict(deque))
@@ -254,74 +253,72 @@ class _Events:
     def __post_init__(self) -> None:
         for event in self.all:
             if not isinstance(event, dict):
-                self._found.append(event)
+                self._events.append(event)
                 continue
-            one = _Event(event)
-            self._found.append(one)
-            self.first = self.first or one.started
-            if event.get("event") == "model" and (message := _answer(event.get("output"))):
-                self._replies[_key(message)].append(one)
+            item = _Event(event)
+            self._events.append(item)
+            self.first = self.first or item.started
+            if event.get("event") == "model" and (message := _output_message(event.get("output"))):
+                self._replies[_key(message)].append(item)
             elif event.get("event") == "tool" and isinstance(event.get("id"), str):
-                self._calls[event["id"]].append(one)
-                self._results[event["id"]].append(one)
+                self._calls[event["id"]].append(item)
+                self._results[event["id"]].append(item)
 
     def of_reply(self, message: dict[str, Any]) -> tuple[_Event | None, dict[str, Any]]:
-        """The event of an assistant message, and the output of the model that it is."""
+        """Return the event of an assistant message, and the model output that contains the message."""
+        last = _output_message(self.output)
+        is_output = bool(last) and _key(last) == _key(message)
         waiting = self._replies.get(_key(message))
+        # Without an event, only the last reply has its usage.
+        self.has_output = self.has_output or is_output
         if waiting:
-            one = waiting.popleft()
-            one.carried = True
-            found = fields(one.event.get("output"))
-            self.has_output = self.has_output or _same(_answer(self.output), message)
-            return one, found
-        if _same(_answer(self.output), message):
-            # No events were logged: the last reply has its usage still.
-            self.has_output = True
-            return None, fields(self.output)
-        return None, {}
+            event = waiting.popleft()
+            event.is_used = True
+            return event, fields(event.event.get("output"))
+        return None, fields(self.output) if is_output else {}
 
     def of_call(self, call_id: str | None) -> _Event | None:
-        """The event of a call; the next one where ids repeat."""
+        """Return the event of a call; ids may repeat, so each event is returned once."""
         return self._next(self._calls, call_id)
 
     def of_result(self, call_id: str | None) -> _Event | None:
         return self._next(self._results, call_id)
 
-    def _next(self, of: dict[str, deque[_Event]], call_id: str | None) -> _Event | None:
-        waiting = of.get(call_id or "")
+    def _next(self, by_id: dict[str, deque[_Event]], call_id: str | None) -> _Event | None:
+        waiting = by_id.get(call_id or "")
         return waiting.popleft() if waiting else None
 
     def kept(self) -> list[Any]:
-        """The events, those of replies without what the messages say, and without the tools where they did not change."""
+        """Return the events; those of replies without the fields that repeat the messages, and without unchanged tools."""
         kept: list[Any] = []
         tools: Any = None
-        for one in self._found:
-            if not isinstance(one, _Event) or not one.carried:
-                kept.append(one.event if isinstance(one, _Event) else one)
+        for item in self._events:
+            if not isinstance(item, _Event) or not item.is_used:
+                kept.append(item.event if isinstance(item, _Event) else item)
                 continue
-            output = rest(fields(one.event.get("output")), ("choices", "completion", "usage", "model"))
-            told = rest(one.event, (*_REPEATED_FIELDS, *(("tools",) if one.event.get("tools") == tools else ())))
-            tools = one.event.get("tools")
-            kept.append({**told, "output": output} if output else told)
+            output = rest(fields(item.event.get("output")), ("choices", "completion", "usage", "model"))
+            others = rest(item.event, (*_REPEATED_FIELDS, *(("tools",) if item.event.get("tools") == tools else ())))
+            tools = item.event.get("tools")
+            kept.append({**others, "output": output} if output else others)
         return kept
 
     @property
-    def are_all_told(self) -> bool:
-        """Whether no event needs the pool of messages that later versions of Inspect share between them."""
-        return not any(
-            isinstance(one, _Event) and not one.carried and ("input_refs" in one.event or "call_refs" in one.event)
-            for one in self._found
+    def need_pool(self) -> bool:
+        """Return whether a kept event refers to the message pool that events of later versions of Inspect share."""
+        return any(
+            isinstance(item, _Event) and not item.is_used and ("input_refs" in item.event or "call_refs" in item.event)
+            for item in self._events
         )
 
 
-def _answer(output: object) -> dict[str, Any]:
-    """The message of a model's output."""
+def _output_message(output: object) -> dict[str, Any]:
+    """Return the message in the output of a model."""
     choices = items(fields(output).get("choices"))
     return fields(fields(choices[0]).get("message")) if choices else {}
 
 
 def _key(message: dict[str, Any]) -> str:
-    """What tells a reply: its id, or, before they had one, what it says."""
+    """Return the identity of a reply: its id, or its content in older logs."""
     own = message.get("id")
     if isinstance(own, str) and own:
         return own
@@ -329,16 +326,12 @@ def _key(message: dict[str, Any]) -> str:
     return as_json(["said", message.get("content"), calls])
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return bool(one) and _key(one) == _key(other)
-
-
 # --- Entries ----------------------------------------------------------------------------------------------------------
 
 
 def _entries(messages: list[Any], where: str, events: _Events, started: datetime | None, skip: Skip) -> Iterator[Entry]:
     ids: set[str] = set()
-    # What stands before the first reply was there when the sample began; of later messages nobody says when.
+    # Messages before the first reply have the time of the sample; the log has no times of later ones.
     first = started
     for index, message in enumerate(messages):
         place = f"{where}.messages[{index}]"
@@ -355,7 +348,7 @@ def _entries(messages: list[Any], where: str, events: _Events, started: datetime
                 role="user" if role == "user" else "system",
                 content=content(message.get("content")),
                 created_at=first,
-                metadata=rest(message, _SAID_FIELDS),
+                metadata=rest(message, _MESSAGE_FIELDS),
             )
         elif role == "assistant":
             first = None
@@ -369,7 +362,7 @@ def _entries(messages: list[Any], where: str, events: _Events, started: datetime
 
 def _reply(id_: str, message: dict[str, Any], events: _Events, where: str, skip: Skip) -> Iterator[Entry]:
     event, output = events.of_reply(message)
-    said, reasoning, used, details = _parts(message.get("content"))
+    parts, reasoning, uses, details = _parts(message.get("content"))
     metadata = rest(message, _REPLY_FIELDS)
     if details:
         metadata["reasoning"] = details
@@ -378,14 +371,23 @@ def _reply(id_: str, message: dict[str, Any], events: _Events, where: str, skip:
     if stopped := fields((items(output.get("choices")) or [None])[0]).get("stop_reason"):
         metadata["stop_reason"] = stopped
     calls = [
-        _call(call, events)
-        for index, call in enumerate(items(message.get("tool_calls")))
-        if _is_object(call, f"{where}.tool_calls[{index}]", skip)
+        Call(
+            id=text(use.get("id")),
+            name=text(use.get("name")) or "",
+            args=use.get("arguments"),
+            metadata={"type": "tool_use", **rest(use, _USE_FIELDS)},
+        )
+        for use in uses
     ]
+    for index, call in enumerate(items(message.get("tool_calls"))):
+        if isinstance(call, dict):
+            calls.append(_call(call, events))
+        else:
+            skip(f"{where}.tool_calls[{index}]", "not an object")
     yield Reply(
         id=id_,
-        content=said,
-        calls=[*(Call(id=text(use.get("id")), name=text(use.get("name")) or "", args=use.get("arguments"), metadata=_use(use)) for use in used), *calls],
+        content=parts,
+        calls=calls,
         reasoning="\n\n".join(reasoning) or None,
         model=text(message.get("model")) or text(output.get("model")),
         usage=fields(output.get("usage")) or None,
@@ -393,8 +395,8 @@ def _reply(id_: str, message: dict[str, Any], events: _Events, where: str, skip:
         duration=event.duration if event is not None else None,
         error=text(output.get("error")),
         metadata=metadata,
-    )  # fmt: skip
-    for number, use in enumerate(used):
+    )
+    for number, use in enumerate(uses):
         failed = bool(use.get("error"))
         yield Result(
             id=f"{id_}/{number}",
@@ -408,28 +410,24 @@ def _reply(id_: str, message: dict[str, Any], events: _Events, where: str, skip:
 
 
 def _parts(value: object) -> tuple[str | list[Any] | None, list[str], list[dict[str, Any]], list[dict[str, Any]]]:
-    """What a reply says, the reasoning apart from it, tools that the provider ran, and what else its reasoning has."""
+    """Return the visible content of a reply, its reasoning, the tools run by the provider, and details of the reasoning."""
     if not isinstance(value, list):
         return content(value), [], [], []
-    said, reasoning, used, details = [], [], [], []
+    parts, reasoning, uses, details = [], [], [], []
     for part in value:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "reasoning":
-            # What is redacted is for the provider only; its summary can be read.
-            shown = part.get("summary") if part.get("redacted") else part.get("reasoning") or part.get("summary")
-            if isinstance(shown, str) and shown:
-                reasoning.append(shown)
+            # Redacted reasoning is for the provider only, but its summary can be read.
+            thought = part.get("summary") if part.get("redacted") else part.get("reasoning") or part.get("summary")
+            if isinstance(thought, str) and thought:
+                reasoning.append(thought)
             if other := rest(part, ("type",) if part.get("redacted") else ("type", "reasoning", "redacted")):
                 details.append(other)
         elif kind == "tool_use":
-            used.append(part)
+            uses.append(part)
         else:
-            said.append(part)
-    return said, reasoning, used, details
-
-
-def _use(use: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "tool_use", **rest(use, _USE_FIELDS)}
+            parts.append(part)
+    return parts, reasoning, uses, details
 
 
 def _call(call: dict[str, Any], events: _Events) -> Call:
@@ -455,10 +453,10 @@ def _result(id_: str, message: dict[str, Any], events: _Events) -> Result:
     call_id = text(message.get("tool_call_id"))
     event = events.of_result(call_id)
     error = message.get("error") or message.get("tool_error")
-    why = fields(error).get("message") if isinstance(error, dict) else error
+    reason = fields(error).get("message") if isinstance(error, dict) else error
     return Result(
         id=id_,
-        output=output or (text(why) if error else None) or "",
+        output=output or (text(reason) if error else None) or "",
         failed=bool(error),
         call_ids=[call_id] if call_id else [],
         name=text(message.get("function")),
@@ -466,10 +464,3 @@ def _result(id_: str, message: dict[str, Any], events: _Events) -> Result:
         attachments=[part for part in parts or () if not is_text(part)] or None,
         metadata=rest(message, _RESULT_FIELDS),
     )
-
-
-def _is_object(value: object, where: str, skip: Skip) -> bool:
-    if isinstance(value, dict):
-        return True
-    skip(where, "not an object")
-    return False

@@ -1,25 +1,25 @@
-"""Transcripts in the messages of LangChain and the states of LangGraph, in every form in which they are dumped.
+"""Read messages of LangChain and states of LangGraph in every form in which they are dumped.
 
-A message is an object with a `type` (human, ai, system, tool, function, chat, remove, or that of a chunk), as `model_dump`
-writes it; the same under `data`, as `messages_to_dict` and chat histories write it; or a constructor with `lc: 1`, as
-`dumpd` does. They come as
+A message is an object with a `type` (human, ai, system, tool, function, chat, remove, or a chunk class), as written by
+`model_dump`; the same under `data`, as written by `messages_to_dict` and chat histories; or a constructor with `lc: 1`,
+as written by `dumpd`. Documents are
 
-* a list of messages, a state that holds one (under `messages`, or another name), or rows of a chat history, which name
+* a list of messages, a state with such a list (under `messages` or another name), or rows of a chat history, which name
   their `session_id`;
 * a snapshot of a state (`values` with `config` or `checkpoint`), a checkpoint (`channel_values`), a thread of the server;
-* a list or JSON lines of those, such as the history of a thread, in which newer snapshots come first;
+* a list or JSON lines of these, such as the history of a thread, newest snapshot first;
 * a stream: whole states, updates by node (`{node: {messages}}`), or `[chunk, metadata]` pairs.
 
-Snapshots of one thread are one session, of all messages that any of them holds, in the order in which they appeared: a
-state that was trimmed loses nothing. A message has the time of the first snapshot with it. A snapshot that goes on from
-an earlier one than the last (a fork) begins another session, unless it says nothing of its own. The id of the thread is
-that of the session; messages have ids of their own, else their index. Chunks of one id are one message.
+The snapshots of one thread are one session with the messages of all of them in order of appearance, so a state that was
+trimmed loses nothing. A message has the time of the first snapshot that holds it. A snapshot that continues an earlier
+one than the last (a fork) begins another session, unless it adds no messages. The id of the thread is that of the
+session; messages have their own ids, else their index. Chunks with one id are one message.
 
-Calls that LangChain could not read (`invalid_tool_calls`) have failed, with their arguments as they came. A call is taken
-from `tool_calls`, and from `additional_kwargs` or the content where it is only there. The artifact of a tool message is
-the data of its result; its status "error" is the flag of the format ("success" is what stands there otherwise).
+Calls that LangChain could not parse (`invalid_tool_calls`) have failed; their arguments are kept as they are. Calls come
+from `tool_calls`, and those missing there from `additional_kwargs` or the content. The artifact of a tool message is the
+data of its result. Its status "error" means failure; "success" is only the default value.
 
-The forms are those of langchain-core 0.3 and 1.x and of langgraph 1.x, and of LangChain for JavaScript.
+The forms are those of langchain-core 0.3 and 1.x, langgraph 1.x, and LangChain for JavaScript.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -66,97 +67,92 @@ _TYPES = {
 _ROLES = {"user": "user", "human": "user", "assistant": "assistant", "ai": "assistant", "system": "system", "developer": "system", "tool": "tool", "function": "function"}  # fmt: skip
 _CHUNK = "MessageChunk"
 _HIDDEN = "do-not-render-"
-"""How the ids of messages begin that a user interface made up and does not show."""
+"""The prefix of ids of messages that a user interface inserts but does not display."""
 
 _MESSAGE_FIELDS = ("type", "role", "content", "id", "additional_kwargs", "response_metadata", "lc_kwargs")
 _REPLY_FIELDS = (*_MESSAGE_FIELDS, "name", "tool_calls", "invalid_tool_calls", "usage_metadata", "tool_call_chunks", "chunk_position")  # fmt: skip
 _RESULT_FIELDS = (*_MESSAGE_FIELDS, "name", "tool_call_id", "artifact", "status")
-# Marks of a message beside a type that other formats have too.
+# Fields that mark a message of LangChain, because other formats use the same types.
 _MARKS = ("additional_kwargs", "response_metadata", "tool_call_id", "usage_metadata", "invalid_tool_calls")
 
 _THINKING = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _CALLS = ("tool_use", "tool_call", "function_call", "server_tool_use", "server_tool_call")
 _INVALID = "The arguments of the call could not be read."
 _THREAD_IDS = ("thread_id", "session_id", "conversation_id", "SessionId")
-# What the states of a snapshot lie under.
+# Fields of a snapshot that may contain the state.
 _HOLDERS = ("values", "checkpoint", "channel_values", "kwargs", "state", "output", "outputs", "input", "inputs", "data")
-_DEEPEST = 4
-"""How deep in a snapshot the messages lie at most."""
+_MAX_DEPTH = 4
+"""Levels of a snapshot that are searched for messages."""
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document holds messages as only LangChain writes them."""
+    """Return whether the document holds messages in a form that only LangChain writes."""
     if isinstance(document, Lines):
         document = document.head()
     if isinstance(document, list):
-        return any(map(_is_marked, document)) or any(_found_in(_named(item)) is not None for item in document)
-    return _is_marked(document) or _found_in(document) is not None
+        return any(map(_is_marked, document)) or any(
+            _find_messages(_as_snapshot_dict(item)) is not None for item in document
+        )
+    return _is_marked(document) or _find_messages(document) is not None
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the conversations of a document that `recognises` accepts; report to `skip` what they leave out."""
     for snapshots in together(partial(_snapshots, document), _groups, skip):
         for number, thread in enumerate(_threads(snapshots), start=1):
             if not says_something(_entries(thread, tell_nobody)):
                 skip(thread.where or "(all)", NOTHING_SAID)
                 continue
+            rest, metadata = thread.rest, json_values.fields(thread.rest.get("metadata"))
+            user = metadata.get("user_id") or rest.get("user_id") or thread.configurable.get("user_id")
+            # Messages that were removed from the state stay in the session.
+            sightings = thread.sightings if isinstance(thread.sightings, list) else ()
+            removed = [str(item.message.get("id")) for item in sightings if _role(item.message) == "remove"]
             yield Transcript(
                 entries=partial(_entries, thread, skip),
                 place=thread.place,
                 external_id=thread.id if thread.id is None or number == 1 else f"{thread.id}#{number}",
-                end_user=_user(thread),
-                status=_status(thread.rest),
-                metadata=thread.rest | _removed(thread),
+                end_user=json_values.text(user),
+                status=_status(rest),
+                metadata=rest | ({"removed_messages": removed} if removed else {}),
             )
 
 
 def entries_of(message: dict[str, Any]) -> list[Entry]:
-    """What one message says, as `model_dump` writes it: for those who hear a conversation message by message."""
-    return list(_entries(_Thread(place=0, where="", id=None, seen=[_seen("", message)]), tell_nobody))
-
-
-def _user(thread: _Thread) -> str | None:
-    metadata = json_values.fields(thread.rest.get("metadata"))
-    return json_values.text(metadata.get("user_id") or thread.rest.get("user_id") or thread.configurable.get("user_id"))
-
-
-def _removed(thread: _Thread) -> dict[str, Any]:
-    """The ids of messages that were taken out of the state; they were said all the same."""
-    found = thread.seen if isinstance(thread.seen, list) else ()
-    removed = [str(seen.message.get("id")) for seen in found if _role(seen.message) == "remove"]
-    return {"removed_messages": removed} if removed else {}
+    """Return the entries of one message in the form of `model_dump`, for callers that receive messages one by one."""
+    return list(_entries(_Thread(place=0, where="", id=None, sightings=[_sighting_of("", message)]), tell_nobody))
 
 
 # --- Snapshots ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True, eq=False)
-class _Seen:
-    """A message, and when it was seen first."""
+class _Sighting:
+    """A message in a snapshot, with the time of the first snapshot that holds it."""
 
     where: str
     message: dict[str, Any]
-    """As `model_dump` writes it."""
+    """The message in the form of `model_dump`."""
     at: datetime | None = None
-    odd: str = ""
-    """Why it is none."""
+    problem: str = ""
+    """The reason why the value is not a message."""
 
 
 @dataclass(frozen=True)
 class _Streamed:
-    """Lines each of which is a whole message; they are read again and again instead of being held."""
+    """A document with one whole message in each line, which is read again instead of being held."""
 
     lines: Lines
 
-    def __iter__(self) -> Iterator[_Seen]:
-        return (_seen(f"line {line.number}", line.value) for line in self.lines)
+    def __iter__(self) -> Iterator[_Sighting]:
+        return (_sighting_of(f"line {line.number}", line.value) for line in self.lines)
 
 
 @dataclass(kw_only=True)
 class _Snapshot:
     place: int
     where: str
-    seen: list[_Seen] | _Streamed
+    sightings: list[_Sighting] | _Streamed
     rest: dict[str, Any] = field(default_factory=dict)
     thread_id: str | None = None
     checkpoint_id: str | None = None
@@ -164,57 +160,50 @@ class _Snapshot:
     at: datetime | None = None
     configurable: dict[str, Any] = field(default_factory=dict)
     adds: bool = False
-    """Whether these messages come after those that were there, instead of being all."""
+    """True if these messages are added to those before, False if they are the whole state."""
 
 
 def _snapshots(document: Document, skip: Skip) -> Iterator[_Snapshot]:
-    """The states of a document, in its order."""
+    """Yield the states of a document in their order."""
     if isinstance(document, Lines):
         places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        in_pieces = _is_in_pieces(document.head())
+        are_messages = _are_messages(document.head())
     elif isinstance(document, list):
         places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        in_pieces = _is_in_pieces(document)
+        are_messages = _are_messages(document)
     else:
-        places, in_pieces = [("", document)], _is_marked(document)
-    if in_pieces:
+        places, are_messages = [("", document)], _is_marked(document)
+    if are_messages:
         if isinstance(document, Lines) and not any(map(_is_piece, document.head())):
-            yield _Snapshot(place=0, where="", seen=_Streamed(document))
+            yield _Snapshot(place=0, where="", sightings=_Streamed(document))
         else:
-            yield _Snapshot(place=0, where="", seen=[_seen(where, value) for where, value in places])
+            yield _Snapshot(place=0, where="", sightings=[_sighting_of(where, value) for where, value in places])
         return
     for place, (where, value) in enumerate(places):
         snapshot = _snapshot(value, place, where)
         if snapshot is not None:
             yield snapshot
             continue
-        # The first states of a thread have none.
-        state = _named(value)
+        # The first states of a thread have no messages.
+        state = _as_snapshot_dict(value)
         if not isinstance(state, dict) or not any(key in state for key in ("values", "checkpoint", "messages")):
             skip(where, "no messages")
 
 
-def _made_at(snapshot: _Snapshot) -> tuple[datetime, str]:
-    assert snapshot.at is not None, "only snapshots with times are sorted"
-    # Ids of checkpoints are made of their times.
-    return snapshot.at, snapshot.checkpoint_id or ""
-
-
-def _is_in_pieces(items: list[Any]) -> bool:
-    """Whether the items are the messages themselves: then they are one conversation."""
+def _are_messages(items: list[Any]) -> bool:
+    """Return whether the items are messages, and so one conversation."""
     return any(map(_is_marked, items)) or any(map(_is_pair, items))
 
 
 def _snapshot(value: Any, place: int, where: str) -> _Snapshot | None:
-    if isinstance(value, list) and _is_in_pieces(value):
-        seen = [_seen(f"{where}[{at}]", item) for at, item in enumerate(value)]
-        return _Snapshot(place=place, where=where, seen=seen)
-    value = _named(value)
-    found = _found_in(value)
-    if found is None:
+    if isinstance(value, list) and _are_messages(value):
+        sightings = [_sighting_of(f"{where}[{at}]", item) for at, item in enumerate(value)]
+        return _Snapshot(place=place, where=where, sightings=sightings)
+    value = _as_snapshot_dict(value)
+    if (located := _find_messages(value)) is None:
         return None
-    path, messages = found
-    # Also where there is nothing to do next: a merge takes nothing away that an earlier snapshot said.
+    path, messages = located
+    # Empty values of these fields count, too, because they replace those of earlier snapshots.
     rest = _without(value, path) | {key: value[key] for key in ("next", "tasks", "interrupts") if key in value}
     config = json_values.fields(value.get("config")) or json_values.fields(value.get("checkpoint"))
     configurable = json_values.fields(config.get("configurable")) or json_values.fields(value.get("checkpoint"))
@@ -234,9 +223,11 @@ def _snapshot(value: Any, place: int, where: str) -> _Snapshot | None:
     return _Snapshot(
         place=place,
         where=_join(where, ".".join(path)),
-        seen=[_seen(f"{_join(where, '.'.join(path))}[{at}]", message) for at, message in enumerate(messages)],
+        sightings=[
+            _sighting_of(f"{_join(where, '.'.join(path))}[{at}]", message) for at, message in enumerate(messages)
+        ],
         rest=rest,
-        # Graphs in the graph have states of their own, under the same thread.
+        # Subgraphs have states of their own in the same thread.
         thread_id=f"{thread_id}:{space}" if thread_id and space else thread_id,
         checkpoint_id=json_values.text(configurable.get("checkpoint_id")) or json_values.text(checkpoint.get("id")),
         parent_id=json_values.text(parent.get("checkpoint_id")),
@@ -246,43 +237,45 @@ def _snapshot(value: Any, place: int, where: str) -> _Snapshot | None:
     )
 
 
-def _named(value: Any) -> Any:
-    """A StateSnapshot is a tuple, and a list when it was dumped."""
+def _as_snapshot_dict(value: Any) -> Any:
+    """Return a StateSnapshot, which is a tuple and so dumped as a list, as an object; other values unchanged."""
     names = ("values", "next", "config", "metadata", "created_at", "parent_config", "tasks", "interrupts")
-    is_one = isinstance(value, list) and 4 <= len(value) <= len(names) and isinstance(value[0], dict)
-    return dict(zip(names, value, strict=False)) if is_one and isinstance(value[1], list) else value
+    is_tuple = isinstance(value, list) and 4 <= len(value) <= len(names) and isinstance(value[0], dict)
+    return dict(zip(names, value, strict=False)) if is_tuple and isinstance(value[1], list) else value
 
 
-def _found_in(value: Any, depth: int = _DEEPEST) -> tuple[tuple[str, ...], list[Any]] | None:
-    """Where in an object messages lie, and the messages."""
+def _find_messages(value: Any, depth: int = _MAX_DEPTH) -> tuple[tuple[str, ...], list[Any]] | None:
+    """Return the path of the messages in an object, and the messages."""
     if not isinstance(value, dict):
-        return ((), value) if isinstance(value, list) and value and _is_in_pieces(value) and depth == _DEEPEST else None
+        return (
+            ((), value) if isinstance(value, list) and value and _are_messages(value) and depth == _MAX_DEPTH else None
+        )
     if _is_marked(value):
         return None
-    row = _read(value.get("message"))
+    row = _decoded(value.get("message"))
     if _is_marked(row):
         return ("message",), [row]
-    history = _read(value.get("History"))
-    if isinstance(history, list) and _is_in_pieces(history):
+    history = _decoded(value.get("History"))
+    if isinstance(history, list) and _are_messages(history):
         return ("History",), history
     for key in ("messages", *value):
         held = value.get(key)
-        if isinstance(held, list) and _is_in_pieces(held):
+        if isinstance(held, list) and _are_messages(held):
             return (key,), held
     if depth == 0:
         return None
     below = [
-        ((key, *found[0]), found[1])
+        ((key, *located[0]), located[1])
         for key, held in value.items()
         if (key in _HOLDERS or len(value) == 1) and isinstance(held, dict)
-        if (found := _found_in(held, depth - 1)) is not None
+        if (located := _find_messages(held, depth - 1)) is not None
     ]
-    # Of what went into a graph and what came out of it, that is the one which says more.
-    return max(below, key=lambda found: len(found[1]), default=None)
+    # Of the input and the output of a graph, take the one with more messages.
+    return max(below, key=lambda located: len(located[1]), default=None)
 
 
-def _read(value: Any) -> Any:
-    """What a chat history keeps in a column: JSON, or the text of it."""
+def _decoded(value: Any) -> Any:
+    """Decode a column of a chat history, which may be JSON text."""
     if not isinstance(value, str) or not value.startswith(("{", "[")):
         return value
     try:
@@ -292,7 +285,7 @@ def _read(value: Any) -> Any:
 
 
 def _without(value: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """The object without what lies under the path, and without what is empty then."""
+    """Return the object without the value at the path and without empty values."""
     key, *deeper = path
     kept = json_values.rest(value, (key, *_THREAD_IDS))
     if deeper and (inner := _without(json_values.fields(value[key]), tuple(deeper))):
@@ -301,17 +294,17 @@ def _without(value: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _is_piece(value: Any) -> bool:
-    """Whether this is less than a message."""
-    return _is_pair(value) or (isinstance(value, dict) and _is_chunk(_plain(value)))
+    """Return whether this is a chunk of a message."""
+    return _is_pair(value) or (isinstance(value, dict) and _is_chunk(_as_dumped(value)))
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether this is a piece of a stream: a chunk, and what is known of it."""
+    """Return whether this is an item of a stream: a chunk and its metadata."""
     return isinstance(value, list) and len(value) == 2 and _is_marked(value[0]) and isinstance(value[1], dict)
 
 
 def _status(rest: dict[str, Any]) -> records.SessionStatus | None:
-    """What the last snapshot says of its thread."""
+    """Return the status of a thread by its last snapshot."""
     tasks = [task for task in json_values.items(rest.get("tasks")) if isinstance(task, dict)]
     if rest.get("interrupts") or rest.get("status") == "interrupted" or any(task.get("interrupts") for task in tasks):
         return "paused"
@@ -320,35 +313,38 @@ def _status(rest: dict[str, Any]) -> records.SessionStatus | None:
     return "error" if any(task.get("error") for task in tasks) or rest.get("status") == "error" else None
 
 
-# --- Messages as they are dumped ----------------------------------------------------------------------------------
+# --- Forms of messages --------------------------------------------------------------------------------------------
 
 
-def _seen(where: str, value: Any) -> _Seen:
+def _sighting_of(where: str, value: Any) -> _Sighting:
     if _is_pair(value):
-        message, beside = value
-        seen = _seen(where, message)
-        node = json_values.text(beside.get("langgraph_node"))
-        if node is not None and _role(seen.message) == "assistant":
-            seen.message = {"langgraph_node": node, **seen.message}
-        return seen
+        chunk, metadata = value
+        sighting = _sighting_of(where, chunk)
+        node = json_values.text(metadata.get("langgraph_node"))
+        if node is not None and _role(sighting.message) == "assistant":
+            sighting.message = {"langgraph_node": node, **sighting.message}
+        return sighting
     if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
-        # The short form of a prompt: a role and a text.
+        # The short form of a message: a role and a text.
         value = {"role": value[0], "content": value[1]}
     if not isinstance(value, dict):
-        return _Seen(where=where, message={}, odd="not an object")
-    message = _plain(value)
+        return _Sighting(where=where, message={}, problem="not an object")
+    message = _as_dumped(value)
     if _role(message) is None:
         kind = message.get("type", message.get("role"))
-        return _Seen(where=where, message={}, odd=f"unknown type {kind[:60]!r}" if isinstance(kind, str) else "no type")
-    return _Seen(where=where, message=message, at=json_values.instant(message.get("created_at")))
+        return _Sighting(
+            where=where, message={}, problem=f"unknown type {kind[:60]!r}" if isinstance(kind, str) else "no type"
+        )
+    return _Sighting(where=where, message=message, at=json_values.instant(message.get("created_at")))
 
 
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """A message as `model_dump` writes it, whatever wrote it."""
+def _as_dumped(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of any form in that of `model_dump`."""
     if _is_constructor(value):
-        kwargs = json_values.fields(value.get("kwargs"))
-        name = value["id"][-1]
-        return kwargs if isinstance(kwargs.get("type"), str) else {**kwargs, "type": _type_of(name)}
+        kwargs, name = json_values.fields(value.get("kwargs")), value["id"][-1]
+        # The type of AIMessage is ai, that of RemoveMessage remove; the type of a chunk is the name of its class.
+        kind = name if name.endswith(_CHUNK) else name.removesuffix("Message").lower()
+        return kwargs if isinstance(kwargs.get("type"), str) else {**kwargs, "type": kind}
     if isinstance(value.get("data"), dict) and "content" not in value:
         return {**value["data"], "type": value.get("type")}
     return value
@@ -365,13 +361,8 @@ def _is_constructor(value: dict[str, Any]) -> bool:
     )
 
 
-def _type_of(class_name: str) -> str:
-    """The type that a class of messages has: AIMessage is ai, RemoveMessage remove; chunks are called by their class."""
-    return class_name if class_name.endswith(_CHUNK) else class_name.removesuffix("Message").lower()
-
-
 def _is_marked(value: Any) -> bool:
-    """Whether this is a message, as only LangChain writes it."""
+    """Return whether this is a message in a form that only LangChain writes."""
     if not isinstance(value, dict):
         return False
     kind = value.get("type")
@@ -393,15 +384,15 @@ def _is_chunk(message: dict[str, Any]) -> bool:
 
 
 def _role(message: dict[str, Any]) -> str | None:
-    """user, assistant, system, tool, function or remove; None for what is no message."""
+    """Return user, assistant, system, tool, function or remove; None for any other value."""
     kind = message.get("type")
     if isinstance(kind, str) and kind:
         kind = kind.removesuffix(_CHUNK).lower() if kind.endswith(_CHUNK) else kind
         role = _TYPES.get(kind) or _ROLES.get(kind)
         if role != "chat":
             return role
-    said = message.get("role")
-    return _ROLES.get(said.lower()) if isinstance(said, str) else None
+    name = message.get("role")
+    return _ROLES.get(name.lower()) if isinstance(name, str) else None
 
 
 # --- Threads ------------------------------------------------------------------------------------------------------
@@ -409,75 +400,76 @@ def _role(message: dict[str, Any]) -> str | None:
 
 @dataclass(kw_only=True, eq=False)
 class _Thread:
-    """The messages of a thread, as its snapshots showed them."""
+    """The messages of all snapshots of a thread."""
 
     place: int
     where: str
     id: str | None
-    seen: list[_Seen] | _Streamed = field(default_factory=list)
+    sightings: list[_Sighting] | _Streamed = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
     configurable: dict[str, Any] = field(default_factory=dict)
     tip: str | None = None
     """The last checkpoint."""
     known: dict[str, int] = field(default_factory=dict)
-    """Index of a message, by its id, or what it says and how often that was said."""
+    """The index of a message, by its id, or by its content and the number of its occurrence."""
     inherited: int = 0
-    """How many messages it had when it forked."""
+    """The number of messages from before the fork."""
 
-    def show(self, snapshot: _Snapshot) -> None:
+    def add(self, snapshot: _Snapshot) -> None:
         self.rest = snapshot.rest
         self.configurable = snapshot.configurable
         self.tip = snapshot.checkpoint_id
-        if isinstance(snapshot.seen, _Streamed) or isinstance(self.seen, _Streamed):
-            # Of these there is one in a document.
-            self.seen = snapshot.seen
+        if isinstance(snapshot.sightings, _Streamed) or isinstance(self.sightings, _Streamed):
+            # A document has only one such snapshot.
+            self.sightings = snapshot.sightings
             return
         occurrences: Counter[str] = Counter()
-        held = self.seen
+        held = self.sightings
         is_first = not held and not snapshot.adds
-        for seen in snapshot.seen:
-            # All messages of the first snapshot were there before it, but the last.
-            at = seen.at or (snapshot.at if not is_first or seen is snapshot.seen[-1] else None)
-            key = _key(seen.message)
+        for sighting in snapshot.sightings:
+            # The messages of the first snapshot are older than it, except the last one.
+            at = sighting.at or (snapshot.at if not is_first or sighting is snapshot.sightings[-1] else None)
+            key = _key(sighting.message)
             if key is None:
-                held.append(seen)
+                held.append(sighting)
                 continue
-            if snapshot.adds and not _has_id(seen.message):
+            if snapshot.adds and not _has_id(sighting.message):
                 key = f"{key} {len(held)}"
             occurrences[key] += 1
             key = f"{key} {occurrences[key]}"
-            if key in self.known and not (_is_chunk(seen.message) and len(snapshot.seen) == 1):
-                # The same, perhaps changed: it keeps its place and its time.
+            if key in self.known and not (_is_chunk(sighting.message) and len(snapshot.sightings) == 1):
+                # A known message may have changed; it keeps its place and its time.
                 earlier = held[self.known[key]]
-                held[self.known[key]] = _Seen(where=seen.where, message=seen.message, at=earlier.at)
+                held[self.known[key]] = _Sighting(where=sighting.where, message=sighting.message, at=earlier.at)
                 continue
             self.known[key] = len(held)
-            held.append(_Seen(where=seen.where, message=seen.message, at=at, odd=seen.odd))
+            held.append(_Sighting(where=sighting.where, message=sighting.message, at=at, problem=sighting.problem))
 
-    def says_more(self) -> bool:
-        """Than what it had when it forked."""
-        return not isinstance(self.seen, list) or len(self.seen) > self.inherited
+    def has_own_messages(self) -> bool:
+        """Return whether it has messages from after the fork."""
+        return not isinstance(self.sightings, list) or len(self.sightings) > self.inherited
 
     def fork(self, snapshot: _Snapshot) -> _Thread:
-        held = {_key(seen.message) for seen in snapshot.seen}
+        held = {_key(sighting.message) for sighting in snapshot.sightings}
         forked = _Thread(place=snapshot.place, where=snapshot.where, id=self.id)
-        start = [seen for seen in self.seen if _key(seen.message) in held]
-        forked.show(_Snapshot(place=0, where="", seen=start))
+        start = [sighting for sighting in self.sightings if _key(sighting.message) in held]
+        forked.add(_Snapshot(place=0, where="", sightings=start))
         forked.inherited = len(start)
         return forked
 
 
 def _groups(snapshots: Iterable[_Snapshot]) -> Iterator[object]:
-    """For each snapshot its thread; where it names none, the index of the first of the stream that it continues."""
+    """Yield for each snapshot the id of its thread; without one, the index of the first snapshot of its stream."""
     group = -1
     last: list[Any] = []
     for at, snapshot in enumerate(snapshots):
-        if snapshot.thread_id is not None or isinstance(snapshot.seen, _Streamed):
+        if snapshot.thread_id is not None or isinstance(snapshot.sightings, _Streamed):
             yield snapshot.thread_id
             continue
-        held = [seen.message.get("id") for seen in snapshot.seen]
-        is_next = group >= 0 and (snapshot.adds or _begins_with(held, last))
-        if not is_next:
+        held = [sighting.message.get("id") for sighting in snapshot.sightings]
+        has_ids = bool(last) and all(isinstance(id_, str) and id_ for id_ in last)
+        is_grown = has_ids and held[: len(last)] == last
+        if group < 0 or not (snapshot.adds or is_grown):
             group, last = at, []
         if snapshot.adds:
             last += held
@@ -486,15 +478,12 @@ def _groups(snapshots: Iterable[_Snapshot]) -> Iterator[object]:
         yield group
 
 
-def _begins_with(held: list[Any], last: list[Any]) -> bool:
-    """Whether a state begins with all messages of an earlier one, by their ids."""
-    return bool(last) and all(isinstance(id_, str) and id_ for id_ in last) and held[: len(last)] == last
-
-
 def _threads(snapshots: list[_Snapshot]) -> list[_Thread]:
-    """The thread of a group of snapshots, and its forks; newer snapshots may come first."""
-    if all(snapshot.at for snapshot in snapshots):
-        snapshots = sorted(snapshots, key=_made_at)
+    """Return the thread of a group of snapshots, and its forks; newer snapshots may come first."""
+    timed = [(snapshot.at, snapshot.checkpoint_id or "", snapshot) for snapshot in snapshots if snapshot.at]
+    if len(timed) == len(snapshots):
+        # Ids of checkpoints sort by time, too.
+        snapshots = [snapshot for _at, _id, snapshot in sorted(timed, key=itemgetter(0, 1))]
     threads: list[_Thread] = []
     by_checkpoint: dict[tuple[str, str], _Thread] = {}
     by_id: dict[str, _Thread] = {}
@@ -512,12 +501,12 @@ def _threads(snapshots: list[_Snapshot]) -> list[_Thread]:
         if thread is None:
             thread = _Thread(place=snapshot.place, where=snapshot.where, id=snapshot.thread_id)
             threads.append(thread)
-        thread.show(snapshot)
+        thread.add(snapshot)
         if snapshot.thread_id is not None:
             by_id.setdefault(snapshot.thread_id, thread)
             if snapshot.checkpoint_id is not None:
                 by_checkpoint[snapshot.thread_id, snapshot.checkpoint_id] = thread
-    return [thread for thread in threads if not thread.inherited or thread.says_more()]
+    return [thread for thread in threads if not thread.inherited or thread.has_own_messages()]
 
 
 def _has_id(message: dict[str, Any]) -> bool:
@@ -525,13 +514,13 @@ def _has_id(message: dict[str, Any]) -> bool:
 
 
 def _key(message: dict[str, Any]) -> str | None:
-    """What a message is known by in the snapshots of a thread."""
+    """Return the identity of a message in the snapshots of a thread: its id, else its content."""
     if not message:
         return None
     if _has_id(message):
         return f"{_role(message)} {message['id']}"
-    said = json_values.rest(message, ("response_metadata", "usage_metadata"))
-    return ids.key(msgspec.json.encode(said, order="sorted").decode()).hex
+    content = json_values.rest(message, ("response_metadata", "usage_metadata"))
+    return ids.key(msgspec.json.encode(content, order="sorted").decode()).hex
 
 
 # --- Entries ------------------------------------------------------------------------------------------------------
@@ -539,64 +528,63 @@ def _key(message: dict[str, Any]) -> str | None:
 
 def _entries(thread: _Thread, skip: Skip) -> Iterator[Entry]:
     used: Counter[str] = Counter()
-    for index, seen in enumerate(_joined(thread.seen)):
-        message = seen.message
-        if seen.odd:
-            skip(seen.where, seen.odd)
+    for index, sighting in enumerate(_with_joined_chunks(thread.sightings)):
+        message = sighting.message
+        if sighting.problem:
+            skip(sighting.where, sighting.problem)
             continue
         role = _role(message)
         id_ = json_values.text(message.get("id")) or str(index)
         used[id_] += 1
         id_ = id_ if used[id_] == 1 else f"{id_}#{used[id_]}"
         if role in ("user", "system"):
-            yield _said(id_, role, message, seen.at)
+            yield _message(id_, role, message, sighting.at)
         elif role == "assistant":
-            yield from _replied(id_, message, seen, skip)
+            yield from _replies(id_, message, sighting, skip)
         elif role in ("tool", "function"):
-            yield _result(id_, message, seen.at)
+            yield _result(id_, message, sighting.at)
 
 
-def _joined(found: list[_Seen] | _Streamed) -> Iterable[_Seen]:
-    """The messages with the chunks of each put together, in the place of the first."""
-    if not isinstance(found, list):
-        return found
-    joined: list[_Seen] = []
+def _with_joined_chunks(sightings: list[_Sighting] | _Streamed) -> Iterable[_Sighting]:
+    """Join the chunks of each message, in the place of the first."""
+    if not isinstance(sightings, list):
+        return sightings
+    joined: list[_Sighting] = []
     open_chunks: dict[str, int] = {}
-    for seen in found:
-        message = seen.message
+    for sighting in sightings:
+        message = sighting.message
         id_ = json_values.text(message.get("id")) or ""
         at = open_chunks.get(id_)
         if at is None and id_ == "" and _is_chunk(message) and joined and _is_chunk(joined[-1].message):
             last = joined[-1].message
-            at = (
-                len(joined) - 1
-                if last.get("type") == message.get("type") and last.get("chunk_position") != "last"
-                else None
-            )
+            if last.get("type") == message.get("type") and last.get("chunk_position") != "last":
+                at = len(joined) - 1
         if at is not None and _is_chunk(message):
             earlier = joined[at]
-            joined[at] = _Seen(where=earlier.where, message=_merged(earlier.message, message), at=earlier.at)
+            joined[at] = _Sighting(where=earlier.where, message=_merged(earlier.message, message), at=earlier.at)
         elif at is not None and _role(message) == _role(joined[at].message):
-            # The whole message, after its chunks.
-            joined[at] = _Seen(where=seen.where, message=message, at=joined[at].at)
+            # The whole message follows its chunks.
+            joined[at] = _Sighting(where=sighting.where, message=message, at=joined[at].at)
             del open_chunks[id_]
         else:
             if _is_chunk(message) and id_:
                 open_chunks[id_] = len(joined)
-            joined.append(seen)
+            joined.append(sighting)
     return joined
 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Two chunks of a message as one."""
+    """Merge two chunks of a message."""
     both = {**second, **json_values.rest(first, ())}
-    both["content"] = _added(first.get("content"), second.get("content"))
+    both["content"] = _joined_content(first.get("content"), second.get("content"))
     pieces = [*json_values.items(first.get("tool_call_chunks")), *json_values.items(second.get("tool_call_chunks"))]
-    # What was read of each chunk for itself is no call.
+    # A single chunk has no complete call, so calls parsed from one are wrong.
     both |= {"tool_call_chunks": pieces, "tool_calls": [], "invalid_tool_calls": []}
     for key in ("additional_kwargs", "response_metadata"):
         both[key] = {**json_values.fields(second.get(key)), **json_values.rest(json_values.fields(first.get(key)), ())}
-    thoughts = [json_values.fields(one.get("additional_kwargs")).get("reasoning_content") for one in (first, second)]
+    thoughts = [
+        json_values.fields(chunk.get("additional_kwargs")).get("reasoning_content") for chunk in (first, second)
+    ]
     texts = [thought for thought in thoughts if isinstance(thought, str)]
     if len(texts) == 2:
         both["additional_kwargs"]["reasoning_content"] = "".join(texts)
@@ -605,8 +593,8 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def _added(first: Any, second: Any) -> Any:
-    """The content of two chunks: texts are put together, of parts those with the same index."""
+def _joined_content(first: Any, second: Any) -> Any:
+    """Join the content of two chunks: texts, and the parts with the same index."""
     if isinstance(first, str) and isinstance(second, str):
         return first + second
     if not second:
@@ -636,13 +624,13 @@ def _sum(first: Any, second: Any) -> Any:
     return second if first is None else first
 
 
-def _said(id_: str, role: str, message: dict[str, Any], at: datetime | None) -> Said:
+def _message(id_: str, role: str, message: dict[str, Any], at: datetime | None) -> Said:
     return Said(
         id=id_,
         role="user" if role == "user" else "system",
         content=json_values.content(message.get("content")),
         created_at=at,
-        metadata=_about(message, _MESSAGE_FIELDS),
+        metadata=_metadata(message, _MESSAGE_FIELDS),
     )
 
 
@@ -652,19 +640,19 @@ def _result(id_: str, message: dict[str, Any], at: datetime | None) -> Result:
     return Result(
         id=id_,
         output=output,
-        # "success" stands wherever nobody said otherwise: the content may still say that it failed.
+        # "success" is only the default value: the content may still show a failure.
         failed=True if message.get("status") == "error" else None,
         created_at=at,
         data=message.get("artifact"),
         call_ids=[call_id] if call_id else [],
         name=json_values.text(message.get("name")),
         attachments=attachments or None,
-        metadata=_about(message, _RESULT_FIELDS),
+        metadata=_metadata(message, _RESULT_FIELDS),
     )
 
 
 def _output(content: Any) -> tuple[Any, list[Any]]:
-    """The text of a tool's content, and its parts that are none; what is neither text nor parts as it is."""
+    """Return the text of a tool's content and its other parts; content of another kind unchanged."""
     if not isinstance(content, list) or not all(
         isinstance(p, str) or (isinstance(p, dict) and "type" in p) for p in content
     ):
@@ -675,23 +663,25 @@ def _output(content: Any) -> tuple[Any, list[Any]]:
 
 @dataclass(kw_only=True)
 class _Segment:
-    """A part of a message of the model, up to where it goes on after calls that its provider carried out."""
+    """A part of a model message, up to the text that follows calls run by the provider."""
 
     parts: list[Any] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
 
 
-def _replied(id_: str, message: dict[str, Any], seen: _Seen, skip: Skip) -> Iterator[Entry]:
-    about = json_values.fields(message.get("response_metadata"))
+def _replies(id_: str, message: dict[str, Any], sighting: _Sighting, skip: Skip) -> Iterator[Entry]:
+    response = json_values.fields(message.get("response_metadata"))
     extra = json_values.fields(message.get("additional_kwargs"))
     segments, thoughts, metadata = _segments(id_, message)
     last = segments[-1]
-    last.calls += _calls(message, seen.where, {call.id for segment in segments for call in segment.calls}, skip)
+    last.calls += _calls(message, sighting.where, {call.id for segment in segments for call in segment.calls}, skip)
     reasoning = [text for text in (_reasoning(extra), *thoughts) if text]
     failures = list(_failures(id_, message, last))
-    usage = message.get("usage_metadata") or about.get("token_usage") or about.get("usage")
-    model = next((about[key] for key in ("model_name", "model", "model_id") if json_values.text(about.get(key))), None)
+    usage = message.get("usage_metadata") or response.get("token_usage") or response.get("usage")
+    model = next(
+        (response[key] for key in ("model_name", "model", "model_id") if json_values.text(response.get(key))), None
+    )
     for number, segment in enumerate(segments):
         parts = segment.parts
         is_plain = len(parts) == 1 and isinstance(
@@ -705,8 +695,8 @@ def _replied(id_: str, message: dict[str, Any], seen: _Seen, skip: Skip) -> Iter
             agent_name=json_values.text(message.get("name")),
             model=json_values.text(model),
             usage=usage if isinstance(usage, dict) and segment is last else None,
-            created_at=seen.at or json_values.instant(about.get("created_at")),
-            metadata={**_about(message, _REPLY_FIELDS), **metadata} if segment is last else {},
+            created_at=sighting.at or json_values.instant(response.get("created_at")),
+            metadata={**_metadata(message, _REPLY_FIELDS), **metadata} if segment is last else {},
         )
         yield from segment.results
     yield from failures
@@ -717,20 +707,11 @@ def _text_in(part: Any) -> str | None:
 
 
 def _segments(id_: str, message: dict[str, Any]) -> tuple[list[_Segment], list[str], dict[str, Any]]:
-    """The content in the parts that it has: texts, thoughts, calls with the results that came with them."""
+    """Return the segments of the content with texts, calls and results, the thoughts, and the metadata."""
     content = json_values.content(message.get("content"))
     segments, thoughts = [_Segment()], []
     metadata: dict[str, Any] = {}
-    listed = {
-        json_values.text(call.get("id"))
-        for call in json_values.items(message.get("tool_calls"))
-        if isinstance(call, dict)
-    }
-    listed |= {
-        json_values.text(call.get("id"))
-        for call in json_values.items(message.get("invalid_tool_calls"))
-        if isinstance(call, dict)
-    }
+    listed = _ids(message.get("tool_calls")) | _ids(message.get("invalid_tool_calls"))
     for at, part in enumerate(content if isinstance(content, list) else [content] if content else []):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in _THINKING:
@@ -755,8 +736,12 @@ def _segments(id_: str, message: dict[str, Any]) -> tuple[list[_Segment], list[s
     return segments, [thought for thought in thoughts if thought], metadata
 
 
+def _ids(calls: object) -> set[str | None]:
+    return {json_values.text(call.get("id")) for call in json_values.items(calls) if isinstance(call, dict)}
+
+
 def _own_result(id_: str, part: dict[str, Any]) -> Result:
-    """The result of a call that the provider carried out."""
+    """Return the result of a call that the provider ran."""
     call_id = json_values.text(part.get("tool_use_id")) or json_values.text(part.get("tool_call_id"))
     output = part.get("content", part.get("output"))
     inner = json_values.fields(output).get("type")
@@ -771,7 +756,7 @@ def _own_result(id_: str, part: dict[str, Any]) -> Result:
 
 
 def _thought(part: dict[str, Any]) -> str:
-    """The text of a part that is a thought: Anthropic's, OpenAI's summary, or LangChain's own."""
+    """Return the text of a thought: Anthropic's, OpenAI's summary, or LangChain's own."""
     for key in ("thinking", "reasoning", "text"):
         if isinstance(part.get(key), str):
             return str(part[key])
@@ -782,59 +767,49 @@ def _thought(part: dict[str, Any]) -> str:
 
 
 def _reasoning(extra: dict[str, Any]) -> str:
-    said = extra.get("reasoning_content")
-    return said if isinstance(said, str) else _summary(json_values.fields(extra.get("reasoning")).get("summary"))
+    thought = extra.get("reasoning_content")
+    return thought if isinstance(thought, str) else _summary(json_values.fields(extra.get("reasoning")).get("summary"))
 
 
 def _summary(value: object) -> str:
-    found = [
-        part["text"]
-        for part in json_values.items(value)
-        if isinstance(part, dict) and isinstance(part.get("text"), str)
-    ]
-    return "\n\n".join(found)
+    texts = [json_values.fields(part).get("text") for part in json_values.items(value)]
+    return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def _calls(message: dict[str, Any], where: str, known: set[str | None], skip: Skip) -> Iterator[Call]:
-    asked = json_values.items(message.get("tool_calls"))
-    if not asked and not message.get("invalid_tool_calls"):
-        asked = _from_chunks(json_values.items(message.get("tool_call_chunks")))
-    found = False
-    for index, call in enumerate(asked):
-        if isinstance(call, dict):
-            found = True
-            yield _call(call)
+    listed = json_values.items(message.get("tool_calls"))
+    if not listed and not message.get("invalid_tool_calls"):
+        listed = _calls_from_chunks(json_values.items(message.get("tool_call_chunks")))
+    for index, item in enumerate(listed):
+        if isinstance(item, dict):
+            yield _call(item)
         else:
             skip(f"{where}.tool_calls[{index}]", "not an object")
-    if found or known:
+    if known or any(isinstance(item, dict) for item in listed):
         return
-    invalid = {
-        json_values.text(call.get("id"))
-        for call in json_values.items(message.get("invalid_tool_calls"))
-        if isinstance(call, dict)
-    }
+    invalid = _ids(message.get("invalid_tool_calls"))
     extra = json_values.fields(message.get("additional_kwargs"))
     legacy = extra.get("function_call")
-    for call in (*json_values.items(extra.get("tool_calls")), {"function": legacy}):
-        if isinstance(call, dict) and isinstance(call.get("function"), dict):
-            found_call = _call(call)
-            if not invalid or (found_call.id is not None and found_call.id not in invalid):
-                yield found_call
+    for item in (*json_values.items(extra.get("tool_calls")), {"function": legacy}):
+        if isinstance(item, dict) and isinstance(item.get("function"), dict):
+            call = _call(item)
+            if not invalid or (call.id is not None and call.id not in invalid):
+                yield call
 
 
 def _call(call: dict[str, Any]) -> Call:
-    """A call as LangChain has it, or as OpenAI's API does."""
-    said = json_values.fields(call.get("function")) or call
+    """Return a call in the form of LangChain or of OpenAI's API."""
+    function = json_values.fields(call.get("function")) or call
     return Call(
         id=json_values.text(call.get("id")),
-        name=json_values.text(said.get("name")) or "",
-        args=said.get("arguments") if said is not call else call.get("args"),
+        name=json_values.text(function.get("name")) or "",
+        args=function.get("arguments") if function is not call else call.get("args"),
         metadata=json_values.rest(call, ("id", "name", "args", "type", "index", "function")),
     )
 
 
-def _from_chunks(chunks: list[Any]) -> list[dict[str, Any]]:
-    """Calls of a stream: pieces of one index are one call. A provider may say its name and its id in each of them."""
+def _calls_from_chunks(chunks: list[Any]) -> list[dict[str, Any]]:
+    """Join the chunks of calls by their index. Some providers repeat the name and the id in each chunk."""
     calls: dict[Any, dict[str, Any]] = {}
     for place, chunk in enumerate(chunks):
         if not isinstance(chunk, dict):
@@ -854,7 +829,7 @@ def _from_chunks(chunks: list[Any]) -> list[dict[str, Any]]:
 
 
 def _failures(id_: str, message: dict[str, Any], segment: _Segment) -> Iterator[Result]:
-    """The results of calls that could not be read; the calls are added to the segment."""
+    """Add the calls that LangChain could not parse to the segment, and yield their results."""
     for at, call in enumerate(json_values.items(message.get("invalid_tool_calls"))):
         if not isinstance(call, dict):
             continue
@@ -873,21 +848,21 @@ def _failures(id_: str, message: dict[str, Any], segment: _Segment) -> Iterator[
 # --- Values -------------------------------------------------------------------------------------------------------
 
 
-def _about(message: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    """What a message says beside what has a field of its own."""
+def _metadata(message: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a message that have no column."""
     metadata = json_values.rest(message, (*fields, "example", "created_at"))
     extra = json_values.rest(
         json_values.fields(message.get("additional_kwargs")), ("tool_calls", "function_call", "reasoning_content")
     )
-    about = json_values.rest(
+    response = json_values.rest(
         json_values.fields(message.get("response_metadata")), ("token_usage", "usage", "model_name")
     )
     if json_values.text(message.get("type")) in ("chat", "generic") or "role" in message:
         metadata |= json_values.rest({"role": message.get("role")}, ())
     if extra:
         metadata["additional_kwargs"] = extra
-    if about:
-        metadata["response_metadata"] = about
+    if response:
+        metadata["response_metadata"] = response
     if (json_values.text(message.get("id")) or "").startswith(_HIDDEN):
         metadata["do_not_render"] = True
     return metadata

@@ -1,20 +1,20 @@
-"""Trajectories of OpenHands: the events of a conversation, in all three generations.
+"""Read trajectories of OpenHands: the events of a conversation, in all three generations of the format.
 
-* A list of events, as it is downloaded or saved (also as JSON lines), or an object that holds it under `trajectory`,
-  `history`, `events` or `items`: the last is a page of the API, `history` an evaluation (`output.jsonl`, a line for each
-  `instance_id`), whose other fields are metadata. A history of the year 2024 may hold pairs of an action and what
-  was observed, and its events may have their arguments beside the action instead of in `args`.
-* Events of openhands-ai (openhands/events/serialization): `action` or `observation` says what they are. An action of the
-  agent with a `tool_call_metadata` is a call of that tool, with the arguments that the model gave; one without (no
-  function calling) a call of the action itself, where it is one that acts. `message` is a message, `finish` without a
-  tool the last one. An observation answers the call whose id it has, else that of its `cause`, else the one before it;
-  it has failed when it is an `error` or `user_rejected`, or its exit code is not 0.
-* Events of the agent SDK (openhands/sdk/event): `kind` says what they are. `ActionEvent` is a call, those of one
-  `llm_response_id` in a row are one reply; `ObservationEvent`, `UserRejectObservation` and `AgentErrorEvent` answer it.
+* A document is a list of events, as downloaded or saved (also as JSON lines), or an object with such a list under
+  `trajectory`, `history`, `events` or `items`. `items` is a page of the API, `history` an evaluation (`output.jsonl`,
+  one line for each `instance_id`) whose other fields are metadata. A history of 2024 may hold pairs of action and
+  observation, and its events may have their arguments beside the action instead of in `args`.
+* Events of openhands-ai (openhands/events/serialization) have an `action` or an `observation`. An action of the agent
+  with `tool_call_metadata` is a call of that tool with the arguments of the model; without it (no function calling) an
+  action that does something is a call of the action itself. `message` is a message, `finish` without a tool the last
+  reply. An observation is the result of the call with its id, else of its `cause`, else of the call before it. It
+  has failed if it is an `error` or `user_rejected`, or if its exit code is not 0.
+* Events of the agent SDK (openhands/sdk/event) have a `kind`. `ActionEvent` is a call, and calls in a row with one
+  `llm_response_id` are one reply; `ObservationEvent`, `UserRejectObservation` and `AgentErrorEvent` are results.
 
-OpenHands executes the calls of one response one by one, each an event of its own, so in the older generation each is a
-step; the tokens of the response are counted with the first. What a delegate does stands below the call that
-delegated. Events that are nobody's words or deeds (states, recalls, condensations) are kept in the metadata.
+OpenHands executes the calls of a response one by one, each as an event, so in the older generations each is a step; the
+first step has the tokens of the response. Steps of a delegate are below the call that delegated. Other events (states,
+recalls, condensations) are kept in the metadata.
 """
 
 from __future__ import annotations
@@ -34,14 +34,24 @@ from traces_app.transcripts.files.documents import Document, Lines, Skip
 NAME = "openhands"
 
 _CONTAINERS = ("trajectory", "history", "events", "items")
-_TRIED = 20
+_MAX_TRIED = 20
+"""Values that are tested to recognise a document."""
 
-_ACTING = frozenset(
+_CALL_ACTIONS = frozenset(
     {"read", "write", "edit", "run", "run_ipython", "browse", "browse_interactive", "call_tool_mcp", "mcp", "delegate"}
     | {"think", "reject", "task_tracking", "push", "send_pr"}
 )
-"""Actions that are calls even where no tool is named."""
-_ACTIONS = _ACTING | {"message", "finish", "system", "recall", "null", "change_agent_state", "condensation", "start"}
+"""Actions that are calls even if they name no tool."""
+_ACTIONS = _CALL_ACTIONS | {
+    "message",
+    "finish",
+    "system",
+    "recall",
+    "null",
+    "change_agent_state",
+    "condensation",
+    "start",
+}
 _ACTIONS |= {"condensation_request", "pause", "resume", "stop", "loop_recovery", "initializing"}
 _OBSERVATIONS = frozenset(
     {"read", "write", "edit", "run", "run_ipython", "browse", "mcp", "delegate", "think", "error", "success", "null"}
@@ -54,7 +64,7 @@ _ARGUMENTS = frozenset(
 )
 _SOURCES = ("user", "agent", "environment")
 
-# What becomes a field of a record; everything else is kept in metadata.
+# Fields with a column of their own; all others are kept in metadata.
 _EVENT_FIELDS = ("id", "timestamp", "source", "tool_call_metadata", "args", "message", "content", "thought")
 _OBSERVATION_FIELDS = ("id", "timestamp", "source", "content", "extras", "tool_call_metadata", "cause")
 _ACTION_FIELDS = ("id", "timestamp", "source", "kind", "thought", "reasoning_content", "tool_name", "tool_call_id")
@@ -65,33 +75,33 @@ _ANSWER_FIELDS = ("id", "timestamp", "source", "kind", "tool_name", "tool_call_i
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document holds events of OpenHands, judged by the first of its first conversation."""
+    """Return whether at least half of the first values are events of OpenHands."""
     if isinstance(document, Lines):
         document = document.head()
     if isinstance(document, list) and not _are_events(document):
-        return any(_are_events(_events_of(item)[0]) for item in islice(document, _TRIED))
+        return any(_are_events(_events_of(item)[0]) for item in islice(document, _MAX_TRIED))
     return _are_events(_events_of(document)[0])
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
-    for place, (where, beside, events) in enumerate(_conversations(document)):
+    """Yield the conversations of a document that `recognises` accepts; report to `skip` what they leave out."""
+    for place, (where, others, events) in enumerate(_conversations(document)):
         if events is None:
             skip(where or "(all)", f"no events under any of {', '.join(_CONTAINERS)}")
             continue
         conversation = _Conversation()
-        # Gone through to its end: what stands beside the entries is known only then.
-        if not sum(1 for _entry in conversation.entries(events(), _tell_nobody)):
+        # The status and the other events are known only at the end.
+        if not sum(1 for _entry in conversation.entries(events(), _skip_silently)):
             skip(where or "(all)", "nothing was said or done")
             continue
         yield Transcript(
             entries=partial(_read_again, events, skip),
             place=place,
-            external_id=conversation.first_id or text(beside.get("instance_id")),
+            external_id=conversation.first_id or text(others.get("instance_id")),
             has_own_ids=conversation.first_id is not None,
-            title=text(fields(beside.get("issue")).get("title")),
-            status="error" if beside.get("error") else conversation.status,
-            metadata=rest({**beside, "events": conversation.others}, ()),
+            title=text(fields(others.get("issue")).get("title")),
+            status="error" if others.get("error") else conversation.status,
+            metadata=rest({**others, "events": conversation.others}, ()),
         )
 
 
@@ -99,46 +109,46 @@ def _read_again(events: _Events, skip: Skip) -> Iterator[Entry]:
     return _Conversation().entries(events(), skip)
 
 
-def _tell_nobody(_where: str, _why: str) -> None:
-    """What is left out is told when the entries are read."""
+def _skip_silently(_where: str, _why: str) -> None:
+    """Ignore a report: the second reading makes it."""
 
 
 # --- Conversations --------------------------------------------------------------------------------------------------
 
 
 _Events = Callable[[], Iterator[tuple[str, Any]]]
-"""The events of a conversation with their places, read again at each call: a long file of them is never held."""
+"""Returns the events of a conversation with their places; each call reads them again, so that a long file is not held."""
 
 
 def _conversations(document: Document) -> Iterator[tuple[str, dict[str, Any], _Events | None]]:
-    """The place of each conversation, what stands beside its events, and these; None where there are none."""
+    """Yield the place of each conversation, its other fields, and its events; None if there are none."""
     if isinstance(document, Lines):
         if _are_events(document.head()):
-            yield "", {}, partial(_numbered, document)
+            yield "", {}, partial(_line_events, document)
         else:
             for line in document:
-                yield f"line {line.number}", *_parted(line.value, f"line {line.number}: ")
+                yield f"line {line.number}", *_split(line.value, f"line {line.number}: ")
     elif isinstance(document, list) and not _are_events(document):
         for index, item in enumerate(document):
-            yield f"[{index}]", *_parted(item, f"[{index}]")
+            yield f"[{index}]", *_split(item, f"[{index}]")
     else:
-        yield "", *_parted(document, "")
+        yield "", *_split(document, "")
 
 
-def _parted(item: object, where: str) -> tuple[dict[str, Any], _Events | None]:
-    found, key = _events_of(item)
-    if found is None:
+def _split(item: object, where: str) -> tuple[dict[str, Any], _Events | None]:
+    events, key = _events_of(item)
+    if events is None:
         return {}, None
-    beside = rest(item, _CONTAINERS) if isinstance(item, dict) else {}
-    return beside, lambda: ((f"{where}{key}[{index}]", event) for index, event in enumerate(found))
+    others = rest(item, _CONTAINERS) if isinstance(item, dict) else {}
+    return others, lambda: ((f"{where}{key}[{index}]", event) for index, event in enumerate(events))
 
 
-def _numbered(document: Lines) -> Iterator[tuple[str, Any]]:
+def _line_events(document: Lines) -> Iterator[tuple[str, Any]]:
     return ((f"line {line.number}", event) for line in document for event in _flat([line.value]))
 
 
 def _events_of(item: object) -> tuple[list[Any] | None, str]:
-    """The events of a conversation and the key under which they lie, pairs of an older history one behind the other."""
+    """Return the events of a conversation, with the pairs of an older history flattened, and the key that holds them."""
     key = ""
     if isinstance(item, dict):
         key = next((key for key in _CONTAINERS if isinstance(item.get(key), list)), "")
@@ -153,7 +163,7 @@ def _flat(values: list[Any]) -> list[Any]:
 def _are_events(values: list[Any] | None) -> bool:
     if not values:
         return False
-    first = _flat(values[:_TRIED])[:_TRIED]
+    first = _flat(values[:_MAX_TRIED])[:_MAX_TRIED]
     known = sum(map(_is_event, first))
     return known > 0 and 2 * known >= len(first)
 
@@ -167,12 +177,12 @@ def _is_event(value: object) -> bool:
     action, observation = value.get("action"), value.get("observation")
     if isinstance(observation, str) and observation in _OBSERVATIONS:
         return "content" in value or "extras" in value
-    # Older events have their arguments beside the action. Permissions and audits name actions, too.
+    # Older events have their arguments beside the action; without arguments it may be a permission or an audit record.
     return isinstance(action, str) and action in _ACTIONS and not _ARGUMENTS.isdisjoint(value)
 
 
-def _joined(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """The entries, the calls of one response of the SDK as one reply."""
+def _with_joined_calls(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Join the calls of one response of the SDK to one reply."""
     held: Reply | None = None
     for entry in entries:
         response = entry.metadata.get("llm_response_id") if isinstance(entry, Reply) and entry.calls else None
@@ -190,28 +200,27 @@ def _joined(entries: Iterator[Entry]) -> Iterator[Entry]:
 
 @dataclass(eq=False)
 class _Conversation:
-    """What was said so far, as far as later events refer to it."""
+    """Turns the events of a conversation into entries; holds the facts that later events refer to."""
 
     others: list[Any] = field(default_factory=list)
-    """Events that are nobody's words or deeds."""
+    """Events that become no entries."""
     status: SessionStatus | None = None
     first_id: str | None = None
-    """The id of the first event of the SDK: unique in the world, and the conversation's own is not among its events."""
+    """The id of the first SDK event: it is globally unique, and events do not name their conversation."""
     _ids: set[str] = field(default_factory=set)
     _responses: set[str] = field(default_factory=set)
-    _heard: bool = False
-    """Whether somebody said something."""
-    _asked: dict[str | None, tuple[str, str | None]] = field(default_factory=dict)
-    """Event id of an action -> name and id of its call."""
+    _has_message: bool = False
+    _calls: dict[str | None, tuple[str, str | None]] = field(default_factory=dict)
+    """Name and id of a call, by the event id of its action."""
     _last: tuple[str, str | None] | None = None
     _delegates: list[tuple[str, str | None]] = field(default_factory=list)
-    """Ids of the calls that delegated and have no answer yet, with the names of the agents."""
+    """Ids of the delegating calls without a result, with the names of their agents."""
     _started: set[str] = field(default_factory=set)
-    """Ids of the calls of other agents (ACP) that were told."""
+    """Ids of the calls of external agents (ACP) that have an entry."""
 
     def entries(self, events: Iterator[tuple[str, Any]], skip: Skip) -> Iterator[Entry]:
-        read = (self._read(index, where, event, skip) for index, (where, event) in enumerate(events))
-        return _joined(chain.from_iterable(read))
+        entries = (self._read(index, where, event, skip) for index, (where, event) in enumerate(events))
+        return _with_joined_calls(chain.from_iterable(entries))
 
     def _read(self, index: int, where: str, event: Any, skip: Skip) -> Iterator[Entry]:
         if not isinstance(event, dict):
@@ -243,48 +252,48 @@ class _Conversation:
         source = event.get("source")
         tool = fields(event.get("tool_call_metadata"))
         if action == "system" and not tool:
-            yield self._said(
+            yield self._text_entry(
                 id_, "system", args.get("content") or event.get("content"), event, rest(args, ("content",))
             )
         elif action == "message" and not tool:
-            words = _with_images(args.get("content") or event.get("content"), args)
+            message = _with_images(args.get("content") or event.get("content"), args)
             metadata = rest(args, ("content", "image_urls", "images_urls", "action"))
-            if source == "agent" or (source is None and self._heard):
-                yield self._replied(id_, words, event, metadata)
+            if source == "agent" or (source is None and self._has_message):
+                yield self._reply(id_, message, event, metadata)
             else:
-                yield self._said(id_, "system" if source == "environment" else "user", words, event, metadata)
+                yield self._text_entry(id_, "system" if source == "environment" else "user", message, event, metadata)
         elif action == "finish" and not tool:
-            words = args.get("final_thought") or args.get("thought") or event.get("thought")
-            yield self._replied(id_, content(words), event, rest(args, ("final_thought", "thought", "action")))
-        elif source != "user" and (tool or action in _ACTING):
-            yield self._called(id_, action, args, tool, event)
+            message = args.get("final_thought") or args.get("thought") or event.get("thought")
+            yield self._reply(id_, content(message), event, rest(args, ("final_thought", "thought", "action")))
+        elif source != "user" and (tool or action in _CALL_ACTIONS):
+            yield self._call_reply(id_, action, args, tool, event)
         else:
             self.others.append(event)
-        self._heard = self._heard or action == "message"
+        self._has_message = self._has_message or action == "message"
 
-    def _said(self, id_: str, role: Any, words: Any, event: dict[str, Any], metadata: dict[str, Any]) -> Said:
+    def _text_entry(self, id_: str, role: Any, value: Any, event: dict[str, Any], metadata: dict[str, Any]) -> Said:
         return Said(
             id=id_,
             role=role,
-            content=content(words),
+            content=content(value),
             created_at=instant(event.get("timestamp")),
             health=time_flags(event.get("timestamp")),
-            metadata={**metadata, **_beside(event)},
+            metadata={**metadata, **_other_fields(event)},
         )
 
-    def _replied(self, id_: str, words: Any, event: dict[str, Any], metadata: dict[str, Any]) -> Reply:
+    def _reply(self, id_: str, value: Any, event: dict[str, Any], metadata: dict[str, Any]) -> Reply:
         parent, agent = self._delegates[-1] if self._delegates else (None, None)
         return Reply(
             id=id_,
-            content=content(words),
+            content=content(value),
             agent_name=agent,
             parent_call=parent,
             created_at=instant(event.get("timestamp")),
             health=time_flags(event.get("timestamp")),
-            metadata={**metadata, **_beside(event)},
+            metadata={**metadata, **_other_fields(event)},
         )
 
-    def _called(
+    def _call_reply(
         self, id_: str, action: str, args: dict[str, Any], tool: dict[str, Any], event: dict[str, Any]
     ) -> Reply:
         response = fields(tool.get("model_response"))
@@ -294,7 +303,7 @@ class _Conversation:
         if response_id is not None:
             self._responses.add(response_id)
         name, call_id = text(tool.get("function_name")) or action, text(tool.get("tool_call_id"))
-        asked = next(
+        requested_args = next(
             (
                 function["arguments"]
                 for call in items(message.get("tool_calls"))
@@ -306,7 +315,7 @@ class _Conversation:
         thought = args.get("thought") or event.get("thought") or (message.get("content") if is_first else None)
         own = rest(args, ("thought", "action"))
         parent, agent = self._delegates[-1] if self._delegates else (None, None)
-        self._asked[text(event.get("id"))] = self._last = (name, call_id)
+        self._calls[text(event.get("id"))] = self._last = (name, call_id)
         if action == "delegate" and call_id is not None:
             self._delegates.append((call_id, text(args.get("agent"))))
         return Reply(
@@ -316,9 +325,11 @@ class _Conversation:
                 Call(
                     id=call_id,
                     name=name,
-                    args=own if asked is None else asked,
-                    # What OpenHands made of it, where the model said it in other words.
-                    metadata={"action": action, **({} if asked is None else {"action_args": own})} if tool else {},
+                    args=own if requested_args is None else requested_args,
+                    # The arguments of the action may differ from those of the model.
+                    metadata={"action": action, **({} if requested_args is None else {"action_args": own})}
+                    if tool
+                    else {},
                 )
             ],
             reasoning=text(message.get("reasoning_content")) if is_first else None,
@@ -328,7 +339,7 @@ class _Conversation:
             usage=fields(response.get("usage")) or None if is_first else None,
             created_at=instant(event.get("timestamp")),
             health=time_flags(event.get("timestamp")),
-            metadata=_beside(event) | ({"response_id": response_id} if response_id else {}),
+            metadata=_other_fields(event) | ({"response_id": response_id} if response_id else {}),
         )
 
     def _observation(self, id_: str, observation: str, event: dict[str, Any]) -> Iterator[Entry]:
@@ -337,16 +348,16 @@ class _Conversation:
         extras = fields(event.get("extras"))
         name, call_id = text(tool.get("function_name")), text(tool.get("tool_call_id"))
         if call_id is None and name is None:
-            asked = self._last if cause is None else self._asked.get(text(cause))
-            if asked is None:
+            call = self._last if cause is None else self._calls.get(text(cause))
+            if call is None:
                 if observation == "agent_state_changed":
-                    self._state(extras.get("agent_state"))
+                    self._set_status(extras.get("agent_state"))
                 if observation == "error":
-                    yield self._failed(id_, event)
+                    yield self._failed_reply(id_, event)
                 else:
                     self.others.append(event)
                 return
-            name, call_id = asked
+            name, call_id = call
         if observation == "null":
             self.others.append(event)
             return
@@ -366,8 +377,8 @@ class _Conversation:
             metadata=rest(event, _OBSERVATION_FIELDS),
         )
 
-    def _failed(self, id_: str, event: dict[str, Any]) -> Reply:
-        """An error that answers no call: there is no reply because of it."""
+    def _failed_reply(self, id_: str, event: dict[str, Any]) -> Reply:
+        """Return a failed reply for an error that is the result of no call."""
         return Reply(
             id=id_,
             content=None,
@@ -377,7 +388,7 @@ class _Conversation:
             metadata=rest(event, ("id", "timestamp", "source", "content")),
         )
 
-    def _state(self, state: object) -> None:
+    def _set_status(self, state: object) -> None:
         if state in ("error", "rejected", "stopped"):
             self.status = "error" if state == "error" else "aborted"
         elif state in ("running", "finished", "awaiting_user_input"):
@@ -387,9 +398,9 @@ class _Conversation:
 
     def _system_prompt(self, id_: str, event: dict[str, Any]) -> Iterator[Entry]:
         prompt = event.get("system_prompt")
-        words = prompt.get("text") if isinstance(prompt, dict) else prompt
-        yield self._said(
-            id_, "system", words, event, rest(event, ("id", "timestamp", "source", "kind", "system_prompt"))
+        metadata = rest(event, ("id", "timestamp", "source", "kind", "system_prompt"))
+        yield self._text_entry(
+            id_, "system", prompt.get("text") if isinstance(prompt, dict) else prompt, event, metadata
         )
 
     def _message(self, id_: str, event: dict[str, Any]) -> Iterator[Entry]:
@@ -398,32 +409,32 @@ class _Conversation:
         source = event.get("source") or ("agent" if message.get("role") == "assistant" else message.get("role"))
         if source != "agent":
             role = "user" if source == "user" else "system"
-            yield self._said(id_, role, _plain(message.get("content")), event, metadata)
+            yield self._text_entry(id_, role, _content_of(message.get("content")), event, metadata)
             return
         yield Reply(
             id=id_,
-            content=_plain(message.get("content")),
+            content=_content_of(message.get("content")),
             reasoning=_reasoning(message),
             agent_name=text(event.get("sender")),
             created_at=instant(event.get("timestamp")),
             health=time_flags(event.get("timestamp")),
-            metadata=metadata | rest({"thinking_blocks": _signed(message)}, ()),
+            metadata=metadata | rest({"thinking_blocks": _opaque_blocks(message)}, ()),
         )
 
     def _sdk_action(self, id_: str, event: dict[str, Any]) -> Iterator[Entry]:
-        asked = fields(event.get("tool_call"))
-        args = asked.get("arguments")
+        call = fields(event.get("tool_call"))
+        args = call.get("arguments")
         if args is None:
-            args = asked.get("function", {}).get("arguments") if isinstance(asked.get("function"), dict) else None
+            args = fields(call.get("function")).get("arguments")
         action = event.get("action")
         own = rest(action, ("kind",)) if isinstance(action, dict) else {}
         yield Reply(
             id=id_,
-            content=_plain(event.get("thought")),
+            content=_content_of(event.get("thought")),
             calls=[
                 Call(
-                    id=text(event.get("tool_call_id")) or text(asked.get("id")),
-                    name=text(event.get("tool_name")) or text(asked.get("name")) or "",
+                    id=text(event.get("tool_call_id")) or text(call.get("id")),
+                    name=text(event.get("tool_name")) or text(call.get("name")) or "",
                     args=own if args is None else args,
                     metadata=rest({"action": action, **{name: event.get(name) for name in _CALL_FIELDS}}, ()),
                 )
@@ -432,22 +443,22 @@ class _Conversation:
             created_at=instant(event.get("timestamp")),
             health=time_flags(event.get("timestamp")),
             metadata=rest(event, (*_ACTION_FIELDS, *_CALL_FIELDS, "tool_call", "action", "thinking_blocks"))
-            | rest({"thinking_blocks": _signed(event)}, ()),
+            | rest({"thinking_blocks": _opaque_blocks(event)}, ()),
         )
 
     def _sdk_result(self, id_: str, event: dict[str, Any]) -> Iterator[Entry]:
         call_id, observation = text(event.get("tool_call_id")), event.get("observation")
-        found = fields(observation)
-        words = observation if isinstance(observation, str) else found.get("content", found.get("output"))
+        observed = fields(observation)
+        value = observation if isinstance(observation, str) else observed.get("content", observed.get("output"))
         reason = event.get("error") or event.get("rejection_reason")
-        output, parts = text_of(content(_each_image(words)))
-        data = rest(found, ("content", "output"))
+        output, parts = text_of(content(_split_images(value)))
+        data = rest(observed, ("content", "output"))
         yield Result(
             id=id_,
             output=output or text(reason) or "",
             failed=event["kind"] != "ObservationEvent"
-            or bool(found.get("is_error"))
-            or _exit_code(found, fields(found.get("metadata"))) not in (None, 0),
+            or bool(observed.get("is_error"))
+            or _exit_code(observed, fields(observed.get("metadata"))) not in (None, 0),
             created_at=instant(event.get("timestamp")),
             data=data if any(name != "kind" for name in data) else None,
             call_ids=[call_id] if call_id else [],
@@ -468,7 +479,7 @@ class _Conversation:
         )
 
     def _acp_call(self, id_: str, event: dict[str, Any]) -> Iterator[Entry]:
-        """A call of an agent that OpenHands drives from outside; it is told when it starts, and again as it goes on."""
+        """Read a call of an external agent; its events repeat as the call proceeds."""
         call_id = text(event.get("tool_call_id"))
         if call_id is None or call_id not in self._started:
             yield Reply(
@@ -514,27 +525,27 @@ _SDK = {
 # --- Values ---------------------------------------------------------------------------------------------------------
 
 
-def _beside(event: dict[str, Any]) -> dict[str, Any]:
-    """What an action of the older generation has beside its arguments, where those lie in `args`."""
+def _other_fields(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the other fields of an action of the older generations, if its arguments are in `args`."""
     return rest(event, (*_EVENT_FIELDS, "action", "kind", "llm_message")) if isinstance(event.get("args"), dict) else {}
 
 
-def _with_images(words: Any, args: dict[str, Any]) -> Any:
+def _with_images(message: Any, args: dict[str, Any]) -> Any:
     images = [*items(args.get("image_urls")), *items(args.get("images_urls"))]
     if not images:
-        return words
-    parts = words if isinstance(words, list) else [{"type": "text", "text": text(words) or ""}]
+        return message
+    parts = message if isinstance(message, list) else [{"type": "text", "text": text(message) or ""}]
     return [*parts, *_image_parts(images)]
 
 
-def _each_image(parts: Any) -> Any:
-    """The parts of a content, those of the SDK that hold several images as a part for each, as others have them."""
+def _split_images(parts: Any) -> Any:
+    """Split image parts of the SDK, which hold several images, into one part for each image."""
     if not isinstance(parts, list):
         return parts
     return [
-        one
+        single
         for part in parts
-        for one in (
+        for single in (
             _image_parts(part["image_urls"])
             if isinstance(part, dict) and part.get("type") == "image" and isinstance(part.get("image_urls"), list)
             else [part]
@@ -546,29 +557,29 @@ def _image_parts(urls: list[Any]) -> list[Any]:
     return [{"type": "image_url", "image_url": {"url": url}} for url in urls]
 
 
-def _plain(parts: Any) -> str | list[Any] | None:
-    """A content of parts; where it is text only, the text."""
-    parts = _each_image(parts)
+def _content_of(parts: Any) -> str | list[Any] | None:
+    """Return the parts of a content, or its text if it has no other parts."""
+    parts = _split_images(parts)
     if isinstance(parts, list) and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
         return "\n".join(part["text"] for part in parts)
     return content(parts)
 
 
 def _reasoning(event: dict[str, Any]) -> str | None:
-    said = event.get("reasoning_content")
-    if isinstance(said, str) and said:
-        return said
+    reasoning = event.get("reasoning_content")
+    if isinstance(reasoning, str) and reasoning:
+        return reasoning
     thoughts = [fields(block).get("thinking") for block in items(event.get("thinking_blocks"))]
     return "\n\n".join(thought for thought in thoughts if isinstance(thought, str)) or None
 
 
-def _signed(event: dict[str, Any]) -> list[Any]:
-    """What a provider wants to see of its thinking again: signatures, and what it redacted."""
-    found = [
+def _opaque_blocks(event: dict[str, Any]) -> list[Any]:
+    """Return the parts of thinking blocks for the provider only: signatures and redacted thinking."""
+    blocks = [
         rest(block, ("thinking", "type")) if isinstance(block, dict) else block
         for block in items(event.get("thinking_blocks"))
     ]
-    return [block for block in found if block]
+    return [block for block in blocks if block]
 
 
 def _exit_code(event: dict[str, Any], extras: dict[str, Any]) -> Any:
