@@ -1,17 +1,17 @@
-"""Trajectories in ATIF, the Agent Trajectory Interchange Format of Harbor (its RFC 0001, versions 1.0 to 1.7).
+"""Read trajectories in ATIF, the Agent Trajectory Interchange Format of Harbor (its RFC 0001, versions 1.0 to 1.7).
 
-A trajectory is an object with a `schema_version` "ATIF-v1.x", a `session_id`, the `agent` and its `steps`; a document is
-one, a list or lines of them, or an object whose values are trajectories. Of a step is taken:
+A trajectory is an object with a `schema_version` "ATIF-v1.x", a `session_id`, the `agent` and its `steps`. A document is
+a trajectory, a list or lines of them, or an object whose values are trajectories. Mapping of a step:
 
-* `source` user or system: a message. `source` agent: a reply, with its `tool_calls`, `reasoning_content`, the model (its
-  own, else the agent's) and the tokens of its `metrics`; the rest of those, such as token ids, is metadata.
-* The results of its `observation`: one with a `source_call_id` answers that call. One without belongs to the step: where
-  there are as many as calls they answer them in order, else the first answers all calls that no other answers, as a
-  terminal does that shows what several commands came to. The format has no flag for a result that is an error.
-* A sub-agent's trajectory that the document holds under `subagent_trajectories` (since 1.7) stands below the call whose
-  result refers to it; one that is a document of its own is a session of its own, as is one that nothing refers to.
+* A `source` user or system is a message. A `source` agent is a reply with its `tool_calls`, `reasoning_content`, model
+  (else that of the agent) and the tokens in `metrics`; other metrics, such as token ids, are metadata.
+* A result in the `observation` with a `source_call_id` belongs to that call. Results without it belong to the step: if
+  there are as many as open calls, they belong to them in order; otherwise the first is the result of all open calls,
+  such as a terminal screen after several commands. The format has no flag for a failed result.
+* A sub-agent's trajectory under `subagent_trajectories` (since 1.7) is below the call whose result refers to it. A
+  trajectory in a document of its own, or without a reference, is a session of its own.
 
-A message has the id of its step, and the index where that repeats or is missing.
+The id of a message is that of its step, or its index if the id is missing or repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
 from traces_app.normalize.records import text_of
@@ -31,7 +31,7 @@ NAME = "atif"
 _SOURCES = ("system", "user", "agent")
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 
-# What becomes a field of a record; everything else is kept in metadata.
+# Fields with a column of their own; all others are kept in metadata.
 _STEP_FIELDS = ("step_id", "timestamp", "source", "message")
 _REPLY_FIELDS = (*_STEP_FIELDS, "model_name", "reasoning_content", "tool_calls", "observation", "metrics")
 _CALL_FIELDS = ("tool_call_id", "function_name", "arguments")
@@ -39,25 +39,25 @@ _RESULT_FIELDS = ("source_call_id", "content")
 
 
 def recognises(document: Document) -> bool:
-    values = document.head() if isinstance(document, Lines) else [value for _where, value in _named(document)]
+    values = document.head() if isinstance(document, Lines) else [value for _where, value in _values(document)]
     return any(map(_is_trajectory, values))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The trajectories of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the trajectories of a document that `recognises` accepts; report omissions to `skip`."""
     place = 0
     ids: set[str] = set()
-    for found, value in _named(document):
+    for path, value in _values(document):
         if not _is_trajectory(value):
-            skip(found or "(all)", "no trajectory: it has no list of steps, or no schema_version that starts with ATIF")
+            skip(path or "(all)", "no trajectory: it has no list of steps, or no schema_version that starts with ATIF")
             continue
-        waiting = [(found, value)]
+        waiting = [(path, value)]
         while waiting:
             where, trajectory = waiting.pop(0)
-            reading = _Reading(where, skip)
-            entries = list(reading.entries(trajectory))
-            # What nothing refers to is a session of its own.
-            waiting.extend(reading.left)
+            reader = _Reader(where, skip)
+            entries = list(reader.entries(trajectory))
+            # A sub-agent without a reference is a session of its own.
+            waiting.extend(reader.unreferenced)
             if entries:
                 yield Transcript(
                     entries=partial(iter, entries),
@@ -79,13 +79,13 @@ def _is_trajectory(value: object) -> bool:
     version = value.get("schema_version")
     if isinstance(version, str) and version.startswith("ATIF"):
         return True
-    # Some writers leave the version out; steps like these have no other format.
+    # Some writers omit the version; no other format has such steps.
     first = fields(next(iter(value["steps"]), None))
     return isinstance(value.get("agent"), dict) and "step_id" in first and first.get("source") in _SOURCES
 
 
-def _named(document: Document) -> Iterator[tuple[str, Any]]:
-    """What may be a trajectory, with its place."""
+def _values(document: Document) -> Iterator[tuple[str, Any]]:
+    """Yield the values that may be trajectories, with their places."""
     if isinstance(document, Lines):
         yield from ((f"line {line.number}", line.value) for line in document)
     elif isinstance(document, list):
@@ -97,7 +97,7 @@ def _named(document: Document) -> Iterator[tuple[str, Any]]:
 
 
 def _own_id(value: dict[str, Any], ids: set[str]) -> str | None:
-    """The id of the session; with that of the trajectory where several of a document have the same."""
+    """Return the id of the session, with that of the trajectory if the document has the session id already."""
     own = text(value.get("session_id")) or text(value.get("trajectory_id"))
     if own is None:
         return None
@@ -112,22 +112,22 @@ def _own_id(value: dict[str, Any], ids: set[str]) -> str | None:
 
 @dataclass(frozen=True)
 class _Agent:
-    """Who a trajectory is of."""
+    """The agent of a trajectory."""
 
     name: str | None
     model: str | None
     prefix: str = ""
-    """Of the ids of its steps, in the trajectory of another agent."""
+    """The prefix of its step ids in the trajectory of another agent."""
     parent_call: str | None = None
     scope: str | None = None
 
 
 @dataclass(eq=False)
-class _Reading:
+class _Reader:
     where: str
     skip: Skip
-    left: list[tuple[str, Any]] = field(default_factory=list)
-    """Trajectories of sub-agents that no result referred to."""
+    unreferenced: list[tuple[str, Any]] = field(default_factory=list)
+    """Trajectories of sub-agents without a reference from a result."""
     _embedded: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     def entries(self, trajectory: dict[str, Any]) -> Iterator[Entry]:
@@ -137,12 +137,12 @@ class _Reading:
             if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
                 self.skip(where, "no trajectory: it has no list of steps")
             elif own is None or own in self._embedded:
-                self.left.append((where, value))
+                self.unreferenced.append((where, value))
             else:
                 self._embedded[own] = where, value
         agent = fields(trajectory.get("agent"))
         yield from self._steps(trajectory, _Agent(text(agent.get("name")), text(agent.get("model_name"))), self.where)
-        self.left.extend(self._embedded.values())
+        self.unreferenced.extend(self._embedded.values())
 
     def _steps(self, trajectory: dict[str, Any], agent: _Agent, where: str) -> Iterator[Entry]:
         ids: set[str] = set()
@@ -158,7 +158,14 @@ class _Reading:
             if source == "agent":
                 yield from self._reply(agent.prefix + own, step, agent, place)
             elif source in ("user", "system"):
-                yield _said(agent.prefix + own, step, agent)
+                yield Said(
+                    id=agent.prefix + own,
+                    role="user" if source == "user" else "system",
+                    content=content(step.get("message")),
+                    created_at=instant(step.get("timestamp")),
+                    health=time_flags(step.get("timestamp")),
+                    metadata=rest(step, _STEP_FIELDS),
+                )
             else:
                 self.skip(place, f"the source is {text(source) or 'missing'!r:.60}; it is one of {', '.join(_SOURCES)}")
 
@@ -166,7 +173,14 @@ class _Reading:
         calls = []
         for index, call in enumerate(items(step.get("tool_calls"))):
             if isinstance(call, dict):
-                calls.append(_call(call))
+                calls.append(
+                    Call(
+                        id=text(call.get("tool_call_id")),
+                        name=text(call.get("function_name")) or "",
+                        args=call.get("arguments"),
+                        metadata=rest(call, _CALL_FIELDS),
+                    )
+                )
             else:
                 self.skip(f"{where}.tool_calls[{index}]", "not an object")
         metrics = fields(step.get("metrics"))
@@ -187,16 +201,16 @@ class _Reading:
         yield from self._results(id_, step, calls, agent, where)
 
     def _results(self, id_: str, step: dict[str, Any], calls: list[Call], agent: _Agent, where: str) -> Iterator[Entry]:
-        found = []
+        results = []
         for index, result in enumerate(items(fields(step.get("observation")).get("results"))):
             if isinstance(result, dict):
-                found.append((index, result))
+                results.append((index, result))
             else:
                 self.skip(f"{where}.observation.results[{index}]", "not an object")
-        answered = {text(result.get("source_call_id")) for _index, result in found} - {None}
+        answered = {text(result.get("source_call_id")) for _index, result in results} - {None}
         open_ids = [call.id for call in calls if call.id is not None and call.id not in answered]
-        loose = [index for index, result in found if not text(result.get("source_call_id"))]
-        for index, result in found:
+        loose = [index for index, result in results if not text(result.get("source_call_id"))]
+        for index, result in results:
             call_id = text(result.get("source_call_id"))
             if call_id is not None:
                 call_ids = [call_id]
@@ -219,10 +233,10 @@ class _Reading:
             )
 
     def _subagent(self, ref: dict[str, Any], call_id: str | None, agent: _Agent) -> Iterator[Entry]:
-        """What a sub-agent did, where the document holds it; each trajectory once."""
+        """Yield the steps of a sub-agent that the document holds, once."""
         names = [text(ref.get("trajectory_id")), text(ref.get("session_id"))]
         own = next((name for name in names if name is not None and name in self._embedded), None)
-        # Only of calls of the agent itself: the ids of two agents are told apart by scopes.
+        # Only for calls of the main agent: a nested sub-agent has call ids of another scope.
         if own is None or call_id is None or agent.parent_call is not None:
             return
         where, trajectory = self._embedded.pop(own)
@@ -231,34 +245,13 @@ class _Reading:
         entries = list(self._steps(trajectory, below, where))
         first = next((entry for entry in entries if isinstance(entry, Reply)), None)
         if first is None:
-            self.left.append((where, trajectory))
+            self.unreferenced.append((where, trajectory))
             return
-        # What was said to a sub-agent is no message of this conversation.
-        said = [{"role": entry.role, "content": entry.content} for entry in entries if isinstance(entry, Said)]
-        about = rest(trajectory, ("steps", "subagent_trajectories"))
+        # Messages to a sub-agent are not messages of this conversation.
+        messages = [{"role": entry.role, "content": entry.content} for entry in entries if isinstance(entry, Said)]
+        others = rest(trajectory, ("steps", "subagent_trajectories"))
         for entry in entries:
             if entry is first:
-                yield replace(first, metadata={**first.metadata, "trajectory": about, "said": said})
+                yield replace(first, metadata={**first.metadata, "trajectory": others, "said": messages})
             elif not isinstance(entry, Said):
                 yield entry
-
-
-def _said(id_: str, step: dict[str, Any], agent: _Agent) -> Said:
-    role: Literal["user", "system"] = "user" if step["source"] == "user" else "system"
-    return Said(
-        id=id_,
-        role=role,
-        content=content(step.get("message")),
-        created_at=instant(step.get("timestamp")),
-        health=time_flags(step.get("timestamp")),
-        metadata=rest(step, _STEP_FIELDS),
-    )
-
-
-def _call(call: dict[str, Any]) -> Call:
-    return Call(
-        id=text(call.get("tool_call_id")),
-        name=text(call.get("function_name")) or "",
-        args=call.get("arguments"),
-        metadata=rest(call, _CALL_FIELDS),
-    )

@@ -82,7 +82,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the sessions of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     skip_once = _Once(skip)
     survey = _Survey(document, skip_once)
     for place, part in enumerate(survey.parts.values()):

@@ -123,7 +123,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the sessions of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     survey: _Survey | None = None
     left_out: Counter[str] = Counter()
     place = -1

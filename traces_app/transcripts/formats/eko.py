@@ -67,7 +67,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the tasks of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the tasks of a document that `recognises` accepts; report omissions to `skip`."""
     readers: dict[str, _TaskReader] = {}
     weights: Counter[str] = Counter()
     place = 0

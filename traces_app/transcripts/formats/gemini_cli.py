@@ -1,29 +1,29 @@
-"""Sessions of Gemini CLI, and of its fork Qwen Code before that had a format of its own (see qwen_code.py).
+"""Read sessions of Gemini CLI, and of its fork Qwen Code before it had a format of its own (see qwen_code.py).
 
 Older versions keep a session as one JSON object, newer ones as lines:
 
 * `{"sessionId", "projectHash", "startTime", "lastUpdated", "messages": [...]}`, also a list or lines of such objects;
-* lines: the same without `messages` first, then a message each. A message that changed (tokens, results) is written again
-  under its id, and the last one counts. `{"$set": {...}}` changes the fields of the session, and `{"$rewindTo": id}` takes
-  that message and all after it back: they are left out, and told of.
+* lines: first the same without `messages`, then one message each. A changed message (tokens, results) is written again
+  with its id, and the last version counts. `{"$set": {...}}` changes fields of the session. `{"$rewindTo": id}` takes
+  back that message and all after it: they are left out and reported.
 
-`$set` may hold `messages`: the history as the client sends it from then on. It has masked the results of tools, and after
-a compression a summary stands in place of what was said. The trace keeps what was said: of a message that is known
-only what was empty is taken over, a new one is added, and none is removed.
+`$set` may hold `messages`: the history that the client sends from then on, with masked tool results and, after a
+compression, a summary in place of messages. The trace keeps the original messages: `$set` fills empty fields of known
+messages and adds new messages, but removes none.
 
-How a message is mapped:
+Mapping of messages:
 
-* `user` is a prompt; results in it are those of calls that have none. A summary (`<state_snapshot>`) and the context that
-  the client puts first (`<session_context>`) are messages of the system.
-* `gemini` is a reply: `thoughts` are the reasoning, `tokens` the usage. Each of its `toolCalls` holds its result: it has
-  failed with the status `error` or `cancelled`, and is open with any other but `success`. `resultDisplay` is the data.
-* `error` is a reply that failed; `info` and `warning` are messages of the system.
+* `user` is a prompt; results in it belong to calls that have none. A summary (`<state_snapshot>`) and the context that
+  the client inserts first (`<session_context>`) are system messages.
+* `gemini` is a reply with `thoughts` as reasoning and `tokens` as usage. Each of its `toolCalls` holds its result: the
+  status `error` or `cancelled` means failure, `success` success, and any other an open call. `resultDisplay` is the data.
+* `error` is a failed reply; `info` and `warning` are system messages.
 
-The file of a sub-agent (`"kind": "subagent"`) is a session of its own: it does not say which session started it, that is
-only in the name of its folder. The call that started it may name it (`agentId`, in the metadata of the call).
+The file of a sub-agent (`"kind": "subagent"`) is a session of its own, because only the name of its folder names the
+session that started it. The call that started it may name it (`agentId`, in the metadata of the call).
 
-Ids of sessions and messages are unique in the world, so a file may hold any state of a session. As the last version of a
-message counts, a session is held whole.
+Ids of sessions and messages are globally unique, so a file may hold any state of a session. A session is held whole,
+because the last version of a message counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
-from traces_app.transcripts.parsing.gemini_parts import Response, read_parts
+from traces_app.transcripts.parsing.gemini_parts import read_parts
 
 NAME = "gemini_cli"
 
@@ -45,13 +45,13 @@ _REPLIES = ("gemini", "qwen", "model", "assistant")
 _NOTICES = ("info", "warning")
 _TYPES = ("user", *_REPLIES, *_NOTICES, "error")
 _SUMMARIES = ("<state_snapshot>", "<session_context>", "<hook_context>")
-"""The start of messages of the user that the client puts in."""
+"""The start of messages that the client inserts with the type `user`."""
 _SESSION_FIELDS = ("sessionId", "startTime", "messages", "summary")
 _MESSAGE_FIELDS = ("id", "timestamp", "type", "content", "thoughts", "tokens", "model", "toolCalls")
 _CALL_FIELDS = ("id", "name", "args", "result", "status", "timestamp", "resultDisplay")
 _USAGE = {"input": "input_tokens", "output": "output_tokens"}
 _ENDED = {"success": False, "error": True, "cancelled": True}
-"""Whether a call of this status has failed."""
+"""The final states of a call, and whether they mean failure."""
 
 
 def recognises(document: Document) -> bool:
@@ -64,7 +64,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the sessions of a document that `recognises` accepts; `skip` is told of what they leave out."""
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     for place, session in enumerate(_sessions(document, skip)):
         own_id = text(session.fields.get("sessionId"))
         yield Transcript(
@@ -85,14 +85,14 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 class _Session:
     fields: dict[str, Any] = field(default_factory=dict)
     messages: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    """By id, in the order in which they first came: the place and the last version."""
+    """The place and the last version of each message by its id, in order of first appearance."""
 
     def add(self, where: str, message: dict[str, Any]) -> None:
         own = text(message.get("id")) or f"no id: {where}"
         self.messages[own] = (where, message)
 
     def synchronise(self, where: str, messages: list[Any], skip: Skip) -> None:
-        """Take over the history that the client goes on with, without losing what was said."""
+        """Merge the history with which the client continues, without losing messages."""
         for index, message in enumerate(messages):
             if not isinstance(message, dict):
                 skip(f"{where}: $set.messages[{index}]", "not an object")
@@ -114,7 +114,7 @@ def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
         for index, value in enumerate(document if isinstance(document, list) else [document]):
             where = f"[{index}]." if isinstance(document, list) else ""
             if _is_session(value):
-                yield _whole(value, where, skip)
+                yield _session_of_object(value, where, skip)
             else:
                 skip(where.rstrip(".") or "(all)", "no session of Gemini CLI")
         return
@@ -127,19 +127,19 @@ def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
             if session is not None:
                 yield session
             session = None
-            yield _whole(value, f"{where}: ", skip)
+            yield _session_of_object(value, f"{where}: ", skip)
         else:
             if session is not None and _is_header(value) and value["sessionId"] != session.fields.get("sessionId") is not None:  # fmt: skip
-                # Several files one behind the other are several sessions.
+                # Concatenated files are several sessions.
                 yield session
                 session = None
             session = session or _Session()
-            _take(session, where, value, skip)
+            _add_line(session, where, value, skip)
     if session is not None:
         yield session
 
 
-def _whole(value: dict[str, Any], where: str, skip: Skip) -> _Session:
+def _session_of_object(value: dict[str, Any], where: str, skip: Skip) -> _Session:
     session = _Session(value)
     for index, message in enumerate(value["messages"]):
         if isinstance(message, dict):
@@ -149,7 +149,7 @@ def _whole(value: dict[str, Any], where: str, skip: Skip) -> _Session:
     return session
 
 
-def _take(session: _Session, where: str, value: dict[str, Any], skip: Skip) -> None:
+def _add_line(session: _Session, where: str, value: dict[str, Any], skip: Skip) -> None:
     changes = value.get("$set")
     if isinstance(value.get("$rewindTo"), str):
         session.rewind(where, value["$rewindTo"], skip)
@@ -191,25 +191,25 @@ def _is_line(value: object) -> bool:
 
 def _entries(session: _Session, skip: Skip) -> Iterator[Entry]:
     answered: set[str] = set()
-    """The calls that have their results."""
+    """Ids of calls with a result."""
     for own, (where, message) in session.messages.items():
         kind = text(message.get("type"))
         if kind == "user":
-            yield from _asked(own, message, answered)
+            yield from _user(own, message, answered)
         elif kind in _REPLIES:
-            yield from _replied(own, message, answered)
+            yield from _reply(own, message, answered)
         elif kind == "error":
-            said = read_parts(message.get("content"))
+            error = read_parts(message.get("content")).text or "error"
             at = instant(message.get("timestamp"))
             metadata = {"type": "error", **rest(message, _MESSAGE_FIELDS)}
-            yield Reply(id=own, content=None, error=said.text or "error", created_at=at, step_id=own, metadata=metadata)
+            yield Reply(id=own, content=None, error=error, created_at=at, step_id=own, metadata=metadata)
         elif kind in _NOTICES:
-            yield _said(own, message, "system", read_parts(message.get("content")).content, {"type": kind})
+            yield _message(own, message, "system", read_parts(message.get("content")).content, {"type": kind})
         else:
             skip(where, f"the type is {kind or 'missing'}; a type is one of {', '.join(_TYPES)}")
 
 
-def _said(own: str, message: dict[str, Any], role: str, content: Any, metadata: dict[str, Any]) -> Said:
+def _message(own: str, message: dict[str, Any], role: str, content: Any, metadata: dict[str, Any]) -> Said:
     return Said(
         id=own,
         role="user" if role == "user" else "system",
@@ -221,41 +221,38 @@ def _said(own: str, message: dict[str, Any], role: str, content: Any, metadata: 
     )
 
 
-def _asked(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
-    found = read_parts(message.get("content"))
-    for number, response in enumerate(found.responses):
+def _user(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
+    parts = read_parts(message.get("content"))
+    for number, response in enumerate(parts.responses):
         if response.call_id is None or response.call_id not in answered:
             answered |= {response.call_id} if response.call_id else set()
-            yield _result(f"{own}#{number}", message, response)
-    if found.said or not found.responses:
-        is_typed = not found.text.lstrip().startswith(_SUMMARIES)
-        yield _said(own, message, "user" if is_typed else "system", found.content, {} if is_typed else {"type": "user"})
+            yield Result(
+                id=f"{own}#{number}",
+                output=response.output,
+                failed=response.failed,
+                created_at=instant(message.get("timestamp")),
+                call_ids=[response.call_id] if response.call_id else [],
+                name=response.name,
+            )
+    if parts.said or not parts.responses:
+        is_typed = not parts.text.lstrip().startswith(_SUMMARIES)
+        metadata = {} if is_typed else {"type": "user"}
+        yield _message(own, message, "user" if is_typed else "system", parts.content, metadata)
 
 
-def _result(id_: str, message: dict[str, Any], response: Response) -> Result:
-    return Result(
-        id=id_,
-        output=response.output,
-        failed=response.failed,
-        created_at=instant(message.get("timestamp")),
-        call_ids=[response.call_id] if response.call_id else [],
-        name=response.name,
-    )
-
-
-def _replied(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
-    found = read_parts(message.get("content"))
+def _reply(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Entry]:
+    parts = read_parts(message.get("content"))
     recorded = [call for call in items(message.get("toolCalls")) if isinstance(call, dict)]
     calls = [_call(call) for call in recorded]
-    calls += _unrecorded(found.calls, calls, answered)
+    calls += _unrecorded(parts.calls, calls, answered)
     thoughts = [_thought(fields(thought)) for thought in items(message.get("thoughts"))]
     yield Reply(
         id=own,
-        content=found.content,
+        content=parts.content,
         calls=calls,
-        reasoning="\n\n".join(filter(None, thoughts)) or found.thought,
+        reasoning="\n\n".join(filter(None, thoughts)) or parts.thought,
         model=text(message.get("model")),
-        usage=_usage(message.get("tokens")),
+        usage={_USAGE.get(name, name): count for name, count in fields(message.get("tokens")).items()} or None,
         created_at=instant(message.get("timestamp")),
         step_id=own,
         health=time_flags(message.get("timestamp")),
@@ -267,17 +264,17 @@ def _replied(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[
             yield result
 
 
-def _unrecorded(asked: list[Call], recorded: list[Call], answered: set[str]) -> list[Call]:
-    """Return the calls among the parts of a content that are not recorded beside it.
+def _unrecorded(part_calls: list[Call], recorded: list[Call], answered: set[str]) -> list[Call]:
+    """Return the calls in the parts of a content that are not in `toolCalls`.
 
-    The history that the client sends repeats the recorded calls among the parts, sometimes under other ids: those answer
-    for nothing then.
+    The history that the client sends repeats the recorded calls in the parts, sometimes with other ids. Results with
+    these ids are ignored.
     """
     ids = {call.id for call in recorded}
     named = Counter(call.name for call in recorded)
-    named.subtract(call.name for call in asked if call.id in ids)
+    named.subtract(call.name for call in part_calls if call.id in ids)
     others: list[Call] = []
-    for call in asked:
+    for call in part_calls:
         if call.id is not None and call.id in ids:
             continue
         if named[call.name] > 0:
@@ -291,11 +288,6 @@ def _unrecorded(asked: list[Call], recorded: list[Call], answered: set[str]) -> 
 def _thought(thought: dict[str, Any]) -> str:
     subject, description = text(thought.get("subject")), text(thought.get("description"))
     return "\n".join(filter(None, (f"**{subject}**" if subject else None, description and description.strip())))
-
-
-def _usage(tokens: object) -> dict[str, Any] | None:
-    """Return the tokens, under the names that are counted."""
-    return {_USAGE.get(name, name): count for name, count in fields(tokens).items()} or None
 
 
 def _call(call: dict[str, Any]) -> Call:
@@ -312,13 +304,13 @@ def _call(call: dict[str, Any]) -> Call:
 
 
 def _recorded_result(id_: str, call: dict[str, Any]) -> Result | None:
-    """Return the result that a recorded call holds; None while it has none."""
-    status, shown = text(call.get("status")) or "", call.get("resultDisplay")
-    found = read_parts(call.get("result"))
-    if status not in _ENDED and not (found.responses or found.said):
+    """Return the result in a recorded call; None while it has none."""
+    status, display = text(call.get("status")) or "", call.get("resultDisplay")
+    parts = read_parts(call.get("result"))
+    if status not in _ENDED and not (parts.responses or parts.said):
         return None
-    response = found.responses[0] if found.responses else None
-    output = response.output if response is not None else found.text or shown
+    response = parts.responses[0] if parts.responses else None
+    output = response.output if response is not None else parts.text or display
     failed = _ENDED.get(status)
     if failed is None and response is not None:
         failed = response.failed
@@ -328,9 +320,9 @@ def _recorded_result(id_: str, call: dict[str, Any]) -> Result | None:
         output=output,
         failed=failed,
         created_at=instant(call.get("timestamp")),
-        data=shown if isinstance(shown, dict | list) else None,
+        data=display if isinstance(display, dict | list) else None,
         call_ids=[own] if own else [],
         name=name,
-        attachments=found.others or None,
-        metadata={"resultDisplay": shown} if isinstance(shown, str) and shown and shown != output else {},
+        attachments=parts.others or None,
+        metadata={"resultDisplay": display} if isinstance(display, str) and display and display != output else {},
     )

@@ -61,7 +61,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the samples of a log that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the samples of a log that `recognises` accepts; report omissions to `skip`."""
     log: Any = _header(document) if isinstance(document, Files) else document
     if _is_sample(log):
         log, document = {}, {"samples": [log]}

@@ -97,7 +97,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the conversations of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for snapshots in together(partial(_snapshots, document), _groups, skip):
         for number, thread in enumerate(_threads(snapshots), start=1):
             if not says_something(_entries(thread, tell_nobody)):

@@ -74,7 +74,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the sessions of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     traces: dict[str, _Trace] = {}
     for where, value in _values(document):
         _add_value(value, where, traces, skip)

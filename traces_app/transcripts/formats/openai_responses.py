@@ -94,7 +94,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the conversations of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for exchanges in together(partial(_exchanges, document), _groups, skip):
         for number, conversation in enumerate(_conversations(exchanges), start=1):
             if not says_something(_entries(conversation, tell_nobody)):

@@ -84,7 +84,7 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the conversations of a document that `recognises` accepts; report to `skip` what they leave out."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for place, (where, others, events) in enumerate(_conversations(document)):
         if events is None:
             skip(where or "(all)", f"no events under any of {', '.join(_CONTAINERS)}")

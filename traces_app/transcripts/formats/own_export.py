@@ -1,13 +1,13 @@
-"""What Tracesite's own API gives out and takes in: sessions with their messages, steps, calls and results.
+"""Read exports and request bodies of Tracesite's own API: sessions with their messages, steps, calls and results.
 
-* An export of a session (GET /sessions/{id}/export/), a body of POST /sessions/ or of POST /ingest/ (`sessions`), and lines
-  of them (NDJSON): objects with a list of `messages`;
-* a page of messages (`results`), or a list of messages, told apart by their `session_id`.
+* An export of a session (GET /sessions/{id}/export/), a body of POST /sessions/ or of POST /ingest/ (`sessions`), or
+  lines of them (NDJSON): objects with a list of `messages`;
+* a page of messages (`results`) or a list of messages, grouped by their `session_id`.
 
-They are records already (records.py), so they become no transcript: they are stored as if they had been sent to the API.
-A session is found again by its id or external id, and so is a message. What has neither gets a name: a session one that
-derives from how it begins and its place in the document, a message its index. Fields that a record does not have are kept
-in its metadata; a message that is not valid is left out, with the reason.
+They are records already (records.py), so they become no transcript: they are stored as if sent to the API. Sessions and
+messages are identified by their id or external id. Without either, a session gets an external id derived from its first
+message and its place in the document, and a message its index. Unknown fields are kept in the metadata of their record;
+an invalid message is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -35,46 +35,45 @@ _OWN = ("agent_steps", "knowledge_references", "is_completed")
 _OTHERS = ("tool_calls", "tool_call_id", "function_call", "parts", "type")
 """Fields of messages of other formats."""
 _LISTS = ("results", "data")
-"""Where a page has its messages."""
-_TRIED = 50
+"""Fields of a page that may hold its messages."""
+_MAX_TRIED = 50
+"""Values that are tested to recognise a document."""
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document is of this format, judged by the first of its sessions or messages."""
+    """Return whether one of the first values is a session or a message of this format."""
     if isinstance(document, Lines):
         return any(map(_is_session, document.head()))
     if _messages_in(document) is not None:
         return True
-    return any(_is_session(value) for _where, value in _sessions_in(document)[:_TRIED])
+    return any(_is_session(value) for _where, value in _sessions_in(document)[:_MAX_TRIED])
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[records.Session]:
-    """The sessions of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     if isinstance(document, Lines):
         for place, line in enumerate(document):
             yield from _session(line.value, f"line {line.number}", place, skip)
-    elif (found := _messages_in(document)) is not None:
-        yield from _sessions_of(*found, skip)
+    elif (page := _messages_in(document)) is not None:
+        yield from _sessions_of(*page, skip)
     else:
         for place, (where, value) in enumerate(_sessions_in(document)):
             yield from _session(value, where, place, skip)
 
 
-# --- What a document holds --------------------------------------------------------------------------------------------
+# --- Documents --------------------------------------------------------------------------------------------------------
 
 
 def _is_session(value: object) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return False
-    messages = value["messages"][:_TRIED]
+    messages = value["messages"][:_MAX_TRIED]
     if any(map(_is_own, messages)):
         return True
     if any(isinstance(message, dict) and any(key in message for key in _OTHERS) for message in messages):
         return False
-    named = "external_id" in value or any(
-        isinstance(message, dict) and "external_id" in message for message in messages
-    )
-    return named and all(isinstance(message, dict) and message.get("role") in _ROLES for message in messages)
+    has_external_id = any(isinstance(item, dict) and "external_id" in item for item in (value, *messages))
+    return has_external_id and all(isinstance(message, dict) and message.get("role") in _ROLES for message in messages)
 
 
 def _is_own(message: object) -> bool:
@@ -82,18 +81,18 @@ def _is_own(message: object) -> bool:
 
 
 def _messages_in(document: object) -> tuple[str, list[Any]] | None:
-    """The messages of a page or list, and the key under which they lie."""
+    """Return the messages of a page or list, and the key that holds them."""
     if isinstance(document, list):
-        return ("", document) if any(map(_is_own, document[:_TRIED])) else None
+        return ("", document) if any(map(_is_own, document[:_MAX_TRIED])) else None
     if isinstance(document, dict) and "messages" not in document:
         for key in _LISTS:
-            if isinstance(document.get(key), list) and any(map(_is_own, document[key][:_TRIED])):
+            if isinstance(document.get(key), list) and any(map(_is_own, document[key][:_MAX_TRIED])):
                 return key, document[key]
     return None
 
 
 def _sessions_in(document: object) -> list[tuple[str, Any]]:
-    """What may be a session, with its place."""
+    """Return the values that may be sessions, with their places."""
     if isinstance(document, dict) and isinstance(document.get("sessions"), list):
         return [(f"sessions[{index}]", value) for index, value in enumerate(document["sessions"])]
     if isinstance(document, list):
@@ -120,7 +119,7 @@ def _session(value: object, where: str, place: int, skip: Skip) -> Iterator[reco
 
 
 def _sessions_of(key: str, values: list[Any], skip: Skip) -> Iterator[records.Session]:
-    """The sessions of messages that stand alone; those that say none are of one without an id."""
+    """Group messages by session; messages without a session id become one session."""
     by_session: dict[str, list[tuple[int, Any]]] = {}
     for index, value in enumerate(values):
         session_id = value.get("session_id") if isinstance(value, dict) else None

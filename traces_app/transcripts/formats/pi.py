@@ -1,16 +1,16 @@
-"""Sessions of the coding agent pi: JSON lines, the first of which is the header `{"type": "session", "id", "cwd", ...}`.
+"""Read sessions of the coding agent pi: JSON lines with the header `{"type": "session", "id", "cwd", ...}`.
 
-Every other line is an entry (SessionEntry in pi's session-manager.ts). A `message` is of the user, of the assistant (parts
-`text`, `thinking` and `toolCall`, with the model, the tokens, and why it stopped) or a `toolResult`. What stands in the
-context but nobody asked for is a message of the system: commands that the user ran (`bashExecution`), messages of
-extensions (`custom`, `custom_message`) and summaries (`compaction`, `branch_summary`). The other entries (changes of the model or of
+Every other line is an entry (SessionEntry in pi's session-manager.ts). A `message` comes from the user, or from the
+assistant (parts `text`, `thinking` and `toolCall`, with model, tokens and stop reason), or is a `toolResult`. Other
+content of the context is a system message: commands run by the user (`bashExecution`), messages of extensions
+(`custom`, `custom_message`) and summaries (`compaction`, `branch_summary`). All other entries (changes of the model or
 the thinking level, labels, data of extensions) are kept in the metadata; the last name in a `session_info` is the title.
 
-Since version 2 entries have an `id` and a `parentId`: a session is a tree, to any point of which the user may return. It is
-read in the order of its lines, which is that of time; an entry that does not follow the one before it says in its metadata
-where it branches off. Before version 2 the id of an entry is its index.
+Since version 2 entries have an `id` and a `parentId`: a session is a tree, and the user may return to any point of it.
+Lines are read in file order, which is the order of time; the metadata of an entry that does not follow the line before
+it name the entry where it branches off. Before version 2 the id of an entry is its index.
 
-An assistant message begins with its own `timestamp` and is complete with that of its line, when its calls begin.
+An assistant message begins with its own `timestamp` and ends with that of its line, when its calls begin.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ _ENTRIES = frozenset(
 _ROLES = frozenset(
     {"user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage", "compactionSummary", "branchSummary"}
 )
-# What becomes a field of a record; everything else is kept in metadata.
+# Fields with a column of their own; all others are kept in metadata.
 _ENTRY_FIELDS = ("id", "parentId", "timestamp", "type", "message")
-_SAID_FIELDS = ("role", "content", "timestamp", "summary", "command", "output")
+_MESSAGE_FIELDS = ("role", "content", "timestamp", "summary", "command", "output")
 _REPLY_FIELDS = ("role", "content", "model", "usage", "timestamp", "errorMessage")
 _RESULT_FIELDS = ("role", "toolCallId", "toolName", "content", "details", "isError", "timestamp")
 _CALL_FIELDS = ("type", "id", "name", "arguments")
-_MOST_HELD = 5_000
-"""Entries of a session; one that has more is read again."""
-# How a reply ended that is none.
+_USAGE = {"input": "input_tokens", "output": "output_tokens"}
+_MAX_HELD_ENTRIES = 5_000
+"""Entries of a session that are held in memory; a longer session is read again from the file."""
+# The stop reasons of failed replies.
 _FAILED: dict[object, SessionStatus] = {"aborted": "aborted", "error": "error"}
 
 
@@ -60,20 +61,20 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The sessions of a document that `recognises` accepts; what they leave out is told to `skip`."""
-    reading: _Session | None = None
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
+    session: _Session | None = None
     place = 0
     for where, value in _lines(document):
         if isinstance(value, dict) and value.get("type") == "session":
-            # Several files one behind the other are several sessions.
-            if reading is not None:
-                yield reading.transcript(document, place)
+            # Concatenated files are several sessions.
+            if session is not None:
+                yield session.transcript(document, place)
                 place += 1
-            reading = _Session(value)
-        elif reading is not None:
-            reading.read(where, value, skip)
-    if reading is not None:
-        yield reading.transcript(document, place)
+            session = _Session(value)
+        elif session is not None:
+            session.read(where, value, skip)
+    if session is not None:
+        yield session.transcript(document, place)
 
 
 def _lines(document: Document) -> Iterator[tuple[str, Any]]:
@@ -84,22 +85,22 @@ def _lines(document: Document) -> Iterator[tuple[str, Any]]:
 
 
 def _read_again(document: Document, place: int) -> Iterator[Entry]:
-    """The entries of one session of a document, which were too many to be held."""
-    seen = -1
-    reading = _Session({})
+    """Yield the entries of a session that has too many to hold."""
+    index = -1
+    session = _Session({})
     for where, value in _lines(document):
         if isinstance(value, dict) and value.get("type") == "session":
-            seen += 1
-        elif seen == place:
-            reading.read(where, value, _tell_nobody)
-            yield from reading.entries
-            reading.entries.clear()
-        if seen > place:
+            index += 1
+        elif index == place:
+            session.read(where, value, _skip_silently)
+            yield from session.entries
+            session.entries.clear()
+        if index > place:
             return
 
 
-def _tell_nobody(_where: str, _why: str) -> None:
-    """What is left out was told when the session was read first."""
+def _skip_silently(_where: str, _why: str) -> None:
+    """Ignore a report: the first reading made it."""
 
 
 def _is_entry(value: dict[str, Any]) -> bool:
@@ -113,14 +114,14 @@ class _Session:
     header: dict[str, Any]
     entries: list[Entry] = field(default_factory=list)
     others: list[Any] = field(default_factory=list)
-    """Entries that are no part of the conversation."""
+    """Entries that are not part of the conversation."""
     title: str | None = None
     status: SessionStatus | None = None
     _ids: set[str] = field(default_factory=set)
     _previous: str | None = None
     _count: int = 0
     _is_held: bool = True
-    """Whether the entries are there still."""
+    """False once there were too many entries to hold."""
 
     def transcript(self, document: Document, place: int) -> Transcript:
         return Transcript(
@@ -135,7 +136,7 @@ class _Session:
 
     def read(self, where: str, value: Any, skip: Skip) -> None:
         index, self._count = self._count, self._count + 1
-        if len(self.entries) >= _MOST_HELD:
+        if len(self.entries) >= _MAX_HELD_ENTRIES:
             self._is_held = False
             self.entries.clear()
         if not isinstance(value, dict):
@@ -156,11 +157,11 @@ class _Session:
         elif kind == "message" and message.get("role") == "toolResult":
             self.entries.append(_result(id_, message, metadata, at))
         elif kind == "message" and isinstance(message.get("role"), str):
-            self.entries.append(_said(id_, message, metadata, at))
+            self.entries.append(_message(id_, message, metadata, at))
         elif kind in ("compaction", "branch_summary", "custom_message"):
-            words = content(value.get("summary") if kind != "custom_message" else value.get("content"))
+            summary = content(value.get("summary") if kind != "custom_message" else value.get("content"))
             self.entries.append(
-                Said(id=id_, role="system", content=words, created_at=at, metadata={"type": kind, **metadata})
+                Said(id=id_, role="system", content=summary, created_at=at, metadata={"type": kind, **metadata})
             )
         elif isinstance(kind, str) and kind != "message":
             self.others.append(value)
@@ -170,16 +171,15 @@ class _Session:
             skip(where, "no entry: it has no type, or a message without a role")
 
 
-def _said(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Said:
-    metadata = {**metadata, **rest(message, _SAID_FIELDS)}
+def _message(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Said:
+    metadata = {**metadata, **rest(message, _MESSAGE_FIELDS)}
     if message["role"] == "user":
         return Said(id=id_, role="user", content=content(message.get("content")), created_at=at, metadata=metadata)
-    words = content(message.get("content", message.get("summary")))
+    value = content(message.get("content", message.get("summary")))
     if message["role"] == "bashExecution":
-        words = "\n".join(
-            part for part in (f"$ {text(message.get('command')) or ''}", text(message.get("output"))) if part
-        )
-    return Said(id=id_, role="system", content=words, created_at=at, metadata={"role": message["role"], **metadata})
+        lines = (f"$ {text(message.get('command')) or ''}", text(message.get("output")))
+        value = "\n".join(line for line in lines if line)
+    return Said(id=id_, role="system", content=value, created_at=at, metadata={"role": message["role"], **metadata})
 
 
 def _reply(
@@ -191,44 +191,42 @@ def _reply(
     where: str,
     skip: Skip,
 ) -> Reply:
-    said: list[Any] = []
+    visible: list[Any] = []
     thoughts: list[str] = []
-    signed: list[Any] = []
+    signatures: list[Any] = []
     calls: list[Call] = []
     parts = message.get("content")
     for index, part in enumerate(items(parts)):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "thinking":
             thoughts.extend([part["thinking"]] if isinstance(part.get("thinking"), str) and part["thinking"] else [])
-            signed.extend(filter(None, [rest(part, ("type", "thinking"))]))
+            signatures.extend(filter(None, [rest(part, ("type", "thinking"))]))
         elif kind == "toolCall":
-            calls.append(_call(part, ended))
+            calls.append(
+                Call(
+                    id=text(part.get("id")),
+                    name=text(part.get("name")) or "",
+                    args=part.get("arguments"),
+                    started_at=ended,
+                    metadata=rest(part, _CALL_FIELDS),
+                )
+            )
         elif isinstance(part, dict):
-            said.append(part)
+            visible.append(part)
         else:
             skip(f"{where}: message.content[{index}]", "not an object")
-    stopped = text(message.get("stopReason"))
+    stop_reason = text(message.get("stopReason"))
     return Reply(
         id=id_,
-        content=said if isinstance(parts, list) else content(parts),
+        content=visible if isinstance(parts, list) else content(parts),
         calls=calls,
         reasoning="\n\n".join(thoughts) or None,
         model=text(message.get("model")),
-        usage=_usage(message.get("usage")),
+        usage={_USAGE.get(name, name): count for name, count in fields(message.get("usage")).items()} or None,
         created_at=at,
         duration=between(at, ended),
-        error=(text(message.get("errorMessage")) or stopped) if stopped in _FAILED else None,
-        metadata={**metadata, **rest(message, _REPLY_FIELDS), **rest({"thinking": signed}, ())},
-    )
-
-
-def _call(part: dict[str, Any], asked: datetime | None) -> Call:
-    return Call(
-        id=text(part.get("id")),
-        name=text(part.get("name")) or "",
-        args=part.get("arguments"),
-        started_at=asked,
-        metadata=rest(part, _CALL_FIELDS),
+        error=(text(message.get("errorMessage")) or stop_reason) if stop_reason in _FAILED else None,
+        metadata={**metadata, **rest(message, _REPLY_FIELDS), **rest({"thinking": signatures}, ())},
     )
 
 
@@ -246,9 +244,3 @@ def _result(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: dat
         attachments=[part for part in parts or () if not is_text(part)] or None,
         metadata={**metadata, **rest(message, _RESULT_FIELDS)},
     )
-
-
-def _usage(usage: object) -> dict[str, Any] | None:
-    """The tokens, under the names that are counted."""
-    names = {"input": "input_tokens", "output": "output_tokens"}
-    return {names.get(name, name): value for name, value in fields(usage).items()} or None

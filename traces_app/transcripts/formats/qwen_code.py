@@ -1,19 +1,19 @@
-"""Sessions of Qwen Code since it has a format of its own: JSON lines (`~/.qwen/projects/<project>/chats/<id>.jsonl`).
+"""Read sessions of Qwen Code in its own format: JSON lines (`~/.qwen/projects/<project>/chats/<id>.jsonl`).
 
-A line is a record with `uuid`, `parentUuid`, `sessionId`, `timestamp`, `cwd` and a `message` as the Gemini API has it
-(`role`, `parts`; see gemini_parts.py):
+A line is a record with `uuid`, `parentUuid`, `sessionId`, `timestamp`, `cwd` and a `message` in the form of the Gemini
+API (`role`, `parts`; see gemini_parts.py):
 
-* `user` is a prompt. Those of a `subtype` (notifications, scheduled prompts, goals) are put in by the client and are
-  messages of the system, but for `mid_turn_user_message`, which somebody typed while the agent worked.
-* `assistant` is a reply, with `model` and `usageMetadata`.
-* `tool_result` is the result of a call. `toolCallResult` says how it ended: it has failed with the status `error` or
-  `cancelled`; what it shows to the user (`resultDisplay`) is the data.
-* `system` is bookkeeping: the last `custom_title` is the title, `chat_compression`, `rewind` and `slash_command` are
-  messages of the system. Others (telemetry, snapshots ...) are left out, and counted.
+* `user` is a prompt. The client inserts those with a `subtype` (notifications, scheduled prompts, goals), which are
+  system messages; only a `mid_turn_user_message` was typed, while the agent worked.
+* `assistant` is a reply with `model` and `usageMetadata`.
+* `tool_result` is the result of a call. It has failed if `toolCallResult` has the status `error` or `cancelled`; the
+  text for the user (`resultDisplay`) is the data.
+* `system` is bookkeeping: the last `custom_title` is the title; `chat_compression`, `rewind` and `slash_command` are
+  system messages. Others (telemetry, snapshots ...) are left out and counted.
 
-Lines are read in their order, that of time; a line that does not follow the one before it says in its metadata where it branches off.
-Replies of sub-agents (`isSidechain`) are steps that are never the answer. What the `uuid` is that of an earlier
-line counts once. Ids are unique in the world, so a file may hold any part of a session.
+Lines are read in file order, which is the order of time; the metadata of a line that does not follow the line before it
+name the line where it branches off. Replies of sub-agents (`isSidechain`) are steps and never the answer. A line with the
+`uuid` of an earlier line is ignored. Ids are globally unique, so a file may hold any part of a session.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from traces_app.transcripts.parsing.gemini_parts import read_parts
 
 NAME = "qwen_code"
 
-_SPOKEN = ("user", "assistant", "tool_result")
-_KEPT = ("chat_compression", "rewind", "slash_command")
-"""Subtypes of the system that say something of the conversation."""
+_MESSAGE_TYPES = ("user", "assistant", "tool_result")
+_MESSAGE_SUBTYPES = ("chat_compression", "rewind", "slash_command")
+"""Subtypes of `system` that are part of the conversation."""
 _CONTEXT = ("cwd", "version", "gitBranch")
 _LINE_FIELDS = (
     *("uuid", "parentUuid", "sessionId", "timestamp", "type", "message", "usageMetadata", "model", "toolCallResult"),
@@ -41,7 +41,7 @@ _LINE_FIELDS = (
 )
 _RESULT_FIELDS = ("callId", "name", "responseParts", "resultDisplay", "result", "args")
 _ENDED = {"success": False, "error": True, "cancelled": True}
-"""Whether a call of this status has failed."""
+"""The final states of a call, and whether they mean failure."""
 _USAGE = {
     "promptTokenCount": "input_tokens",
     "candidatesTokenCount": "output_tokens",
@@ -49,8 +49,8 @@ _USAGE = {
     "thoughtsTokenCount": "thoughts_tokens",
     "totalTokenCount": "total_tokens",
 }
-_MOST_HELD = 2_000
-"""Lines of a session; one that has more is read again."""
+_MAX_HELD_LINES = 2_000
+"""Lines of a session that are held in memory; a longer session is read again from the file."""
 
 
 def recognises(document: Document) -> bool:
@@ -62,13 +62,13 @@ def recognises(document: Document) -> bool:
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the sessions of a document that `recognises` accepts; `skip` is told of what they leave out."""
+    """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     session: _Session | None = None
     left_out: Counter[str] = Counter()
     place = -1
     for ordinal, line in enumerate(_lines(document)):
         if not isinstance(line.value, dict):
-            skip(_place(document, line), "not an object")
+            skip(f"line {line.number}" if isinstance(document, Lines) else f"[{line.number}]", "not an object")
             continue
         own = text(line.value.get("sessionId"))
         if session is None or (own is not None and session.id is not None and own != session.id):
@@ -77,7 +77,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
                 left_out += session.left_out
             place += 1
             session = _Session(first=ordinal)
-        session.note(ordinal, line)
+        session.add(ordinal, line)
     if session is not None:
         yield session.transcript(document, place)
         left_out += session.left_out
@@ -89,14 +89,10 @@ def _lines(document: Document) -> Iterable[Line]:
     return document if isinstance(document, Lines) else (Line(at, value) for at, value in enumerate(items(document)))
 
 
-def _place(document: Document, line: Line) -> str:
-    return f"line {line.number}" if isinstance(document, Lines) else f"[{line.number}]"
-
-
 def _is_line(value: object) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("sessionId"), str):
         return False
-    if value.get("type") not in _SPOKEN:
+    if value.get("type") not in _MESSAGE_TYPES:
         return False
     has_parts = isinstance(fields(value.get("message")).get("parts"), list)
     return has_parts or (value["type"] == "tool_result" and isinstance(value.get("toolCallResult"), dict))
@@ -112,11 +108,11 @@ class _Session:
     held: list[Line] | None = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
-    def note(self, ordinal: int, line: Line) -> None:
+    def add(self, ordinal: int, line: Line) -> None:
         self.last = ordinal
         if self.held is not None:
             self.held.append(line)
-            if len(self.held) > _MOST_HELD:
+            if len(self.held) > _MAX_HELD_LINES:
                 self.held = None
         value = line.value
         self.id = self.id or text(value.get("sessionId"))
@@ -126,7 +122,7 @@ class _Session:
             self.title = text(fields(value.get("systemPayload")).get("customTitle")) or self.title
         elif kind == "system" and subtype == "parent_session":
             self.context |= rest(fields(value.get("systemPayload")), ())
-        elif kind not in _SPOKEN and subtype not in _KEPT:
+        elif kind not in _MESSAGE_TYPES and subtype not in _MESSAGE_SUBTYPES:
             self.left_out[" ".join(filter(None, (kind, subtype))) or "no type"] += 1
 
     def transcript(self, document: Document, place: int) -> Transcript:
@@ -141,10 +137,10 @@ class _Session:
 
 
 def _entries(document: Document, session: _Session) -> Iterator[Entry]:
-    found: Iterable[Line] = session.held if session.held is not None else _within(document, session)
+    lines: Iterable[Line] = session.held if session.held is not None else _lines_of(document, session)
     seen: set[str] = set()
     previous: str | None = None
-    for line in found:
+    for line in lines:
         value = line.value
         if not isinstance(value, dict):
             continue
@@ -159,7 +155,7 @@ def _entries(document: Document, session: _Session) -> Iterator[Entry]:
         yield from _read(own, value, metadata)
 
 
-def _within(document: Document, session: _Session) -> Iterator[Line]:
+def _lines_of(document: Document, session: _Session) -> Iterator[Line]:
     for ordinal, line in enumerate(_lines(document)):
         if ordinal > session.last:
             return
@@ -170,13 +166,13 @@ def _within(document: Document, session: _Session) -> Iterator[Line]:
 def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator[Entry]:
     kind, subtype = text(value.get("type")), text(value.get("subtype"))
     at, flags = instant(value.get("timestamp")), time_flags(value.get("timestamp"))
-    found = read_parts(fields(value.get("message")).get("parts"))
+    parts = read_parts(fields(value.get("message")).get("parts"))
     if kind == "user":
         is_typed = subtype in (None, "mid_turn_user_message")
         yield Said(
             id=own,
             role="user" if is_typed else "system",
-            content=found.content,
+            content=parts.content,
             created_at=at,
             health=flags,
             is_aside=subtype is not None,
@@ -186,9 +182,9 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
         counts = fields(value.get("usageMetadata"))
         yield Reply(
             id=own,
-            content=found.content,
-            calls=found.calls,
-            reasoning=found.thought,
+            content=parts.content,
+            calls=parts.calls,
+            reasoning=parts.thought,
             agent_name=text(value.get("agentName")) or text(value.get("agentId")),
             model=text(value.get("model")),
             usage={_USAGE.get(name, name): count for name, count in counts.items()} or None,
@@ -200,36 +196,39 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
         )
     elif kind == "tool_result":
         yield from _results(own, value, metadata)
-    elif kind == "system" and subtype in _KEPT:
+    elif kind == "system" and subtype in _MESSAGE_SUBTYPES:
         payload = fields(value.get("systemPayload"))
         dropped = len(items(payload.get("compressedHistory")))
-        about = {"type": subtype, **({"compressedHistory": dropped} if dropped else {})}
-        said = text(payload.get("rawCommand")) or f"[{subtype}]"
-        metadata = {**metadata, **rest(payload, ("compressedHistory", "promptIds", "rawCommand")), **about}
-        yield Said(id=own, role="system", content=said, created_at=at, health=flags, is_aside=True, metadata=metadata)
+        command = text(payload.get("rawCommand")) or f"[{subtype}]"
+        metadata = {**metadata, **rest(payload, ("compressedHistory", "promptIds", "rawCommand")), "type": subtype}
+        if dropped:
+            metadata["compressedHistory"] = dropped
+        yield Said(
+            id=own, role="system", content=command, created_at=at, health=flags, is_aside=True, metadata=metadata
+        )
 
 
 def _results(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator[Result]:
-    ended = fields(value.get("toolCallResult"))
-    found = read_parts(fields(value.get("message")).get("parts"))
-    shown, call_id, name = ended.get("resultDisplay"), text(ended.get("callId")), text(ended.get("name"))
-    failed = _ENDED.get(text(ended.get("status")) or "")
-    if failed is None and ended.get("error"):
+    outcome = fields(value.get("toolCallResult"))
+    parts = read_parts(fields(value.get("message")).get("parts"))
+    display, call_id, name = outcome.get("resultDisplay"), text(outcome.get("callId")), text(outcome.get("name"))
+    failed = _ENDED.get(text(outcome.get("status")) or "")
+    if failed is None and outcome.get("error"):
         failed = True
-    responses = found.responses
+    responses = parts.responses
     for number in range(max(len(responses), 1)):
         response = responses[number] if responses else None
         answered = (response.call_id if response is not None else None) or (call_id if number == 0 else None)
-        output = response.output if response is not None else found.text or ended.get("result", shown)
+        output = response.output if response is not None else parts.text or outcome.get("result", display)
         yield Result(
             id=f"{own}#{number}" if number else own,
             output=output,
             failed=failed if failed is not None or response is None else response.failed,
             created_at=instant(value.get("timestamp")),
-            data=shown if isinstance(shown, dict | list) else None,
+            data=display if isinstance(display, dict | list) else None,
             call_ids=[answered] if answered else [],
             name=(response.name if response is not None else None) or name,
-            attachments=found.others or None,
+            attachments=parts.others or None,
             health=time_flags(value.get("timestamp")),
-            metadata={**metadata, **rest(ended, _RESULT_FIELDS)},
+            metadata={**metadata, **rest(outcome, _RESULT_FIELDS)},
         )

@@ -1,13 +1,14 @@
-"""Trajectories of SWE-agent: `.traj` files, which hold the conversation (`history`) and beside it what each action did.
+"""Read trajectories of SWE-agent: `.traj` files with the conversation (`history`) and the outcome of each action.
 
-The history is in the words of OpenAI's chat completions, with more to each message: the `agent` that it is of, and of a reply
-the `thought` and the `action` that were read out of it. A reply with `tool_calls` is a step; a message of the role `tool`
-answers the calls in its `tool_call_ids`. Without function calling the action stands in the text of the reply, and what came
-of it is the next message of the user: both stay what they are in the conversation, the action as metadata of the reply.
+The messages of the history are those of OpenAI's chat completions with further fields: the `agent`, and the `thought` and
+the `action` parsed from a reply. A reply with `tool_calls` is a step; a message with the role `tool` is the result of the
+calls in its `tool_call_ids`. Without function calling, the action is part of the text of a reply, and its output is the
+next user message. Both stay messages; the action is metadata of the reply.
 
-`trajectory` repeats the history reply by reply, with the state of the environment and the time that the action took, which
-become the reply's; where the two do not match it stays in the metadata, whole. So does everything else: `info` says how the
-run ended and what was submitted. The format has no times, no ids of conversations and no flag for a failed action.
+`trajectory` repeats the history reply by reply, with the state of the environment and the duration of the action, which
+are added to the reply. If it does not match the history, it is kept whole in the metadata, as are all other fields, such
+as `info` with the exit status and the submission. The format has no times, no ids of conversations and no flag for a
+failed action.
 """
 
 from __future__ import annotations
@@ -24,49 +25,46 @@ from traces_app.transcripts.files.documents import Document, Lines, Skip
 NAME = "sweagent"
 
 _ROLES = ("system", "user", "assistant", "tool")
-_TRIED = 20
+_MAX_TRIED = 20
+"""Values that are tested to recognise a document."""
 
-# What becomes a field of a record; everything else is kept in metadata.
-_SAID_FIELDS = ("role", "content")
+# Fields with a column of their own; all others are kept in metadata.
+_MESSAGE_FIELDS = ("role", "content")
 _REPLY_FIELDS = ("role", "content", "tool_calls", "agent", "thinking_blocks")
 _RESULT_FIELDS = ("role", "content", "tool_call_ids", "tool_call_id", "name")
 _CALL_FIELDS = ("id", "type", "index", "function")
-# What a step of the trajectory repeats from the history.
+# Fields of the trajectory that repeat the history.
 _REPEATED_FIELDS = ("action", "observation", "response", "thought", "messages", "query", "thinking_blocks")
 
 
 def recognises(document: Document) -> bool:
-    return any(_is_run(value) for value in _head(document))
+    if isinstance(document, Lines):
+        return any(map(_is_run, document.head()))
+    return any(map(_is_run, document[:_MAX_TRIED] if isinstance(document, list) else [document]))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The runs of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the runs of a document that `recognises` accepts; report omissions to `skip`."""
     for place, (where, run) in enumerate(_runs(document)):
         if not _is_run(run):
             skip(where or "(all)", "no history of messages")
             continue
-        observed, beside = _observed(run)
+        observed, metadata = _split(run)
         entries = list(_entries(run["history"], f"{where}.history".lstrip("."), observed, skip))
         exit_status = fields(run.get("info")).get("exit_status")
         yield Transcript(
             entries=partial(iter, entries),
             place=place,
             status="error" if isinstance(exit_status, str) and "error" in exit_status else None,
-            metadata=beside,
+            metadata=metadata,
         )
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------
 
 
-def _head(document: Document) -> list[Any]:
-    if isinstance(document, Lines):
-        return document.head()
-    return document[:_TRIED] if isinstance(document, list) else [document]
-
-
 def _runs(document: Document) -> Iterator[tuple[str, Any]]:
-    """What may be a run, with its place."""
+    """Yield the values that may be runs, with their places."""
     if isinstance(document, Lines):
         yield from ((f"line {line.number}: ", line.value) for line in document)
     elif isinstance(document, list):
@@ -78,18 +76,15 @@ def _runs(document: Document) -> Iterator[tuple[str, Any]]:
 def _is_run(value: object) -> bool:
     if not isinstance(value, dict) or "messages" in value or not isinstance(value.get("history"), list):
         return False
-    found = [message for message in value["history"][:_TRIED] if isinstance(message, dict)]
-    return any(message.get("role") in _ROLES for message in found) and all(map(_is_message, found))
+    messages = [message for message in value["history"][:_MAX_TRIED] if isinstance(message, dict)]
+    return any(message.get("role") in _ROLES for message in messages) and all(
+        "role" in message and isinstance(message.get("content"), str | list | None) for message in messages
+    )
 
 
-def _is_message(message: dict[str, Any]) -> bool:
-    said = message.get("content")
-    return "role" in message and (said is None or isinstance(said, str | list))
-
-
-def _observed(run: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-    """What was observed beside each reply (by its index in the history), and what stands beside the history."""
-    beside = rest(run, ("history",))
+def _split(run: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """Return the facts about each reply, by its index in the history, and the metadata of the run."""
+    metadata = rest(run, ("history",))
     steps = run.get("trajectory")
     replies = [
         index
@@ -97,9 +92,9 @@ def _observed(run: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], dict[str,
         if fields(message).get("role") == "assistant" and not message.get("is_demo")
     ]
     if not isinstance(steps, list) or len(steps) != len(replies) or not all(isinstance(step, dict) for step in steps):
-        return {}, beside
+        return {}, metadata
     observed = {index: rest(step, _REPEATED_FIELDS) for index, step in zip(replies, steps, strict=True)}
-    return observed, rest(beside, ("trajectory",))
+    return observed, rest(metadata, ("trajectory",))
 
 
 # --- Entries ----------------------------------------------------------------------------------------------------------
@@ -117,7 +112,7 @@ def _entries(history: list[Any], where: str, observed: dict[int, dict[str, Any]]
                 id=str(index),
                 role="user" if role == "user" else "system",
                 content=content(message.get("content")),
-                metadata=rest(message, _SAID_FIELDS),
+                metadata=rest(message, _MESSAGE_FIELDS),
             )
         elif role == "assistant":
             yield _reply(str(index), message, observed.get(index, {}), place, skip)
@@ -129,47 +124,47 @@ def _entries(history: list[Any], where: str, observed: dict[int, dict[str, Any]]
 
 def _reply(id_: str, message: dict[str, Any], observed: dict[str, Any], where: str, skip: Skip) -> Reply:
     metadata = rest(message, _REPLY_FIELDS)
-    said = content(message.get("content"))
-    if said and metadata.get("thought") == said:
+    value = content(message.get("content"))
+    if value and metadata.get("thought") == value:
         del metadata["thought"]
-    asked = []
+    calls = []
     for index, call in enumerate(items(message.get("tool_calls"))):
         if isinstance(call, dict):
-            asked.append(call)
+            calls.append(call)
         else:
             skip(f"{where}.tool_calls[{index}]", "not an object")
-    # The time of an action is that of its call, where there is one.
-    took = milliseconds(observed.get("execution_time")) if len(asked) == 1 else None
+    # The duration of an action is that of its only call.
+    duration = milliseconds(observed.get("execution_time")) if len(calls) == 1 else None
     thoughts = [fields(block).get("thinking") for block in items(message.get("thinking_blocks"))]
     return Reply(
         id=id_,
-        content=said,
-        calls=[_call(call, took) for call in asked],
+        content=value,
+        calls=[_call(call, duration) for call in calls],
         reasoning="\n\n".join(thought for thought in thoughts if isinstance(thought, str)) or None,
         agent_name=text(message.get("agent")),
         metadata=metadata | observed,
     )
 
 
-def _call(call: dict[str, Any], took: float | None) -> Call:
+def _call(call: dict[str, Any], duration: float | None) -> Call:
     function = fields(call.get("function"))
     return Call(
         id=text(call.get("id")),
         name=text(function.get("name")) or "",
         args=function.get("arguments"),
-        duration=took,
+        duration=duration,
         metadata=rest(call, _CALL_FIELDS) | rest(function, ("name", "arguments")),
     )
 
 
 def _result(id_: str, message: dict[str, Any]) -> Result:
     output, parts = text_of(content(message.get("content")))
-    answered = [message.get("tool_call_id"), *items(message.get("tool_call_ids"))]
+    call_ids = [message.get("tool_call_id"), *items(message.get("tool_call_ids"))]
     return Result(
         id=id_,
         output=output,
         failed=None,
-        call_ids=list(dict.fromkeys(call_id for one in answered if (call_id := text(one)))),
+        call_ids=list(dict.fromkeys(call_id for value in call_ids if (call_id := text(value)))),
         name=text(message.get("name")),
         attachments=[part for part in parts or () if not is_text(part)] or None,
         metadata=rest(message, _RESULT_FIELDS),

@@ -172,7 +172,7 @@ def test_several_files_one_behind_the_other_are_several_sessions() -> None:
 def test_a_long_session_is_read_again_instead_of_being_held(monkeypatch: pytest.MonkeyPatch) -> None:
     document = lines([*WHOLE, {**HEADER, "id": "s-2"}, *WHOLE[1:], 3])
     expected = read(pi, document)
-    monkeypatch.setattr(pi, "_MOST_HELD", 2)
+    monkeypatch.setattr(pi, "_MAX_HELD_ENTRIES", 2)
     assert read(pi, document) == expected
 
 

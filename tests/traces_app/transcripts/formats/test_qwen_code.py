@@ -133,7 +133,7 @@ def test_files_one_behind_the_other_are_several_sessions(monkeypatch: pytest.Mon
     found, left_out = read(qwen_code, document)
     assert [session.external_id for session in found] == ["s-1", "s-2"]
     assert left_out == [(f"line {2 * len(START) + 1}", "not an object")]
-    monkeypatch.setattr(qwen_code, "_MOST_HELD", 2)
+    monkeypatch.setattr(qwen_code, "_MAX_HELD_LINES", 2)
     assert read(qwen_code, document)[0] == found
 
 
