@@ -1,7 +1,7 @@
-"""Monitor messages {taskId, type, ts, payload}: what each of the six types is as an event. Pure, without Django.
+"""Map monitor messages {taskId, type, ts, payload} of six types to events. Pure Python, without Django.
 
     workflow  {agentTree, parallel?}                                workflow_plan_complete; workflow_plan_start while it
-                                                                    is said to be `partial` or its streamDone false
+                                                                    is `partial` or its streamDone is false
     prompt    {agentId, role, text}                                 prompt_build, of kind `role`
     llm       {agentId, phase, token?, usage?}                      llm_request_start; _complete at the end
     agent     {agentId, status, error?}                             agent_start, agent_complete, agent_error
@@ -10,8 +10,8 @@
                                                                     workflow_execute_start while it runs or is paused,
                                                                     workflow_execute_complete at its end
 
-A delta of a model (`llm` in phase `delta`) is an event of level `trace`: it makes no row. The payload is the event's
-data, whole; a prompt lies behind a reference (contexts.py).
+A delta of a model (`llm` in phase `delta`) is an event of level `trace` and makes no row. The whole payload is the data
+of the event; a prompt is stored by reference (contexts.py).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SESSION = {
     "error": "workflow_execute_complete",
     "aborted": "workflow_execute_complete",
 }
-SAID_IN = {
+TYPE_FIELDS = {
     "llm": ("phase", ("start", "delta", "complete")),
     "agent": ("status", ("start", "complete", "error")),
     "tool": ("phase", ("start", "complete", "error")),
     "session": ("status", tuple(_SESSION)),
 }
-"""The field of the payload that says which event a message is, and its words."""
+"""The field of the payload that selects the event type, and its values."""
 
 
 def is_monitor_message(item: dict[str, Any]) -> bool:
@@ -44,10 +44,10 @@ def is_monitor_message(item: dict[str, Any]) -> bool:
 
 
 def event_document(item: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an event, to be checked like those of any other. Raises ValueError for a `ts` that is no time."""
+    """Return the fields of an event, not validated yet. Raises ValueError for an invalid `ts`."""
     kind, payload = item["type"], item["payload"]
     data: dict[str, Any] = dict(payload) if isinstance(payload, dict) else {"payload": payload}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "session_id": item["taskId"],
         "id": item.get("id"),
         "timestamp": moment(item.get("ts")),
@@ -57,28 +57,28 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
     match kind:
         case "workflow":
             is_partial = data.get("partial") is True or data.get("streamDone") is False
-            found["type"] = "workflow_plan_start" if is_partial else "workflow_plan_complete"
+            document["type"] = "workflow_plan_start" if is_partial else "workflow_plan_complete"
             data["workflow"] = {name: value for name, value in data.items() if name in ("agentTree", "parallel")}
         case "prompt":
-            # What becomes of the text, and of the role, is said in contexts.py.
-            found["type"] = "prompt_build"
+            # contexts.py moves the text and the role behind a reference.
+            document["type"] = "prompt_build"
         case "session":
             status = data.get("status")
-            found["type"] = _SESSION.get(status, status) if isinstance(status, str) else status
+            document["type"] = _SESSION.get(status, status) if isinstance(status, str) else status
             if status == "error":
-                found["level"] = "error"
+                document["level"] = "error"
         case _:
-            word = data.get("status") if kind == "agent" else data.get("phase")
-            phase = _PHASES.get(word, word) if isinstance(word, str) else word
+            value = data.get("status") if kind == "agent" else data.get("phase")
+            phase = _PHASES.get(value, value) if isinstance(value, str) else value
             stem = {"llm": "llm_request", "agent": "agent", "tool": "tool_call"}[kind]
-            found["type"] = f"{stem}_{phase}"
-            if kind == "llm" and word == "delta":
-                found["level"] = "trace"
-    return found
+            document["type"] = f"{stem}_{phase}"
+            if kind == "llm" and value == "delta":
+                document["level"] = "trace"
+    return document
 
 
 def moment(milliseconds: object) -> datetime | None:
-    """The time of milliseconds since 1970. Raises ValueError for what is none."""
+    """Return the time of milliseconds since 1970. Raises ValueError for any other value."""
     if milliseconds is None:
         return None
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not isfinite(milliseconds):

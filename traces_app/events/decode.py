@@ -13,7 +13,7 @@ import msgspec
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
-from traces_app.adapters.monitor_messages import MESSAGES, SAID_IN, event_document, is_monitor_message, moment
+from traces_app.adapters.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
 from traces_app.ingest.decode import invalid, join, json_of
 from traces_app.schema import records
 
@@ -99,7 +99,7 @@ def _no_time(path: str) -> InvalidInput:
 
 def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
     """What its sender wrote and may write: the type of event that is made of it is none of theirs."""
-    name, words = SAID_IN[item["type"]]
+    name, words = TYPE_FIELDS[item["type"]]
     payload = item["payload"]
     value = payload.get(name) if isinstance(payload, dict) else None
     return InvalidInput(
