@@ -1,24 +1,22 @@
-"""Transcripts in the messages of OpenAI's chat completions, in the wrappings that are found in the wild.
+"""Read messages of OpenAI's chat completions in the wrappings that are common in practice.
 
 * a list of messages;
-* an object that holds the list under `messages` (a request body) or `traj` (tau-bench), or as data sets call it (`conversations`,
-  `trajectory` ...), the rest of it being metadata;
-* a list of such objects or lists: one conversation each;
-* a page of conversations (`data`), the runs of tau2-bench (`simulations`);
-* lines of JSON, each such an object or list, or each one message of a single conversation;
-* what an API answered: responses (`choices`), the chunks of streams, and both in logs of exchanges, the request under
-  `request` or `body` or beside, the answer under `response`; lines of a batch; pairs of a preference (`input`,
-  `preferred_output`).
+* an object with the list under `messages` (a request body), `traj` (tau-bench), or a name used by data sets
+  (`conversations`, `trajectory` ...); its other fields are metadata;
+* a list of such objects or lists, each one conversation;
+* a page of conversations (`data`), or the runs of tau2-bench (`simulations`);
+* JSON lines, each such an object or list, or each one message of a single conversation;
+* output of the API: responses (`choices`), chunks of streams, and logs of exchanges with the request under `request` or
+  `body` or beside, and the answer under `response`; batch lines; preference pairs (`input`, `preferred_output`).
 
-A request body carries the whole conversation so far, so a log of requests repeats it again and again. Of such objects
-(those with a `model` and no `title`) one whose messages begin with all messages of an earlier one is the same
-conversation, grown: they become one session, of the longest, whose replies keep the usage, the model and the time of the
-answers that were seen.
+A request body carries the whole conversation so far, so a log of requests repeats it. If the messages of a body (an
+object with `model` and without `title`) begin with all messages of an earlier one, both are the same conversation. They
+become one session with the messages of the longest; its replies keep the usage, model and time of the logged answers.
 
-The format has no times but `created` of an answer (and those that others add to messages), and no ids of conversations;
-`session_id`, `conversation_id` or `thread_id` beside the messages is taken as one, and `id` where it is not that of a
-request or of its answer. A message's external id is its index. The format has no flag for a failed tool either:
-normalise tells from the text.
+The format has no times except `created` of an answer (and fields that others add to messages), and no ids of
+conversations. `session_id`, `conversation_id` or `thread_id` beside the messages is the id, and `id` if it is not that of
+a request or an answer. The external id of a message is its index. The format has no flag for a failed tool; normalise
+decides by the text.
 """
 
 from __future__ import annotations
@@ -43,67 +41,67 @@ NAME = "openai_chat"
 
 _CONTAINERS = ("messages", "traj")
 _LOOSE_CONTAINERS = ("conversation", "conversations", "trajectory", "dialog", "dialogue", "chat", "chat_history")
-"""Where data sets keep messages. Other things are called so, too: they are looked at."""
+"""Names that data sets use for their messages. Other formats use them, too, so the items are tested."""
 _LISTS = ("data", "simulations", "conversations")
 _HEAD = 20
 _REQUESTS = ("request", "body", "request_body", "params", "kwargs")
 _ANSWERS = ("response", "response_body", "completion", "answer", "chunks")
 _TIMES = ("created_at", "timestamp", "createdAt", "created", "create_time")
 _OWN_IDS = ("session_id", "conversation_id", "thread_id")
-# What only the bodies of the API have, and how their ids begin.
+# Fields of API bodies only, and the prefixes of their ids.
 _BODY_FIELDS = ("model", "object", "choices")
 _BODY_IDS = ("chatcmpl-", "cmpl-", "resp_", "req_", "req-")
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _PARTS = frozenset({"text", "image_url", "input_audio", "audio_url", "video_url", "file", "refusal"})
 
-# What becomes a field of a record; everything else of a message is kept in metadata.
-_SAID_FIELDS = frozenset({"role", "content", "tool_calls", "function_call"})
+# Fields with a column of their own; all others of a message are kept in metadata.
+_MESSAGE_FIELDS = frozenset({"role", "content", "tool_calls", "function_call"})
 _REPLY_FIELDS = frozenset(
     {"role", "content", "tool_calls", "function_call", "reasoning_content", "reasoning", "name", "agent", "usage"}
 )
 _RESULT_FIELDS = frozenset({"role", "content", "tool_call_id", "tool_call_ids", "name"})
-# What later requests repeat of an answer.
+# Fields of an answer that later requests repeat.
 _ANSWERED = frozenset({"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"})
 _CALL_FIELDS = frozenset({"id", "type", "index", "function", "custom"})
 _SHOWN = 60
-"""Characters of an unknown role that a report shows."""
+"""Characters of an unknown role in a report."""
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document is of this format, judged by its first conversation that has messages."""
+    """Return whether one of the items is a conversation with messages of this format, or an answer of the API."""
     if isinstance(document, Lines):
         document = document.head()
     if isinstance(document, list) and not _is_message_list(document):
         items = document
     else:
-        items = _kept_in(document)[1] or [document]
+        items = _list_in(document)[1] or [document]
     return any(is_response(item) or is_chunk(item) for item in items) or any(
-        (isinstance(found.messages, list) and _looks_right(found.messages))
-        or (found.answer is not None and "error" not in found.answer)
+        (isinstance(conversation.messages, list) and _are_messages(conversation.messages))
+        or (conversation.answer is not None and "error" not in conversation.answer)
         for item in items
-        if (found := _parted(item)) is not None
+        if (conversation := _conversation(item)) is not None
     )
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`.
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`.
 
-    It is gone through twice: which request bodies are one conversation is known only at its end.
+    The document is read twice, because only its end shows which request bodies are one conversation.
     """
-    log = _seen(_conversations(document, skip))
-    for conversation in _conversations(document, _tell_nobody):
+    log = _survey(_conversations(document, skip))
+    for conversation in _conversations(document, _skip_silently):
         if conversation.place in log.outgrown:
             continue
         place = log.first_places.get(conversation.place, conversation.place)
         rest = conversation.rest
         failed = _failed(rest)
-        if not (_says_something(conversation) or failed):
+        if not (_has_content(conversation) or failed):
             skip(conversation.where or "(all)", NOTHING_SAID)
             continue
         own_id = _own_id(conversation)
         if own_id is not None and place in log.numbers:
             own_id = f"{own_id}#{log.numbers[place]}"
-        entries = partial(_entries, conversation, log.told.get(conversation.place, _Told()), skip)
+        entries = partial(_entries, conversation, log.facts.get(conversation.place, _Facts()), skip)
         yield Transcript(
             entries=entries if isinstance(conversation.messages, Lines) else partial(iter, list(entries())),
             place=place,
@@ -122,15 +120,15 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 class _Conversation:
     place: int
     where: str
-    """Its JSON path, and that of its list of messages."""
+    """The JSON path of its messages."""
     container: str
-    """The key under which the messages lie; "" where there is nothing but the list."""
+    """The key of the messages; "" for a bare list."""
     messages: list[Any] | Lines
-    """Lines where each is a message."""
+    """A list, or a document with one message in each line."""
     rest: dict[str, Any]
-    """What stands beside the messages."""
+    """The fields beside the messages."""
     answer: dict[str, Any] | None = None
-    """The message that came back; it is none of the messages that were sent."""
+    """The message in the response, which is not part of `messages`."""
 
 
 def _conversations(document: Document, skip: Skip) -> Iterator[_Conversation]:
@@ -138,25 +136,29 @@ def _conversations(document: Document, skip: Skip) -> Iterator[_Conversation]:
         yield _Conversation(place=0, where="", container="", messages=document, rest={})
         return
     for place, (where, item) in enumerate(_items(document, skip)):
-        found = _parted(item)
-        if found is None:
+        conversation = _conversation(item)
+        if conversation is None:
             skip(where, "no list of messages")
             continue
-        yield replace(found, place=place, where=_join(where, found.where))
+        yield replace(conversation, place=place, where=_join(where, conversation.where))
 
 
 def _items(document: Document, skip: Skip) -> Iterator[tuple[str, Any]]:
-    """What may be a conversation each, and where it stands. The chunks of one answer are one."""
+    """Yield the values that may be conversations, with their places; the chunks of one answer are one value."""
     if isinstance(document, Lines):
         numbered = ((f"line {line.number}", line.value) for line in document)
     elif isinstance(document, list) and not _is_message_list(document):
         numbered = ((f"[{place}]", item) for place, item in enumerate(document))
-    elif key := (kept := _kept_in(document))[0]:
-        beside = _without(fields(document), key)
-        numbered = ((f"{key}[{place}]", _beside_first(item, beside, place)) for place, item in enumerate(kept[1]))
     else:
-        yield "", document
-        return
+        key, items = _list_in(document)
+        if not key:
+            yield "", document
+            return
+        others = _without(fields(document), key)
+        if others and isinstance(items[0], dict):
+            # The fields beside the list are kept once, with the first conversation.
+            items = [{**items[0], "beside": others}, *items[1:]]
+        numbered = ((f"{key}[{place}]", item) for place, item in enumerate(items))
     streams: dict[str, tuple[str, list[dict[str, Any]]]] = {}
     for where, item in numbered:
         if is_chunk(item):
@@ -167,29 +169,21 @@ def _items(document: Document, skip: Skip) -> Iterator[tuple[str, Any]]:
         if is_finished(chunks):
             yield where, chunks
         else:
-            # It may go on in a longer log, and would not be the same then.
+            # In a longer log it may have more chunks and so become another answer.
             skip(where, "the chunks of an answer end before it is finished")
 
 
-def _kept_in(document: object) -> tuple[str, list[Any]]:
-    """The list of conversations that an object holds, and its key: a page of the API, the runs of tau2-bench."""
-    if isinstance(document, dict) and _parted(document) is None:
+def _list_in(document: object) -> tuple[str, list[Any]]:
+    """Return the key and the items of a list of conversations in an object: an API page, or the runs of tau2-bench."""
+    if isinstance(document, dict) and _conversation(document) is None:
         for key in _LISTS:
-            if any(_parted(item) is not None for item in _list(document.get(key))[:_HEAD]):
+            if any(_conversation(item) is not None for item in _list(document.get(key))[:_HEAD]):
                 return key, document[key]
     return "", []
 
 
-def _beside_first(item: object, beside: dict[str, Any], place: int) -> object:
-    """What stands beside a list of conversations is kept once, with the first."""
-    return {**item, "beside": beside} if place == 0 and beside and isinstance(item, dict) else item
-
-
-def _parted(item: object) -> _Conversation | None:
-    """The messages of one conversation, what came back, and what stands beside; None where it is none.
-
-    Its place is not known here, and where it is only from the item on.
-    """
+def _conversation(item: object) -> _Conversation | None:
+    """Return the conversation in an item, without its place and with a path inside the item; None for other values."""
     if isinstance(item, list):
         if is_chunk(next(iter(item), None)):
             return _Conversation(place=0, where="", container="", messages=[], rest={}, answer=answer_in(item))
@@ -199,10 +193,10 @@ def _parted(item: object) -> _Conversation | None:
     if not isinstance(item, dict):
         return None
     if is_response(item) or is_chunk(item):
-        answer, beside = answer_in(item), _without(item, "choices", "usage", "created", "messages")
+        answer, others = answer_in(item), _without(item, "choices", "usage", "created", "messages")
         messages = _list(item.get("messages"))
         return _Conversation(
-            place=0, where="messages", container="choices", messages=messages, rest=beside, answer=answer
+            place=0, where="messages", container="choices", messages=messages, rest=others, answer=answer
         )
     answer_key = next((key for key in _ANSWERS if answer_in(item.get(key)) is not None), "")
     answer = answer_in(item.get(answer_key))
@@ -211,7 +205,7 @@ def _parted(item: object) -> _Conversation | None:
             rest = _without(item, key, answer_key)
             return _Conversation(place=0, where=key, container=key, messages=item[key], rest=rest, answer=answer)
     for key in _LOOSE_CONTAINERS:
-        if _is_message_list(_list(item.get(key))) and _looks_right(item[key]):
+        if _is_message_list(_list(item.get(key))) and _are_messages(item[key]):
             rest = _without(item, key, answer_key)
             return _Conversation(place=0, where=key, container=key, messages=item[key], rest=rest, answer=answer)
     for key in (*_REQUESTS, "input"):
@@ -236,16 +230,16 @@ def _without(item: dict[str, Any], *keys: str) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in keys}
 
 
-def _says_something(conversation: _Conversation) -> bool:
-    """Whether anything was said by somebody else than the system."""
+def _has_content(conversation: _Conversation) -> bool:
+    """Return whether there is a message that is not a system message."""
     return any(
         isinstance(message, dict) and message.get("role") in ("user", "assistant", "tool", "function")
-        for _where, message in _numbered(conversation)
+        for _where, message in _messages(conversation)
     )
 
 
-def _numbered(conversation: _Conversation) -> Iterator[tuple[str, Any]]:
-    """The messages, and where they stand."""
+def _messages(conversation: _Conversation) -> Iterator[tuple[str, Any]]:
+    """Yield the messages with their places."""
     if isinstance(conversation.messages, Lines):
         yield from ((f"line {line.number}", line.value) for line in conversation.messages)
     else:
@@ -254,12 +248,12 @@ def _numbered(conversation: _Conversation) -> Iterator[tuple[str, Any]]:
         yield f"{conversation.where}: the answer", conversation.answer
 
 
-def _tell_nobody(_where: str, _why: str) -> None:
-    """For what was told before."""
+def _skip_silently(_where: str, _why: str) -> None:
+    """Ignore a report: the first reading made it."""
 
 
 def _own_id(conversation: _Conversation) -> str | None:
-    """What the conversation calls itself; no number, which is a row of a data set, and no id of one request of many."""
+    """Return the id of the conversation; not a number, which is a row of a data set, and not the id of a request."""
     rest = conversation.rest
     if own := next((text for key in _OWN_IDS if (text := _text(rest.get(key)))), None):
         return own
@@ -275,7 +269,7 @@ def _own_title(conversation: _Conversation) -> str | None:
 
 
 def _is_body(conversation: _Conversation) -> bool:
-    """Whether this is what was sent to the API or came back; a chat that was exported may name its model too."""
+    """Return whether this is a request or a response; an exported chat may have a `model`, too, but has a title."""
     if conversation.answer is not None:
         return True
     return any(key in conversation.rest for key in _BODY_FIELDS) and _own_title(conversation) is None
@@ -286,16 +280,16 @@ def _is_message_list(items: list[Any]) -> bool:
     return first is not None and isinstance(first.get("role"), str) and not any(key in first for key in _CONTAINERS)
 
 
-def _looks_right(messages: list[Any]) -> bool:
-    """Whether messages have the marks of this format, or at least nothing that it does not know."""
-    found = [message for message in messages if isinstance(message, dict)]
-    if not any(_meant(message.get("role")) for message in found):
+def _are_messages(messages: list[Any]) -> bool:
+    """Return whether messages have the marks of this format, or at least no field unknown to it."""
+    objects = [message for message in messages if isinstance(message, dict)]
+    if not any(_similar_role(message.get("role")) for message in objects):
         return False
-    if any(map(_has_marks, found)):
+    if any(map(_has_marks, objects)):
         return True
-    # People have roles, too, but say nothing.
-    says = any("content" in message for message in found)
-    return says and len(found) == len(messages) and all(map(_is_plain, found))
+    # Records of people have roles, too, but no content.
+    has_content = any("content" in message for message in objects)
+    return has_content and len(objects) == len(messages) and all(map(_is_plain, objects))
 
 
 def _has_marks(message: dict[str, Any]) -> bool:
@@ -304,17 +298,16 @@ def _has_marks(message: dict[str, Any]) -> bool:
         "tool_call_id" in message
         or "tool_call_ids" in message
         or (isinstance(calls, list) and any(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls))
-        or any(_is_image(part) for part in _list(message.get("content")))
+        # Images of the Responses API have an `image_url`, too, but another type, and the url is not an object.
+        or any(
+            isinstance(part, dict) and (part.get("type") == "image_url" or isinstance(part.get("image_url"), dict))
+            for part in _list(message.get("content"))
+        )
     )
 
 
-def _is_image(part: object) -> bool:
-    """Of the API of responses, too, images have an `image_url`, but are called otherwise and do not hold it in an object."""
-    return isinstance(part, dict) and (part.get("type") == "image_url" or isinstance(part.get("image_url"), dict))
-
-
-def _meant(role: object) -> str | None:
-    """The role that this is, or that it was perhaps meant to be."""
+def _similar_role(role: object) -> str | None:
+    """Return the role, or the known role with a similar name."""
     close = get_close_matches(role[:20].lower(), _ROLES, n=1, cutoff=0.75) if isinstance(role, str) else []
     return close[0] if close else None
 
@@ -322,7 +315,7 @@ def _meant(role: object) -> str | None:
 def _is_plain(message: dict[str, Any]) -> bool:
     content = message.get("content")
     if not isinstance(message.get("role"), str):
-        # Somebody forgot it; what has no text either is no message.
+        # A message may lack its role; without a text, too, it is not a message.
         return isinstance(content, str)
     if isinstance(content, list):
         return all(
@@ -332,35 +325,35 @@ def _is_plain(message: dict[str, Any]) -> bool:
 
 
 @dataclass(kw_only=True)
-class _Told:
-    """What the answers of a conversation, and the times of its requests, say of its messages; by their indexes."""
+class _Facts:
+    """Facts from the answers and requests of a conversation about its messages, by their indexes."""
 
     answers: dict[int, tuple[bytes, dict[str, Any]]] = field(default_factory=dict)
-    """What was said, to be known again by, and what the response says beside it."""
+    """The digest of an answer, and the fields that later requests omit."""
     times: dict[int, object] = field(default_factory=dict)
-    """When a message was first sent."""
+    """The time of the first request with the message."""
 
 
 @dataclass(kw_only=True)
 class _Log:
-    """Which conversations of a document are the same one, grown, and which others have one name. By their places."""
+    """The conversations of a document, by their places: which continue others, and which share an id."""
 
     outgrown: set[int] = field(default_factory=set)
-    """Those of which there is a longer one."""
+    """Conversations that a longer one contains."""
     first_places: dict[int, int] = field(default_factory=dict)
-    """Of those that are longer than earlier ones: the place of the first."""
+    """The place of the first, shortest part of a conversation."""
     numbers: dict[int, int] = field(default_factory=dict)
-    """Of those whose id is that of others before them: how many they are. Other messages under one id, such as a
-    sub-agent's, are another transcript."""
-    told: dict[int, _Told] = field(default_factory=dict)
+    """The number of a conversation among those with the same id. Other messages with one id, such as those of a
+    sub-agent, are another transcript."""
+    facts: dict[int, _Facts] = field(default_factory=dict)
 
 
-def _seen(conversations: Iterator[_Conversation]) -> _Log:
-    """Request bodies of one conversation are one; a repeated request is that same request."""
+def _survey(conversations: Iterator[_Conversation]) -> _Log:
+    """Find the request bodies that are one conversation; a repeated request is the same one, too."""
     log = _Log()
     own_ids: Counter[str] = Counter()
     last_places: dict[bytes, int] = {}
-    """Digest of all messages of a request body -> the place of the last that has them."""
+    """The place of the last request body with these messages, by their digest."""
     for conversation in conversations:
         place = first = conversation.place
         is_request = conversation.answer is not None or "model" in conversation.rest
@@ -372,46 +365,46 @@ def _seen(conversations: Iterator[_Conversation]) -> _Log:
             if earlier is not None:
                 log.outgrown.add(earlier)
                 first = log.first_places[place] = log.first_places.pop(earlier, earlier)
-            _note(conversation, log, earlier)
+            _add_facts(conversation, log, earlier)
         own_id = _own_id(conversation)
-        if first == place and own_id is not None and (_says_something(conversation) or _failed(conversation.rest)):
+        if first == place and own_id is not None and (_has_content(conversation) or _failed(conversation.rest)):
             own_ids[own_id] += 1
             if own_ids[own_id] > 1:
                 log.numbers[place] = own_ids[own_id]
     return log
 
 
-def _note(conversation: _Conversation, log: _Log, earlier: int | None) -> None:
-    """Keeps what this exchange says of its messages, and what earlier ones of the conversation did."""
-    told = log.told.pop(earlier, _Told()) if earlier is not None else _Told()
+def _add_facts(conversation: _Conversation, log: _Log, earlier: int | None) -> None:
+    """Add the facts of this exchange to those of the earlier exchanges of the conversation."""
+    facts = log.facts.pop(earlier, _Facts()) if earlier is not None else _Facts()
     count = len(conversation.messages) if isinstance(conversation.messages, list) else 0
     if conversation.answer is not None:
-        beside = {name: value for name, value in conversation.answer.items() if name not in _ANSWERED}
-        told.answers[count] = _gist(conversation.answer), beside
+        others = {name: value for name, value in conversation.answer.items() if name not in _ANSWERED}
+        facts.answers[count] = _reply_digest(conversation.answer), others
     sent_at = next((conversation.rest[key] for key in _TIMES if instant(conversation.rest.get(key))), None)
     if sent_at is not None:
-        told.times = {**dict.fromkeys(range(count + 1), sent_at), **told.times}
-    if told.answers or told.times:
-        log.told[conversation.place] = told
+        facts.times = {**dict.fromkeys(range(count + 1), sent_at), **facts.times}
+    if facts.answers or facts.times:
+        log.facts[conversation.place] = facts
 
 
-def _gist(message: dict[str, Any]) -> bytes:
-    """What a reply says, to know it again when a later request sends it, which may leave out what is empty."""
+def _reply_digest(message: dict[str, Any]) -> bytes:
+    """Return a digest that identifies a reply in later requests, which may omit empty fields."""
     calls = [
         (fields(call).get("id"), fields(fields(call).get("function")).get("name"))
         for call in _list(message.get("tool_calls"))
     ]
-    said = [message.get("content") or "", calls, fields(message.get("function_call")).get("name")]
-    return blake2b(msgspec.json.encode(said), digest_size=8).digest()
+    content = [message.get("content") or "", calls, fields(message.get("function_call")).get("name")]
+    return blake2b(msgspec.json.encode(content), digest_size=8).digest()
 
 
 def _prefix_digests(messages: list[Any]) -> list[bytes]:
-    """One digest for every start of the list."""
+    """Return a digest for every prefix of the list."""
     running = blake2b(digest_size=16)
     digests = []
     for message in messages:
         if isinstance(message, dict):
-            # Null and absent are the same to the API, and clients send now one, now the other.
+            # Null and absent are the same to the API, and clients send either.
             message = {name: value for name, value in message.items() if value is not None}
         encoded = msgspec.json.encode(message, order="sorted")
         running.update(b"%d:%b" % (len(encoded), encoded))
@@ -420,7 +413,7 @@ def _prefix_digests(messages: list[Any]) -> list[bytes]:
 
 
 def _failed(rest: dict[str, Any]) -> bool:
-    """Whether the run itself failed: tau-bench keeps the error of a run that crashed, without messages."""
+    """Return whether the run itself failed: tau-bench keeps a crashed run with its error and without messages."""
     info = rest.get("info")
     return isinstance(info, dict) and bool(info.get("error"))
 
@@ -428,63 +421,63 @@ def _failed(rest: dict[str, Any]) -> bool:
 # --- Entries ------------------------------------------------------------------------------------------------------
 
 
-def _entries(conversation: _Conversation, told: _Told, skip: Skip) -> Iterator[Entry]:
+def _entries(conversation: _Conversation, facts: _Facts, skip: Skip) -> Iterator[Entry]:
     model = conversation.rest.get("model")
-    asked: set[str | None] = set()
-    for index, (where, message) in enumerate(_numbered(conversation)):
+    call_ids: set[str | None] = set()
+    for index, (where, message) in enumerate(_messages(conversation)):
         if not isinstance(message, dict):
             skip(where, "not an object")
             continue
         role = message.get("role")
         entry: Entry
         if role in ("user", "system", "developer"):
-            entry = _said(str(index), message)
+            entry = _message(str(index), message)
             if role == "user" and (calls := list(_calls(message, where, skip))):
                 # The simulated users of tau2-bench have tools of their own.
-                yield _timed(entry, told.times.get(index))
+                yield _with_time(entry, facts.times.get(index))
                 times = {key: message[key] for key in _TIMES if key in message}
                 entry = Reply(id=f"{index}.calls", content=None, calls=calls, agent_name="user", metadata=times)
-                asked.update(call.id for call in calls)
+                call_ids.update(call.id for call in calls)
         elif role == "assistant":
-            gist, beside = told.answers.get(index, (b"", {}))
-            if beside and gist == _gist(message):
-                message = {**beside, **message}
+            digest, others = facts.answers.get(index, (b"", {}))
+            if others and digest == _reply_digest(message):
+                message = {**others, **message}
             entry = reply = _reply(str(index), message, model if isinstance(model, str) else None, where, skip)
-            asked.update(call.id for call in reply.calls)
+            call_ids.update(call.id for call in reply.calls)
         elif role in ("tool", "function"):
-            *others, last = _answers(message)
-            for number, other in enumerate(others):
-                yield _timed(_result(f"{index}.{number}", other, asked), told.times.get(index))
-            entry = _result(str(index), last, asked)
+            *first, last = _tool_messages(message)
+            for number, tool_message in enumerate(first):
+                yield _with_time(_result(f"{index}.{number}", tool_message, call_ids), facts.times.get(index))
+            entry = _result(str(index), last, call_ids)
         else:
-            skip(where, _odd_role(message))
+            skip(where, _role_problem(message))
             continue
-        yield _timed(entry, told.times.get(index))
+        yield _with_time(entry, facts.times.get(index))
 
 
-def _timed(entry: Entry, sent_at: object) -> Entry:
-    """The entry with the time that it says itself, else that of the request in which it was first sent."""
+def _with_time(entry: Entry, sent_at: object) -> Entry:
+    """Set the time of an entry: its own, else that of the first request with it."""
     own = next((key for key in _TIMES if instant(entry.metadata.get(key))), None)
-    said = entry.metadata[own] if own is not None else sent_at
-    time = instant(said)
+    value = entry.metadata[own] if own is not None else sent_at
+    time = instant(value)
     if time is None:
         return entry
-    metadata = {name: value for name, value in entry.metadata.items() if name != own}
-    return replace(entry, created_at=time, health=time_flags(said), metadata=metadata)
+    metadata = {name: item for name, item in entry.metadata.items() if name != own}
+    return replace(entry, created_at=time, health=time_flags(value), metadata=metadata)
 
 
-def _odd_role(message: dict[str, Any]) -> str:
+def _role_problem(message: dict[str, Any]) -> str:
     role = message.get("role")
     if isinstance(role, str):
-        meant = _meant(role)
-        odd = f"unknown role {role[:_SHOWN]!r}" + (f", perhaps {meant!r}" if meant else "")
+        similar = _similar_role(role)
+        problem = f"unknown role {role[:_SHOWN]!r}" + (f", perhaps {similar!r}" if similar else "")
     else:
-        odd = "a role that is no text" if "role" in message else "no role"
-    return f"{odd}; a role is one of {', '.join(_ROLES)}"
+        problem = "a role that is no text" if "role" in message else "no role"
+    return f"{problem}; a role is one of {', '.join(_ROLES)}"
 
 
-def _said(id_: str, message: dict[str, Any]) -> Said:
-    metadata = _rest(message, _SAID_FIELDS)
+def _message(id_: str, message: dict[str, Any]) -> Said:
+    metadata = _rest(message, _MESSAGE_FIELDS)
     if message["role"] == "developer":
         metadata["role"] = "developer"
     return Said(
@@ -500,13 +493,17 @@ def _reply(id_: str, message: dict[str, Any], model: str | None, where: str, ski
     content = _content(message.get("content"))
     if not content and isinstance(message.get("refusal"), str):
         content = message["refusal"]
-    if not content and isinstance(spoken := fields(message.get("audio")).get("transcript"), str):
-        content = spoken
+    if not content and isinstance(transcript := fields(message.get("audio")).get("transcript"), str):
+        content = transcript
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if reasoning and not isinstance(reasoning, str):
         metadata["reasoning"], reasoning = reasoning, None
     if not reasoning:
-        reasoning = _reasoned(message.get("reasoning_details"))
+        # OpenRouter has `reasoning_details`, and encrypts some of them.
+        details = [
+            fields(part).get("text") or fields(part).get("summary") for part in _list(message.get("reasoning_details"))
+        ]
+        reasoning = "\n\n".join(detail for detail in details if isinstance(detail, str)) or None
     usage = message.get("usage")
     if usage and not isinstance(usage, dict):
         metadata["usage"] = usage
@@ -524,17 +521,11 @@ def _reply(id_: str, message: dict[str, Any], model: str | None, where: str, ski
     )
 
 
-def _reasoned(details: object) -> str | None:
-    """The texts of OpenRouter's `reasoning_details`, of which some are encrypted."""
-    said = [fields(part).get("text") or fields(part).get("summary") for part in _list(details)]
-    return "\n\n".join(part for part in said if isinstance(part, str)) or None
-
-
 def _calls(message: dict[str, Any], where: str, skip: Skip) -> Iterator[Call]:
-    asked = message.get("tool_calls")
-    if asked is not None and not isinstance(asked, list):
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
         skip(f"{where}.tool_calls", "not a list")
-    for index, call in enumerate(_list(asked)):
+    for index, call in enumerate(_list(calls)):
         if isinstance(call, dict):
             yield _call(call)
         else:
@@ -551,37 +542,37 @@ def _call(call: dict[str, Any]) -> Call:
     if call.get("type") not in (None, "function"):
         metadata["type"] = call["type"]
     for kind, argument in (("function", "arguments"), ("custom", "input")):
-        said = call.get(kind)
-        if isinstance(said, dict):
-            metadata |= _rest(said, frozenset({"name", argument}))
-            args = said.get(argument)
+        inner = call.get(kind)
+        if isinstance(inner, dict):
+            metadata |= _rest(inner, frozenset({"name", argument}))
+            args = inner.get(argument)
             if kind == "custom" and isinstance(args, str):
-                # Free text by design, not JSON that is broken; it is stored under the same key as that.
+                # The input is free text, not broken JSON, but it is stored with the same key.
                 args = {"_raw": args}
-            return Call(id=_text(call.get("id")), name=_text(said.get("name")) or "", args=args, metadata=metadata)
-    # Some servers leave out the inner object, or put the name in its place.
+            return Call(id=_text(call.get("id")), name=_text(inner.get("name")) or "", args=args, metadata=metadata)
+    # Some servers omit the inner object, or put the name in its place.
     name = _text(call.get("function")) or _text(metadata.pop("name", None)) or ""
     return Call(id=_text(call.get("id")), name=name, args=metadata.pop("arguments", None), metadata=metadata)
 
 
-def _answers(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a tool in one: AutoGen answers all calls of a reply in one, and names itself instead of the tool."""
-    told = [answer for answer in _list(message.get("tool_responses")) if isinstance(answer, dict)]
-    beside = _without(message, "tool_responses", "content", "name")
-    return (
-        [*({"role": message["role"], **answer} for answer in told[:-1]), {**beside, **told[-1]}] if told else [message]
-    )
+def _tool_messages(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Split a message of AutoGen, which has the results of all calls of a reply, and the name of the agent, not the tool."""
+    responses = [response for response in _list(message.get("tool_responses")) if isinstance(response, dict)]
+    if not responses:
+        return [message]
+    others = _without(message, "tool_responses", "content", "name")
+    return [*({"role": message["role"], **response} for response in responses[:-1]), {**others, **responses[-1]}]
 
 
-def _result(id_: str, message: dict[str, Any], asked: set[str | None]) -> Result:
+def _result(id_: str, message: dict[str, Any], call_ids: set[str | None]) -> Result:
     content = _content(message.get("content"))
     output, parts = text_of(content)
     ids = [
         text for value in (message.get("tool_call_id"), *_list(message.get("tool_call_ids"))) if (text := _text(value))
     ]
     metadata = _rest(message, _RESULT_FIELDS)
-    if not ids and (own := _text(message.get("id"))) in asked and own:
-        # tau2-bench calls a result by the id of its call, and says whether it is an error.
+    if not ids and (own := _text(message.get("id"))) in call_ids and own:
+        # In tau2-bench the id of a result is that of its call, and `error` is a flag.
         ids = [own]
         metadata.pop("id", None)
     failed = metadata.pop("error") if isinstance(metadata.get("error"), bool) else None
@@ -600,14 +591,12 @@ def _result(id_: str, message: dict[str, Any], asked: set[str | None]) -> Result
 
 
 def _content(value: object) -> str | list[Any] | None:
-    """Text, a list of parts, or nothing; anything else as its JSON text."""
-    if value is None or isinstance(value, str | list):
-        return value
-    return msgspec.json.encode(value).decode()
+    """Return text, a list of parts or None unchanged, and any other value as JSON text."""
+    return value if value is None or isinstance(value, str | list) else msgspec.json.encode(value).decode()
 
 
 def _rest(value: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
-    """What no field takes over and is not empty."""
+    """Return the non-empty fields without a column."""
     return {name: item for name, item in value.items() if name not in fields and item not in (None, "", [], {})}
 
 

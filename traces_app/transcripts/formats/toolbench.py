@@ -1,17 +1,17 @@
-"""Answers of ToolBench (OpenBMB/ToolBench, toolbench/inference): how a model solved one query by chain or tree search.
+"""Read answers of ToolBench (OpenBMB/ToolBench, toolbench/inference): solutions of a query by chain or tree search.
 
     {"win", "tree" or "trys", "forward_args", "compare_candidates", "answer_generation": {"query", "function",
      "train_messages", "chain", "final_answer", "finish_type", "valid_data", "total_tokens", ...}}
 
-* `train_messages` are lists of messages in OpenAI's chat format of its first days (function_call, role function, no
-  ids; StableToolBench has the newer one: tool_calls, role tool): one for each branch of the search that was kept, each a
-  conversation of its own.
-* Where there are none (a search that gave up), the path through the tree or the chain that came furthest is read: its
-  nodes are Thought, Action (the tool), Action Input (the arguments, with the observation below them).
-* What the tools answered is {"error": ..., "response": ...}: a call has failed when `error` is not empty.
+* `train_messages` has a list of messages for each kept branch of the search, each a conversation. The messages are in the
+  first version of OpenAI's chat format (function_call, role function, no ids), in StableToolBench in the newer one
+  (tool_calls, role tool).
+* Without branches (a search that gave up), the longest path through the tree, or the chain, is read. Its nodes are
+  Thought, Action (the tool) and Action Input (the arguments, with the observation).
+* The output of a tool is {"error": ..., "response": ...}; a call has failed if `error` is not empty.
 
-The functions, the final answer, the search tree and everything else are metadata: of the last branch, which is the one
-that came to the answer; the other branches have what is short.
+The functions, the final answer, the search tree and all other fields are metadata of the last branch, which led to the
+answer; the other branches have the short fields only.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ NAME = "toolbench"
 
 _ANSWER = "answer_generation"
 _BRANCHES = "train_messages"
-# Of these one copy is kept: with the last branch.
+# Large fields, which are kept once, with the last branch.
 _LARGE = ("tree", "trys", "compare_candidates")
 _FINISH = "Finish"
-"""The function by which a model gives its answer or gives up. Nothing answers it."""
-_MOST_NODES = 10_000
-"""A search tree may hold as many as this; what lies deeper stays in the metadata only."""
+"""The function by which a model gives its answer or gives up. It has no result."""
+_MAX_NODES = 10_000
+"""Nodes of a search tree that are visited; nodes beyond them are in the metadata only."""
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document is an answer, or a list of answers."""
-    return any(map(_is_answer, _head(document)))
+    """Return whether one of the first values is an answer of ToolBench."""
+    if isinstance(document, Lines):
+        return any(map(_is_answer, document.head()))
+    return any(map(_is_answer, document[:50] if isinstance(document, list) else [document]))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The branches of every answer; what they leave out is told to `skip`."""
+    """Yield the branches of every answer; report omissions to `skip`."""
     place = 0
     for where, item in _items(document):
         if not _is_answer(item):
             skip(where or "(all)", "no answer of ToolBench")
             continue
         answer = item[_ANSWER]
-        branches = _branches(answer, where, skip)
-        if not branches:
-            branches = [_searched(item)]
+        branches = _branches(answer, where, skip) or [("", _search_messages(item))]
         for number, (path, branch) in enumerate(branches):
             entries = list(_entries(branch, path, skip))
             if not entries:
@@ -72,12 +72,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 # --- Answers ------------------------------------------------------------------------------------------------------
 
 
-def _head(document: Document) -> list[Any]:
-    if isinstance(document, Lines):
-        return document.head()
-    return document[:50] if isinstance(document, list) else [document]
-
-
 def _items(document: Document) -> Iterator[tuple[str, Any]]:
     if isinstance(document, Lines):
         yield from ((f"line {line.number}", line.value) for line in document)
@@ -93,13 +87,13 @@ def _is_answer(item: Any) -> bool:
 
 
 def _branches(answer: dict[str, Any], where: str, skip: Skip) -> list[tuple[str, list[Any]]]:
-    """The kept branches, each with its path in the document."""
+    """Return the kept branches with their paths in the document."""
     path = f"{where}.{_ANSWER}.{_BRANCHES}".lstrip(".")
-    found = answer.get(_BRANCHES)
-    if found is not None and not isinstance(found, list):
+    values = answer.get(_BRANCHES)
+    if values is not None and not isinstance(values, list):
         skip(path, "not a list")
     branches = []
-    for index, branch in enumerate(items(found)):
+    for index, branch in enumerate(items(values)):
         if isinstance(branch, list):
             branches.append((f"{path}[{index}]", branch))
         else:
@@ -121,21 +115,21 @@ def _metadata(item: dict[str, Any], number: int, count: int) -> dict[str, Any]:
 # --- Searches without kept branches -------------------------------------------------------------------------------
 
 
-def _searched(item: dict[str, Any]) -> tuple[str, list[Any]]:
-    """What was asked and the way that came furthest, as messages."""
+def _search_messages(item: dict[str, Any]) -> list[Any]:
+    """Return the query and the longest path of the search as messages."""
     query = item[_ANSWER].get("query")
     messages: list[Any] = [{"role": "user", "content": query}] if isinstance(query, str) and query else []
     thought: str | None = None
     tool: str | None = None
-    for node in _way(item):
-        kind, said = node.get("node_type"), text(node.get("description")) or ""
+    for node in _longest_path(item):
+        kind, description = node.get("node_type"), text(node.get("description")) or ""
         if kind == "Thought":
-            thought = said if not thought else f"{thought}\n{said}"
+            thought = description if not thought else f"{thought}\n{description}"
         elif kind == "Action":
-            tool = said
+            tool = description
         elif kind == "Action Input" and tool is not None:
             messages.append(
-                {"role": "assistant", "content": thought, "function_call": {"name": tool, "arguments": said}}
+                {"role": "assistant", "content": thought, "function_call": {"name": tool, "arguments": description}}
             )
             if tool != _FINISH and node.get("observation") not in (None, ""):
                 answer = {"role": "function", "name": tool, "content": text(node["observation"])}
@@ -146,11 +140,11 @@ def _searched(item: dict[str, Any]) -> tuple[str, list[Any]]:
     if thought or tool:
         calls = {"function_call": {"name": tool, "arguments": ""}} if tool else {}
         messages.append({"role": "assistant", "content": thought, **calls})
-    return "", messages
+    return messages
 
 
-def _way(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """The nodes of the chain; else of the longest path down the tree, of several the first, one that finished before others."""
+def _longest_path(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the nodes of the chain, else of the first longest path down the tree; finished paths take precedence."""
     tries = item.get("trys")
     last_try = tries[-1] if isinstance(tries, list) and tries else None
     for chain in (item[_ANSWER].get("chain"), last_try):
@@ -162,7 +156,7 @@ def _way(item: dict[str, Any]) -> list[dict[str, Any]]:
     root = tree.get("tree") if isinstance(tree, dict) else None
     best: tuple[tuple[bool, int], list[dict[str, Any]]] = ((False, 0), [])
     waiting: list[list[dict[str, Any]]] = [[root]] if isinstance(root, dict) else []
-    for _node in range(_MOST_NODES):
+    for _node in range(_MAX_NODES):
         if not waiting:
             break
         path = waiting.pop()
@@ -215,12 +209,12 @@ def _reply(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Reply:
         )
     elif call:
         skip(f"{where}.function_call", "not an object")
-    for index, asked in enumerate(items(message.get("tool_calls"))):
-        if isinstance(asked, dict):
-            function = fields(asked.get("function"))
-            metadata = rest(asked, ("id", "type", "function")) | rest(function, ("name", "arguments"))
+    for index, value in enumerate(items(message.get("tool_calls"))):
+        if isinstance(value, dict):
+            function = fields(value.get("function"))
+            metadata = rest(value, ("id", "type", "function")) | rest(function, ("name", "arguments"))
             name, args = text(function.get("name")) or "", function.get("arguments")
-            calls.append(Call(id=text(asked.get("id")), name=name, args=args, metadata=metadata))
+            calls.append(Call(id=text(value.get("id")), name=name, args=args, metadata=metadata))
         else:
             skip(f"{where}.tool_calls[{index}]", "not an object")
     return Reply(
@@ -233,21 +227,21 @@ def _reply(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Reply:
 
 def _result(id_: str, message: dict[str, Any]) -> Result:
     name = message.get("name")
-    output, answered = text(message.get("content")) or "", text(message.get("tool_call_id"))
+    output, call_id = text(message.get("content")) or "", text(message.get("tool_call_id"))
     return Result(
         id=id_,
         output=output,
         failed=_failed(output),
-        call_ids=[answered] if answered else [],
+        call_ids=[call_id] if call_id else [],
         name=name if isinstance(name, str) and name else None,
         metadata=rest(message, ("role", "content", "name", "tool_call_id")),
     )
 
 
 def _failed(output: str) -> bool | None:
-    """What the observation says of itself; None where it is no such object (it may have been cut short)."""
+    """Return whether an observation has an error; None if it is not such an object, because it was cut off, for example."""
     try:
-        found = msgspec.json.decode(output)
+        observation = msgspec.json.decode(output)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return bool(found["error"]) if isinstance(found, dict) and "error" in found else None
+    return bool(observation["error"]) if isinstance(observation, dict) and "error" in observation else None
