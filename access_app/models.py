@@ -109,10 +109,6 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         """Keys that open their project at `now` (default: the present): not revoked, not expired."""
         return self.filter(Q(expires_at=None) | Q(expires_at__gt=now or timezone.now()), revoked_at=None)
 
-    def not_used_since(self, moment: dt.datetime) -> ApiKeyQuerySet:
-        """Keys whose last recorded use lies before `moment`, or that were never used."""
-        return self.filter(Q(last_used_at=None) | Q(last_used_at__lt=moment))
-
 
 class ApiKey(models.Model):
     """A credential of one project. The token itself is not stored: `keys.create_key` shows it once."""

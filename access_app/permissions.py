@@ -1,4 +1,4 @@
-"""What someone may do: scopes of keys, open projects, and the project that a write goes to."""
+"""Authorization: the scopes of API keys, visible projects, and the target project of a write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from .errors import InvalidInput, NotAuthenticated, NotFound, NotPermitted
 from .models import ApiKey, Project, Scope
-from .visibility import EVERYTHING, NOTHING, Reach, visible_to
+from .visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope, visible_to
 
 if TYPE_CHECKING:
     # That module loads this one, through the settings.
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class HasScope(BasePermission):
-    """Asks for the scope that the method needs, or the one that the view names in `required_scope`.
+    """Require the scope of the HTTP method, or the view's `required_scope` if it has one.
 
-    GET, HEAD and OPTIONS need read, DELETE needs delete, all others write. A member of staff has all scopes: which rows
-    these apply to is a matter of `reach_of`.
+    GET, HEAD and OPTIONS need read, DELETE needs delete, all others write. Staff have all scopes; `project_scope` limits
+    the rows that they apply to.
     """
 
     def has_permission(self, request: Request, view: APIView) -> bool:
@@ -32,7 +32,7 @@ class HasScope(BasePermission):
 
 
 def require_scope(request: Request, scope: str) -> None:
-    """Raises NotAuthenticated without credentials, NotPermitted when they lack the scope.
+    """Raise NotAuthenticated without credentials and NotPermitted when they lack the scope.
 
     For what depends on more than the method: reading deleted rows needs delete.
     """
@@ -58,25 +58,25 @@ def may_read(request: Request) -> bool:
     return not isinstance(key, ApiKey) or Scope.READ in key.scopes
 
 
-def reach_of(request: Request) -> Reach:
-    """The projects that are open to this request: a key's own, all for superusers, none for other staff."""
+def project_scope(request: Request) -> ProjectScope:
+    """Return the projects that the request may see: a key's own, all for superusers, none for other staff."""
     key = request.auth
     if isinstance(key, ApiKey):
-        return Reach(frozenset({key.project_id}))
+        return ProjectScope(frozenset({key.project_id}))
     if request.user and request.user.is_superuser:
-        return EVERYTHING
-    return NOTHING
+        return ALL_PROJECTS
+    return NO_PROJECTS
 
 
 def projects_visible_to(request: Request) -> QuerySet[Project]:
-    return visible_to(Project.objects.all(), reach_of(request), field="pk")
+    return visible_to(Project.objects.all(), project_scope(request), field="pk")
 
 
 def project_for_write(request: Request, slug: str | None, field: str = "project") -> Project:
-    """The project that a write goes to: the one named, else the only one there is to choose.
+    """Return the project that a write goes to: the named one, else the only visible one.
 
-    Raises NotFound for a project that does not exist or is not open to this request, and InvalidInput, naming `field`,
-    when there is more than one to choose from.
+    Raise NotFound for a project that does not exist or is not visible to the request, and InvalidInput for `field` when
+    no project is named and the number of visible projects is not one.
     """
     key = request.auth
     if isinstance(key, ApiKey) and slug in (None, "", key.project.slug):

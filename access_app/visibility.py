@@ -1,4 +1,4 @@
-"""Which projects someone can see, as a plain value that querysets and raw SQL can use."""
+"""The projects that a request may see, as a value that QuerySets and SQL statements filter by."""
 
 from __future__ import annotations
 
@@ -11,38 +11,35 @@ M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The projects that are open to someone."""
+class ProjectScope:
+    """The projects that a caller may see."""
 
     project_ids: frozenset[int] | None
-    """None means all of them."""
-
-    def includes(self, project_id: int) -> bool:
-        return self.project_ids is None or project_id in self.project_ids
+    """None means all projects."""
 
 
-EVERYTHING: Final = Reach(project_ids=None)
-NOTHING: Final = Reach(project_ids=frozenset())
+ALL_PROJECTS: Final = ProjectScope(project_ids=None)
+NO_PROJECTS: Final = ProjectScope(project_ids=frozenset())
 
 
-def in_sql(reach: Reach, column: str = "project_id") -> tuple[str, list[Any]]:
-    """The condition of `visible_to` for statements of one's own: its SQL, and the parameters in it."""
-    if reach.project_ids is None:
+def in_sql(scope: ProjectScope, column: str = "project_id") -> tuple[str, list[Any]]:
+    """Return the condition of `visible_to` for raw SQL: its text and its parameters."""
+    if scope.project_ids is None:
         return "TRUE", []
-    if len(reach.project_ids) == 1:
-        return f"{column} = %s", [*reach.project_ids]
-    return f"{column} = ANY(%s)", [sorted(reach.project_ids)]
+    if len(scope.project_ids) == 1:
+        return f"{column} = %s", [*scope.project_ids]
+    return f"{column} = ANY(%s)", [sorted(scope.project_ids)]
 
 
-def visible_to(rows: QuerySet[M], reach: Reach, field: str = "project_id") -> QuerySet[M]:
-    """The rows of open projects; `field` is where the rows carry their project."""
-    if reach.project_ids is None:
+def visible_to(rows: QuerySet[M], scope: ProjectScope, field: str = "project_id") -> QuerySet[M]:
+    """Return the rows whose project is in the scope; `field` is the lookup from a row to its project."""
+    if scope.project_ids is None:
         return rows
-    if not reach.project_ids:
+    if not scope.project_ids:
         return rows.none()
-    if len(reach.project_ids) == 1:
-        # A plain equality, which the planner estimates best; most requests come with a key of one project.
-        (project_id,) = reach.project_ids
+    if len(scope.project_ids) == 1:
+        # Most requests use the key of one project, and the planner estimates equality best.
+        (project_id,) = scope.project_ids
         return rows.filter(**{field: project_id})
-    condition: dict[str, Any] = {f"{field}__in": sorted(reach.project_ids)}
+    condition: dict[str, Any] = {f"{field}__in": sorted(scope.project_ids)}
     return rows.filter(**condition)

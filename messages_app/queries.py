@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from access_app.db.statements import prepared_cursor
 from access_app.errors import Conflict, NotFound
-from access_app.visibility import Reach, in_sql
+from access_app.visibility import ProjectScope, in_sql
 
 from .http import schemas
 from .sql.json_rows import Column, Source, as_text, as_they_are, instant, json
@@ -40,17 +40,17 @@ class FoundMessage(NamedTuple):
     session_id: UUID
 
 
-def find_session(reach: Reach, name: str, *, among: Among = "alive", field: str | None = None) -> FoundSession:
+def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None) -> FoundSession:
     """The session whose id, or else external id, is `name`.
 
     Raises NotFound, and Conflict where projects that are open to the same reader use the same external id; `field` is the
     parameter that they name.
     """
     session_id = as_uuid(name)
-    found = [] if session_id is None else _find_sessions("id = %s", session_id, among, reach)
+    found = [] if session_id is None else _find_sessions("id = %s", session_id, among, scope)
     # PostgreSQL holds no U+0000, and refuses to compare with it.
     if not found and name and "\x00" not in name:
-        found = _find_sessions("external_id = %s", name, among, reach)
+        found = _find_sessions("external_id = %s", name, among, scope)
     if len(found) > 1:
         raise Conflict(
             _("Several projects have a session of this external id: use the id of the session."),
@@ -62,7 +62,9 @@ def find_session(reach: Reach, name: str, *, among: Among = "alive", field: str 
     return found[0]
 
 
-def find_message(reach: Reach, name: str, session: FoundSession | None, *, deleted: bool = False) -> FoundMessage:
+def find_message(
+    scope: ProjectScope, name: str, session: FoundSession | None, *, deleted: bool = False
+) -> FoundMessage:
     """The message whose id is `name`, of a session that is alive, in `session` if that is given.
 
     With `deleted` it is one that was deleted by itself, else one that is alive. Raises NotFound.
@@ -70,7 +72,7 @@ def find_message(reach: Reach, name: str, session: FoundSession | None, *, delet
     message_id = as_uuid(name)
     row = None
     if message_id is not None:
-        visible, parameters = in_sql(reach, "message.project_id")
+        visible, parameters = in_sql(scope, "message.project_id")
         statement = (
             "SELECT message.id, message.project_id, message.session_id FROM messages_app_message AS message "  # noqa: S608 - constants
             "JOIN messages_app_session AS session ON session.id = message.session_id "
@@ -87,8 +89,8 @@ def find_message(reach: Reach, name: str, session: FoundSession | None, *, delet
     return FoundMessage(*row)
 
 
-def _find_sessions(condition: str, value: UUID | str, among: Among, reach: Reach) -> list[FoundSession]:
-    visible, parameters = in_sql(reach)
+def _find_sessions(condition: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:
+    visible, parameters = in_sql(scope)
     statement = (
         f"SELECT id, project_id FROM messages_app_session WHERE {condition} AND {visible} AND {_AMONG[among]} LIMIT 2"  # noqa: S608 - constants
     )

@@ -23,7 +23,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
-from access_app.visibility import Reach
+from access_app.visibility import ProjectScope
 from messages_app import ids
 from messages_app.models import Session
 from messages_app.sql.pagination import IdRange
@@ -219,9 +219,9 @@ class SessionFilterSet(ListFilterSet):
     has_errors = YesNoFilter(help_text="Has a failed call, a model error, or a run with an error.")
     deleted = YesNoFilter(help_text="true: the trash. Needs the delete scope.")
 
-    def found(self, reach: Reach) -> Rows:
+    def found(self, scope: ProjectScope) -> Rows:
         """The sessions that pass."""
-        rows = self.passing(sessions_that_are(deleted=self.said.get("deleted", False)).visible_to(reach))
+        rows = self.passing(sessions_that_are(deleted=self.said.get("deleted", False)).visible_to(scope))
         if "has_errors" in self.said:
             # As the index has it; of a comparison with a parameter the planner would not see that it is that.
             rows = rows.where("session.problem_count > 0" if self.said["has_errors"] else "session.problem_count = 0")

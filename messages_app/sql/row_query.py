@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from access_app.visibility import Reach, in_sql
+from access_app.visibility import ProjectScope, in_sql
 
 from .batch import LIST_MS, Query, fetch
 from .pagination import IdRange
@@ -48,8 +48,8 @@ class Rows(Struct, frozen=True, kw_only=True):
             return self.where(f"{column} = %s", *choices)
         return self.where(f"{column} IN ({', '.join('%s' for _choice in choices)})", *choices)
 
-    def visible_to(self, reach: Reach) -> Rows:
-        condition, values = in_sql(reach, f"{self.table}.project_id")
+    def visible_to(self, scope: ProjectScope) -> Rows:
+        condition, values = in_sql(scope, f"{self.table}.project_id")
         return self.where(condition, *values)
 
     def within(self, ids: IdRange, column: str = "id") -> Rows:

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from access_app.errors import Conflict, NotFound
 from access_app.models import Project
-from access_app.visibility import EVERYTHING, NOTHING, Reach
+from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.queries import Among, FoundMessage, FoundSession, as_uuid, find_message, find_session, sessions
@@ -33,13 +33,13 @@ def stranger(db: None) -> Project:
 
 def test_a_session_is_found_by_id_and_by_external_id_within_reach(project: Project, stranger: Project) -> None:
     ours, theirs = session(project, "task"), session(stranger, "task")
-    own = Reach(frozenset({project.pk}))
+    own = ProjectScope(frozenset({project.pk}))
     found = FoundSession(ours.pk, project.pk)
     assert [found] * 3 == [find_session(own, name) for name in (str(ours.pk), ours.pk.hex.upper(), "task")]
-    assert find_session(EVERYTHING, str(theirs.pk)) == FoundSession(theirs.pk, stranger.pk)
-    for reach, name in ((own, str(theirs.pk)), (NOTHING, "task"), (own, ""), (own, "tas"), (own, "\x00")):
+    assert find_session(ALL_PROJECTS, str(theirs.pk)) == FoundSession(theirs.pk, stranger.pk)
+    for scope, name in ((own, str(theirs.pk)), (NO_PROJECTS, "task"), (own, ""), (own, "tas"), (own, "\x00")):
         with pytest.raises(NotFound) as caught:
-            find_session(reach, name)
+            find_session(scope, name)
         assert caught.value.code == "session_not_found"
 
 
@@ -47,7 +47,7 @@ def test_an_external_id_of_two_projects_is_ambiguous_to_who_sees_both(project: P
     session(project, "task")
     session(stranger, "task")
     with pytest.raises(Conflict, match="use the id of the session"):
-        find_session(EVERYTHING, "task")
+        find_session(ALL_PROJECTS, "task")
 
 
 def test_deleted_sessions_are_found_where_they_are_looked_for(project: Project) -> None:
@@ -60,33 +60,33 @@ def test_deleted_sessions_are_found_where_they_are_looked_for(project: Project) 
         for name, wanted in found.items():
             for text in (name, str(wanted.pk)):
                 if name in names:
-                    assert find_session(EVERYTHING, text, among=among) == wanted
+                    assert find_session(ALL_PROJECTS, text, among=among) == wanted
                     continue
                 with pytest.raises(NotFound):
-                    find_session(EVERYTHING, text, among=among)
+                    find_session(ALL_PROJECTS, text, among=among)
 
 
 def test_an_id_comes_before_an_external_id_that_reads_like_it(project: Project) -> None:
     one = session(project, "one")
     session(project, str(one.pk))
-    assert find_session(EVERYTHING, str(one.pk)).pk == one.pk
+    assert find_session(ALL_PROJECTS, str(one.pk)).pk == one.pk
 
 
 @pytest.mark.parametrize("name", ["' OR '1'='1", "%s", "100%", "a; DROP TABLE messages_app_session", "\\", "x' --"])
 def test_whatever_a_name_holds_is_compared_as_it_stands(project: Project, name: str) -> None:
     named = session(project, name)
     session(project, "other")
-    assert find_session(EVERYTHING, name).pk == named.pk
+    assert find_session(ALL_PROJECTS, name).pk == named.pk
     named.delete()
     with pytest.raises(NotFound):
-        find_session(EVERYTHING, name)
+        find_session(ALL_PROJECTS, name)
 
 
 def test_a_message_is_found_where_it_is_looked_for(project: Project, stranger: Project) -> None:
-    def found(reach: Reach, one: Message, within: Session | None = None, *, deleted: bool = False) -> bool:
+    def found(scope: ProjectScope, one: Message, within: Session | None = None, *, deleted: bool = False) -> bool:
         session = FoundSession(within.pk, within.project_id) if within else None
         try:
-            answer = find_message(reach, str(one.pk), session, deleted=deleted)
+            answer = find_message(scope, str(one.pk), session, deleted=deleted)
         except NotFound as error:
             assert error.code == "message_not_found"
             return False
@@ -102,8 +102,8 @@ def test_a_message_is_found_where_it_is_looked_for(project: Project, stranger: P
     alive, deleted, below, below_deleted = (
         Message.with_deleted.get(session=of, external_id=name) for of in (here, gone) for name in ("alive", "deleted")
     )
-    own, foreign = Reach(frozenset({project.pk})), Reach(frozenset({stranger.pk}))
-    assert [found(reach, alive) for reach in (EVERYTHING, own, foreign, NOTHING)] == [True, True, False, False]
+    own, foreign = ProjectScope(frozenset({project.pk})), ProjectScope(frozenset({stranger.pk}))
+    assert [found(scope, alive) for scope in (ALL_PROJECTS, own, foreign, NO_PROJECTS)] == [True, True, False, False]
     assert [found(own, alive, within) for within in (here, there)] == [True, False]
     assert [found(own, one) for one in (alive, deleted, below, below_deleted)] == [True, False, False, False]
     restorable = [found(own, one, deleted=True) for one in (alive, deleted, below, below_deleted)]

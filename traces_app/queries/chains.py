@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from access_app.errors import Conflict, NotFound
-from access_app.visibility import Reach, visible_to
+from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
@@ -34,20 +34,20 @@ CHAIN_FIELDS = frozenset(schemas.ChainSummary.__struct_fields__)
 _DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
-def chain_messages(reach: Reach) -> QuerySet[Message]:
+def chain_messages(scope: ProjectScope) -> QuerySet[Message]:
     """The messages that are chains."""
-    return visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, call_count__gt=0), reach)
+    return visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, call_count__gt=0), scope)
 
 
-def find_chain(reach: Reach, name: str) -> Message:
+def find_chain(scope: ProjectScope, name: str) -> Message:
     """The chain whose id is `name`: the id of its message, or the external id that a tracker gave it.
 
     Raises NotFound, and Conflict where several sessions use the same external id.
     """
     message_id = as_uuid(name)
-    found = [] if message_id is None else list(chain_messages(reach).filter(pk=message_id))
+    found = [] if message_id is None else list(chain_messages(scope).filter(pk=message_id))
     if not found and name and "\x00" not in name:
-        found = list(chain_messages(reach).filter(external_id=name)[:2])
+        found = list(chain_messages(scope).filter(external_id=name)[:2])
     if len(found) > 1:
         raise Conflict(
             _("Several sessions have a chain of this external id: use the id of its message."), code="ambiguous_chain"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from access_app.visibility import Reach
+from access_app.visibility import ProjectScope
 from messages_app.http.filters import (
     InstantFilter,
     ListFilterSet,
@@ -82,7 +82,7 @@ class MessageFilterSet(TraceFilterSet):
     def in_trash(self) -> bool:
         return bool(self.said.get("deleted"))
 
-    def found(self, reach: Reach, session: FoundSession | None) -> Rows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> Rows:
         """The messages that pass, all of them or those of a session."""
         if self.in_trash:
             rows = deleted_messages()
@@ -90,10 +90,10 @@ class MessageFilterSet(TraceFilterSet):
                 rows = rows.where("message.session_id = %s", session.pk)
         else:
             rows = alive_messages(session.pk if session else None)
-        rows = self.passing(rows.visible_to(reach))
+        rows = self.passing(rows.visible_to(scope))
         calls = self.calls()
         if "tool" in self.said:
-            calls = calls.among("call.tool_id", tool_ids(reach, self.said["tool"]))
+            calls = calls.among("call.tool_id", tool_ids(scope, self.said["tool"]))
         if "tool_status" in self.said:
             calls = calls.where("call.status = %s", self.said["tool_status"])
         if "tool" in self.said or "tool_status" in self.said:
@@ -124,14 +124,14 @@ class CallFilterSet(TraceFilterSet):
     read_whole_of: str | None = None
     """The tool whose calls are read where they are found; see queries.FoundCalls. Known when they are `found`."""
 
-    def found(self, reach: Reach, session: FoundSession | None) -> Rows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> Rows:
         """The calls that pass, of all messages or of those of a session."""
-        tools = tool_ids(reach, self.said["tool"]) if "tool" in self.said else None
+        tools = tool_ids(scope, self.said["tool"]) if "tool" in self.said else None
         names = set(self.said.get("tool", ()))
         if tools is not None and len(tools) == len(names) == 1 and self.said.keys().isdisjoint(_LEAD_TO_FEW_CALLS):
             (self.read_whole_of,) = names
         rows = self._alive() if self.read_whole_of is None else self._alive_and_read_whole()
-        rows = self.passing(rows.visible_to(reach))
+        rows = self.passing(rows.visible_to(scope))
         if session is not None:
             rows = rows.where("message.session_id = %s", session.pk)
         if tools is not None:
@@ -177,19 +177,19 @@ class ChainFilterSet(TraceFilterSet):
     min_duration = WholeNumberFilter("message.duration_ms >= %s", help_text=_AT_LEAST)
     max_duration = WholeNumberFilter("message.duration_ms <= %s", help_text=_AT_LEAST)
 
-    def found(self, reach: Reach, session: FoundSession | None) -> Rows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> Rows:
         """The messages that are chains and pass, of all sessions or of one."""
-        rows = alive_messages(session.pk if session else None).visible_to(reach)
+        rows = alive_messages(session.pk if session else None).visible_to(scope)
         rows = self.passing(rows.where("message.role = 'assistant'").where("message.call_count > 0"))
         if "tool" in self.said:
             names = self.said["tool"]
-            rows = _with_root_or(rows, names, self.calls().among("call.tool_id", tool_ids(reach, names)))
+            rows = _with_root_or(rows, names, self.calls().among("call.tool_id", tool_ids(scope, names)))
         if "root_tool" in self.said:
             # Those that have such a call among the ones that no other call started. Which of these is the root is for
             # `chains.rooted_in` to say: asked for each row in SQL, it took 6 s over 34 months.
             names = self.said["root_tool"]
             roots = self.calls().where("call.parent_id IS NULL")
-            rows = _with_root_or(rows, names, roots.among("call.tool_id", tool_ids(reach, names)))
+            rows = _with_root_or(rows, names, roots.among("call.tool_id", tool_ids(scope, names)))
         if "call_id" in self.said:
             rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
         if "success" in self.said:
@@ -222,9 +222,9 @@ class ToolFilterSet(ListFilterSet):
     tool = NamesFilter(help_text="The tool of this name; repeated: any of them.")
     category = TextFilter(help_text="The category of a tool.")
 
-    def found(self, reach: Reach) -> Rows:
+    def found(self, scope: ProjectScope) -> Rows:
         """The tools that pass. The times are about calls: tools have whole numbers for ids, and no time."""
-        rows = Rows(source="traces_app_tool AS tool", table="tool", has_whole_numbers=True).visible_to(reach)
+        rows = Rows(source="traces_app_tool AS tool", table="tool", has_whole_numbers=True).visible_to(scope)
         # Calls that name no tool are kept under "", which is none.
         rows = rows.among("tool.name", self.said["tool"]) if "tool" in self.said else rows.where("tool.name <> ''")
         if "category" in self.said:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from access_app.db.statements import prepared_cursor
-from access_app.visibility import Reach, in_sql
+from access_app.visibility import ProjectScope, in_sql
 from messages_app.ids import created_at_of
 from messages_app.sql.batch import LIST_MS, Row, fetch
 from messages_app.sql.pagination import IdRange
@@ -41,12 +41,12 @@ _STATISTICS = (
 _NO_CALLS = (0, 0, 0, 0, None, None, None)
 
 
-def tool_ids(reach: Reach, names: Sequence[str]) -> list[int]:
+def tool_ids(scope: ProjectScope, names: Sequence[str]) -> list[int]:
     """The ids of the tools of these names, in all projects that are open to the reader."""
-    if reach.project_ids is not None and len(reach.project_ids) == 1:
-        (project_id,) = reach.project_ids
+    if scope.project_ids is not None and len(scope.project_ids) == 1:
+        (project_id,) = scope.project_ids
         return tools_named(project_id, names)
-    visible, values = in_sql(reach)
+    visible, values = in_sql(scope)
     with prepared_cursor() as cursor:
         cursor.execute(f"SELECT id FROM traces_app_tool WHERE {visible} AND name = ANY(%s)", [*values, list(names)])  # noqa: S608 - constants
         return [row[0] for row in cursor.fetchall()]

@@ -19,7 +19,7 @@ from traces_app.queries import schemas
 from traces_app.queries.filters import CallFilterSet
 from traces_app.queries.messages import CALL_FIELDS, FoundCalls, calls
 
-from .parameters import PAGING, reach_in, session_in
+from .parameters import PAGING, requested_scope, session_in
 from .viewset import TraceViewSet
 
 
@@ -38,11 +38,11 @@ class CallViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Calls with their results, newest first: in the order of their messages."""
         parameters = request.query_params
-        reach = reach_in(request)
+        scope = requested_scope(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
         filters = CallFilterSet(parameters, page_ids=page.ids, also=PAGING)
-        rows = filters.found(reach, session_in(request, reach))
+        rows = filters.found(scope, session_in(request, scope))
         if filters.read_whole_of is not None:
             found = FoundCalls(rows=rows, fields=fields, tool=filters.read_whole_of)
             return list_answer(read_page(found, page), found.read)
@@ -57,7 +57,7 @@ class CallViewSet(TraceViewSet):
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
         key = as_uuid(call_id)
-        rows = visible_to(ToolCall.objects.all(), reach_in(request))
+        rows = visible_to(ToolCall.objects.all(), requested_scope(request))
         found = calls([str(key)], fields) if key and rows.filter(pk=key).exists() else []
         if not found:
             raise NotFound(_("There is no call of this uuid; search with ?call_id= for the model's id."))

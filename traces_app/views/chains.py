@@ -16,7 +16,7 @@ from traces_app.queries import schemas
 from traces_app.queries.chains import CHAIN_FIELDS, chain, find_chain, rooted_in, summaries
 from traces_app.queries.filters import ChainFilterSet
 
-from .parameters import PAGING, reach_in, session_in
+from .parameters import PAGING, requested_scope, session_in
 from .viewset import TraceViewSet
 
 
@@ -38,11 +38,11 @@ class ChainViewSet(TraceViewSet):
         With `root_tool` a page can be short, even empty, and still lead on: only `next` says whether there is more.
         """
         parameters = request.query_params
-        reach = reach_in(request)
+        scope = requested_scope(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
         filters = ChainFilterSet(parameters, page_ids=page.ids, also=PAGING)
-        rows = filters.found(reach, session_in(request, reach))
+        rows = filters.found(scope, session_in(request, scope))
         roots = filters.said.get("root_tool")
         found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
         return list_answer(found, lambda ids: summaries(ids, fields))
@@ -51,7 +51,7 @@ class ChainViewSet(TraceViewSet):
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
         """One chain with all its calls: the tree that `root_calls` and `child_calls` span."""
         check_parameters(request.query_params, ("project",))
-        found = chain(str(find_chain(reach_in(request), chain_id).pk))
+        found = chain(str(find_chain(requested_scope(request), chain_id).pk))
         if found is None:
             raise NotFound(_("There is no chain of this id."), code="chain_not_found")
         return answer(found)

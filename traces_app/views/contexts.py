@@ -24,7 +24,7 @@ from traces_app.events.context_store import (
 )
 from traces_app.queries import schemas
 
-from .parameters import reach_in, whole_number
+from .parameters import requested_scope, whole_number
 from .viewset import TraceViewSet
 
 _MOST_ENTRIES = 2**31 - 1
@@ -42,7 +42,7 @@ class ContextViewSet(TraceViewSet):
         one for each."""
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
-        session = find_session(reach_in(request), session_id)
+        session = find_session(requested_scope(request), session_id)
         return list_answer(read_page(contexts_of(session.pk), page), contexts)
 
     @extend_schema(
@@ -106,7 +106,7 @@ class ContextViewSet(TraceViewSet):
 
 
 def _found(request: Request, session_id: str, ref: str) -> FoundContext:
-    session = find_session(reach_in(request), session_id)
+    session = find_session(requested_scope(request), session_id)
     found = find_context(session.pk, ref)
     if found is None:
         raise NotFound(_("The session has no context of this reference."), code="context_not_found", field="ref")

@@ -26,7 +26,7 @@ from traces_app.schema import records
 
 from . import examples
 from .outcomes import sent_callbacks, sent_events
-from .parameters import reach_in, whole_number
+from .parameters import requested_scope, whole_number
 from .viewset import TraceViewSet
 
 MOST_EVENTS = 1000
@@ -128,7 +128,7 @@ class SessionEventViewSet(TraceViewSet):
         after = whole_number(parameters, "after", 0, at_least=0, at_most=_LAST)
         limit = whole_number(parameters, "limit", DEFAULT_EVENTS, at_least=1, at_most=MOST_EVENTS)
         types, levels, categories = (_words(parameters, name) for name in _WORDS)
-        session = find_session(reach_in(request), session_id)
+        session = find_session(requested_scope(request), session_id)
         events = events_after(session.pk, after, limit, types=types, levels=levels, categories=categories)
         return answer(schemas.EventPage(results=events, next=events[-1].seq if len(events) == limit else None))
 

@@ -37,7 +37,7 @@ from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import BY_TIME, reach_in, selection_in, sender_of, session_in
+from .parameters import BY_TIME, requested_scope, selection_in, sender_of, session_in
 from .viewset import TraceViewSet
 
 _IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
@@ -82,18 +82,18 @@ class MessageViewSet(TraceViewSet):
         Of one session: the newest page, answered oldest first. Of all: newest first.
         """
         parameters = request.query_params
-        reach = reach_in(request)
+        scope = requested_scope(request)
         selection = selection_in(parameters)
         page = page_request(parameters, by_time=True, newest_page_first=session_id is not None)
         filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
         filters = filter_set(parameters, page_ids=page.ids, also=BY_TIME)
         if session_id:
-            session: FoundSession | None = find_session(reach, session_id)
+            session: FoundSession | None = find_session(scope, session_id)
         else:
-            session = session_in(request, reach, among="any" if filters.in_trash else "alive")
+            session = session_in(request, scope, among="any" if filters.in_trash else "alive")
         if filters.in_trash:
             require_scope(request, Scope.DELETE)
-        rows = filters.found(reach, session)
+        rows = filters.found(scope, session)
         return list_answer(read_page(rows, page), lambda ids: messages(ids, selection))
 
     @extend_schema(
@@ -112,7 +112,7 @@ class MessageViewSet(TraceViewSet):
         A message of the same id or external id is merged: what is new is added, empty values overwrite nothing.
         """
         check_parameters(request.query_params, ("project",))
-        session = find_session(reach_in(request), session_id)
+        session = find_session(requested_scope(request), session_id)
         body = read_body(request)[1]
         sent = decode_messages(body)
         outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=sent)])[0]
@@ -185,9 +185,9 @@ class MessageViewSet(TraceViewSet):
 
 def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
     """Raises NotFound, also when the message is of another session than the URL says."""
-    reach = reach_in(request)
-    session = None if session_id is None else find_session(reach, session_id)
-    return find_message(reach, message_id, session, deleted=deleted)
+    scope = requested_scope(request)
+    session = None if session_id is None else find_session(scope, session_id)
+    return find_message(scope, message_id, session, deleted=deleted)
 
 
 def _readable(request: Request) -> Selection:

@@ -1,4 +1,4 @@
-"""What requests to several resources say alike: the projects they reach, who sent them, fields and expand."""
+"""What requests to several resources say alike: the projects they scope, who sent them, fields and expand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput, NotFound
 from access_app.models import ApiKey
-from access_app.permissions import projects_visible_to, reach_of
-from access_app.visibility import Reach
+from access_app.permissions import project_scope, projects_visible_to
+from access_app.visibility import ProjectScope
 from messages_app.http.responses import words
 from messages_app.queries import Among, FoundSession, find_session
 from traces_app.queries.messages import EXPANDABLE, MESSAGE_FIELDS, Selection
@@ -20,25 +20,25 @@ PAGING = ("limit", "cursor", "order", "fields", "project")
 BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
 
 
-def reach_in(request: Request) -> Reach:
+def requested_scope(request: Request) -> ProjectScope:
     """The projects that a request is about: the one that it names, else all that are open to it. Raises NotFound."""
-    reach = reach_of(request)
+    scope = project_scope(request)
     slug = request.query_params.get("project")
     if not slug:
-        return reach
+        return scope
     key = request.auth
     if isinstance(key, ApiKey) and key.project.slug == slug:
-        return reach
+        return scope
     project_id = None if "\x00" in slug else projects_visible_to(request).filter(slug=slug).values_list("pk").first()
     if project_id is None:
         raise NotFound(_("There is no project “%(slug)s” here.") % {"slug": slug[:64]}, field="project")
-    return Reach(frozenset(project_id))
+    return ProjectScope(frozenset(project_id))
 
 
-def session_in(request: Request, reach: Reach, *, among: Among = "alive") -> FoundSession | None:
+def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:
     """The session that the parameter `session` names; None where it is not given. Raises NotFound and Conflict."""
     name = request.query_params.get("session")
-    return find_session(reach, name, among=among, field="session") if name else None
+    return find_session(scope, name, among=among, field="session") if name else None
 
 
 def sender_of(request: Request) -> str:

@@ -36,7 +36,7 @@ from traces_app.schema import records
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
-from .parameters import PAGING, reach_in, sender_of
+from .parameters import PAGING, requested_scope, sender_of
 from .viewset import TraceViewSet
 
 # Memory of an export: this many messages with all that lies below them.
@@ -65,7 +65,7 @@ class SessionViewSet(TraceViewSet):
         filters = SessionFilterSet(parameters, page_ids=page.ids, also=PAGING)
         if filters.said.get("deleted"):
             require_scope(request, Scope.DELETE)
-        rows = filters.found(reach_in(request))
+        rows = filters.found(requested_scope(request))
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
         return list_answer(read_page(rows, page), lambda ids: sessions(ids, fields))
 
@@ -107,7 +107,7 @@ class SessionViewSet(TraceViewSet):
         """One session, with the references of its contexts."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
-        return answer(_one_session(find_session(reach_in(request), session_id).pk, fields))
+        return answer(_one_session(find_session(requested_scope(request), session_id).pk, fields))
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -118,7 +118,7 @@ class SessionViewSet(TraceViewSet):
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
         """Changes the fields that are named; null empties one."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(reach_in(request), session_id)
+        session = find_session(requested_scope(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
         change_session(session.pk, redact_session_patch(patch))
         return answer(_one_session(session.pk, _readable_fields(request)))
@@ -127,7 +127,7 @@ class SessionViewSet(TraceViewSet):
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
         """Takes a session with all its messages out of sight; see restore."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(reach_in(request), session_id)
+        session = find_session(requested_scope(request), session_id)
         delete_session(session.pk, by=sender_of(request))
         return no_content()
 
@@ -139,7 +139,7 @@ class SessionViewSet(TraceViewSet):
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
         """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(reach_in(request), session_id, among="deleted")
+        session = find_session(requested_scope(request), session_id, among="deleted")
         restore_session(session.pk)
         return answer(_one_session(session.pk, _readable_fields(request)))
 
@@ -150,7 +150,7 @@ class SessionViewSet(TraceViewSet):
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
         """A session with all its messages, oldest first: one JSON document, which POST /sessions/ takes back."""
         check_parameters(request.query_params, ("project",))
-        session = find_session(reach_in(request), session_id)
+        session = find_session(requested_scope(request), session_id)
         head = msgspec.json.encode(sessions([str(session.pk)])[0])
         document = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
         document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'

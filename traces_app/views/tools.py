@@ -13,7 +13,7 @@ from traces_app.queries import schemas
 from traces_app.queries.filters import ToolFilterSet
 from traces_app.queries.tools import tools
 
-from .parameters import reach_in
+from .parameters import requested_scope
 from .viewset import TraceViewSet
 
 
@@ -28,5 +28,5 @@ class ToolViewSet(TraceViewSet):
         """Tools with the statistics of their calls, latest tool first. The times limit the calls that are counted."""
         page = page_request(request.query_params)
         filters = ToolFilterSet(request.query_params, also=("limit", "cursor", "order", "project"))
-        rows = filters.found(reach_in(request))
+        rows = filters.found(requested_scope(request))
         return list_answer(read_page(rows, page), lambda ids: tools([int(key) for key in ids], filters.ids))

@@ -18,12 +18,11 @@ from django.utils.translation import gettext as _
 from access_app.errors import NotAuthenticated, NotFound, NotPermitted
 from access_app.keys import find_key
 from access_app.models import ApiKey, Scope
-from access_app.visibility import EVERYTHING, NOTHING, Reach
+from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app import queries
 from messages_app.queries import FoundMessage
 from traces_app.queries import schemas
-from traces_app.queries.messages import EVERYTHING as WHOLE
-from traces_app.queries.messages import Selection, messages
+from traces_app.queries.messages import EVERYTHING, Selection, messages
 
 LONGEST_NAME = 512
 """Characters of an external id: a longer name can never come to exist."""
@@ -34,7 +33,7 @@ _ABOUT = Selection(fields=frozenset({"role", "request_id", "is_completed", "dele
 class Viewer:
     """Somebody who was let in."""
 
-    reach: Reach
+    projects: ProjectScope
     key_id: int | None = None
     login: str = ""
     """The cookie of a member of staff."""
@@ -42,7 +41,7 @@ class Viewer:
     @property
     def project_id(self) -> int | None:
         """The project of a key; None of a login."""
-        return None if self.key_id is None else next(iter(self.reach.project_ids or ()), None)
+        return None if self.key_id is None else next(iter(self.projects.project_ids or ()), None)
 
 
 def viewer_of_key(token: str) -> Viewer:
@@ -57,7 +56,7 @@ def viewer_of_key(token: str) -> Viewer:
             % {"scope": Scope.READ, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
             code="missing_scope",
         )
-    return Viewer(Reach(frozenset({key.project_id})), key_id=key.pk)
+    return Viewer(ProjectScope(frozenset({key.project_id})), key_id=key.pk)
 
 
 def viewer_of_login(cookie: str) -> Viewer:
@@ -69,7 +68,7 @@ def viewer_of_login(cookie: str) -> Viewer:
     if not (user.is_active and user.is_staff):
         raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
     # As in the admin and the API: permissions of Django's know no projects, so they open none.
-    return Viewer(EVERYTHING if user.is_superuser else NOTHING, login=cookie)
+    return Viewer(ALL_PROJECTS if user.is_superuser else NO_PROJECTS, login=cookie)
 
 
 def find_session(viewer: Viewer, name: str) -> UUID | None:
@@ -80,12 +79,12 @@ def find_session(viewer: Viewer, name: str) -> UUID | None:
     """
     close_old_connections()
     try:
-        return queries.find_session(viewer.reach, name, field="sessionId").pk
+        return queries.find_session(viewer.projects, name, field="sessionId").pk
     except NotFound:
         if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
             raise session_not_found(name) from None
     try:
-        queries.find_session(viewer.reach, name, among="deleted")
+        queries.find_session(viewer.projects, name, among="deleted")
     except NotFound:
         return None
     raise session_not_found(name)  # events of a deleted session are refused: it does not come back with the next one
@@ -94,13 +93,13 @@ def find_session(viewer: Viewer, name: str) -> UUID | None:
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
     """A message of a session, which is named by its id or external id. Raises NotFound."""
     close_old_connections()
-    return queries.find_message(viewer.reach, message, queries.find_session(viewer.reach, session))
+    return queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
 
 
 def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:
     """A message that is there, with all below it, or a few of its fields; None where it was removed meanwhile."""
     close_old_connections()
-    found = messages([str(message_id)], WHOLE if whole else _ABOUT)
+    found = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
     return found[0] if found and found[0].deleted_at is None else None
 
 
@@ -123,7 +122,7 @@ def no_longer_admitted(viewers: Iterable[Viewer]) -> set[Viewer]:
 
 
 def _key_has_changed(viewer: Viewer, key: ApiKey | None) -> bool:
-    return key is None or Scope.READ not in key.scopes or viewer.reach != Reach(frozenset({key.project_id}))
+    return key is None or Scope.READ not in key.scopes or viewer.projects != ProjectScope(frozenset({key.project_id}))
 
 
 def _login_has_changed(viewer: Viewer) -> bool:

@@ -9,7 +9,7 @@ from django.db.models import Max, QuerySet
 from django.db.models.functions import Left
 from django.http import QueryDict
 
-from access_app.visibility import Reach
+from access_app.visibility import ProjectScope
 from messages_app.http.filters import SessionFilterSet
 from messages_app.ids import range_below
 from messages_app.models import Message as MessageRow
@@ -41,14 +41,14 @@ def sessions(ids: Collection[str]) -> list[Session]:
     return [found[session_id] for session_id in ids if session_id in found]
 
 
-def session_page(reach: Reach, said: QueryDict, *, number: int, size: int) -> tuple[list[Session], int]:
+def session_page(scope: ProjectScope, said: QueryDict, *, number: int, size: int) -> tuple[list[Session], int]:
     """A page of sessions, and how many there are; `said` are the parameters `keyword`, `source` and `agent_id`.
 
     Raises InvalidInput, also where there are so many that it takes too long.
     """
     title = QueryDict(mutable=True)
     title["title"] = said.get("keyword", "")
-    rows = SessionFilterSet(title).found(reach)
+    rows = SessionFilterSet(title).found(scope)
     for name in ("source", "agent_id"):
         if value := said.get(name, "").replace("\x00", ""):
             rows = rows.where("session.metadata ->> %s = %s", name, value)

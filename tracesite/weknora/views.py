@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from access_app.authentication import ApiKeyAuthentication
 from access_app.errors import InvalidInput, NotFound, Unavailable
 from access_app.models import Scope
-from access_app.permissions import may_read, project_for_write, reach_of, require_scope
+from access_app.permissions import may_read, project_for_write, project_scope, require_scope
 from messages_app.http.responses import answer, stream_answer
 from messages_app.models import Message
 from messages_app.queries import FoundMessage, FoundSession, as_uuid, find_message, find_session
@@ -64,7 +64,7 @@ class MessageViewSet(WeKnoraViewSet):
     def load(self, request: Request, session_id: str) -> HttpResponseBase:
         """The newest messages of a session, or the newest before a time; oldest first."""
         wanted = page_in(request.query_params)
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         if wanted is None:
             return _success(data=[])
         page = read_page(alive_messages(session.pk), wanted)
@@ -108,7 +108,7 @@ class SessionViewSet(WeKnoraViewSet):
         parameters = request.query_params
         number = number_in(parameters, "page", 1)
         size = number_in(parameters, "page_size", 20, MOST_SESSIONS)
-        found, total = session_page(reach_of(request), parameters, number=number, size=size)
+        found, total = session_page(project_scope(request), parameters, number=number, size=size)
         return _success(data=found, total=total, page=number, page_size=size)
 
     def create(self, request: Request) -> HttpResponseBase:
@@ -121,12 +121,12 @@ class SessionViewSet(WeKnoraViewSet):
         return answer({"success": True, "data": _session(outcome.id)}, status=201)
 
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         return _success(data=_session(session.pk))
 
     def update(self, request: Request, session_id: str) -> HttpResponseBase:
         """Writes title and description: the one that is missing is emptied."""
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         said = body_as(request, _NewSession)
         change_session(
             session.pk, redact_session_patch(records.SessionPatch(title=said.title, description=said.description))
@@ -134,7 +134,7 @@ class SessionViewSet(WeKnoraViewSet):
         return _success(data=_session(session.pk) if may_read(request) else {"id": str(session.pk)})
 
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         delete_session(session.pk, by=sender_of(request))
         return _success(message="Session deleted successfully")
 
@@ -157,7 +157,7 @@ class SessionViewSet(WeKnoraViewSet):
 
     def clear(self, request: Request, session_id: str) -> HttpResponseBase:
         """Deletes the messages of a session and keeps it."""
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         clear_session(session.pk, by=sender_of(request))
         return _success(message="Session messages cleared successfully")
 
@@ -170,7 +170,7 @@ class SessionViewSet(WeKnoraViewSet):
     def generate_title(self, request: Request, session_id: str) -> HttpResponseBase:
         """Return the title that is there, else one made of what the user said first: this reads as well as writes."""
         require_scope(request, Scope.READ)
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         said = body_as(request, _Title).messages
         title = _session(session.pk).title
         if not title:
@@ -202,14 +202,14 @@ class SessionViewSet(WeKnoraViewSet):
 
     def continue_stream(self, request: Request, session_id: str) -> HttpResponseBase:
         """Where the live part is elsewhere: a stream would hold a thread for as long as the answer takes."""
-        find_session(reach_of(request), session_id)
+        find_session(project_scope(request), session_id)
         raise Unavailable(
             _("Streams are served by the live part (serve --live): have the proxy send this address there."),
             code="live_elsewhere",
         )
 
     def _pin(self, request: Request, session_id: str, *, is_pinned: bool) -> HttpResponseBase:
-        session = find_session(reach_of(request), session_id)
+        session = find_session(project_scope(request), session_id)
         update_session(session.pk, {"pinned_at": timezone.now() if is_pinned else None})
         return _success(is_pinned=is_pinned)
 
@@ -227,9 +227,9 @@ def _session(session_id: UUID | None) -> Session:
 
 
 def _find(request: Request, session_id: str, message_id: str) -> tuple[FoundSession, FoundMessage]:
-    reach = reach_of(request)
-    session = find_session(reach, session_id)
-    return session, find_message(reach, message_id, session)
+    scope = project_scope(request)
+    session = find_session(scope, session_id)
+    return session, find_message(scope, message_id, session)
 
 
 def _stop_by_event(session: FoundSession, message: FoundMessage, by: str) -> Refusal | None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
-from access_app.visibility import EVERYTHING, NOTHING, Reach
+from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app import ids
 from messages_app.http.filters import SessionFilterSet
 from messages_app.models import Session
@@ -65,9 +65,9 @@ def rows(db: None) -> list[Session]:
     return made
 
 
-def found(query: dict[str, Any], reach: Reach = EVERYTHING, page_ids: IdRange | None = None) -> list[Any]:
+def found(query: dict[str, Any], scope: ProjectScope = ALL_PROJECTS, page_ids: IdRange | None = None) -> list[Any]:
     filters = SessionFilterSet(QueryDict(urlencode(query, doseq=True)), page_ids=page_ids)
-    return filters.found(reach).keys(newest_first=False, limit=200)
+    return filters.found(scope).keys(newest_first=False, limit=200)
 
 
 def upper(text: str) -> str:
@@ -99,16 +99,16 @@ CASES: list[tuple[dict[str, Any], Callable[[Session], bool]]] = [
 
 
 def test_each_filter_passes_what_it_says(rows: list[Session]) -> None:
-    own = Reach(frozenset({rows[0].project_id}))
+    own = ProjectScope(frozenset({rows[0].project_id}))
     passed = 0
     for query, passes in CASES:
         for deleted in (None, "false", "true"):
             given = query if deleted is None else {**query, "deleted": deleted}
             expected = [row for row in rows if passes(row) and (row.deleted_at is not None) == (deleted == "true")]
             assert found(given) == [row.pk for row in expected], given
-            seen = [row.pk for row in expected if own.includes(row.project_id)]
+            seen = [row.pk for row in expected if row.project_id == rows[0].project_id]
             assert found(given, own) == seen, given
-            assert found(given, NOTHING) == [], given
+            assert found(given, NO_PROJECTS) == [], given
             passed += len(expected)
     assert passed > 300, "the rows are of all kinds, so that filters have something to pass and to keep"
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from access_app.errors import InvalidInput
 from access_app.models import Project
-from access_app.visibility import EVERYTHING, NOTHING, Reach, visible_to
+from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope, visible_to
 from messages_app import ids
 from messages_app.admin.keyset import QuerySetKeys
 from messages_app.models import Message, Session
@@ -147,10 +147,10 @@ def test_a_query_set_of_the_admin_gives_the_same_keys(projects: dict[str, int], 
 
 def test_a_reader_sees_the_same_rows_as_in_a_query_set(projects: dict[str, int], sessions: dict[str, UUID]) -> None:
     keys = [*projects.values(), 0]
-    reaches = [Reach(frozenset(some)) for count in range(len(keys) + 1) for some in combinations(keys, count)]
-    for reach in (EVERYTHING, NOTHING, *reaches):
-        expected = list(visible_to(Session.objects.order_by("pk"), reach).values_list("pk", flat=True))
-        assert expected == SESSIONS.visible_to(reach).keys(newest_first=False, limit=50), reach
+    scopes = [ProjectScope(frozenset(some)) for count in range(len(keys) + 1) for some in combinations(keys, count)]
+    for scope in (ALL_PROJECTS, NO_PROJECTS, *scopes):
+        expected = list(visible_to(Session.objects.order_by("pk"), scope).values_list("pk", flat=True))
+        assert expected == SESSIONS.visible_to(scope).keys(newest_first=False, limit=50), scope
 
 
 def test_rows_have_any_of_the_rows_below_them(projects: dict[str, int], sessions: dict[str, UUID]) -> None:
@@ -191,7 +191,7 @@ def test_what_is_alive_and_what_is_deleted(db: None) -> None:
 
 def test_a_page_of_keys_is_one_exchange(sessions: dict[str, UUID]) -> None:
     with CaptureQueriesContext(connection) as queries:
-        SESSIONS.visible_to(EVERYTHING).keys(newest_first=True, limit=2)
+        SESSIONS.visible_to(ALL_PROJECTS).keys(newest_first=True, limit=2)
     assert len(queries) == 1
 
 

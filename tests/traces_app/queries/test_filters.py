@@ -15,7 +15,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from access_app.models import Project
-from access_app.visibility import EVERYTHING, NOTHING, Reach
+from access_app.visibility import ALL_PROJECTS, NO_PROJECTS, ProjectScope
 from messages_app.ids import first_id_at
 from messages_app.models import Message, Session
 from messages_app.queries import FoundSession
@@ -88,15 +88,16 @@ def check(
     session: FoundSession | None = None,
 ) -> int:
     """Compares every case for a reader of all, of one project and of none; returns how many rows passed."""
-    own = Reach(frozenset({candidates[0].project_id}))
+    own = ProjectScope(frozenset({candidates[0].project_id}))
     passed = 0
     for query, passes in cases:
         filters = filter_set(QueryDict(urlencode(query, doseq=True)))
-        for reach in (EVERYTHING, own, NOTHING):
-            rows = filters.found(reach) if filter_set is ToolFilterSet else filters.found(reach, session)
-            expected = [row.pk for row in candidates if passes(row) and reach.includes(row.project_id)]
-            assert rows.keys(newest_first=False, limit=200) == expected, (query, reach)
-            assert rows.keys(newest_first=True, limit=200) == expected[::-1], (query, reach)
+        for scope in (ALL_PROJECTS, own, NO_PROJECTS):
+            rows = filters.found(scope) if filter_set is ToolFilterSet else filters.found(scope, session)
+            visible = [row for row in candidates if scope.project_ids is None or row.project_id in scope.project_ids]
+            expected = [row.pk for row in visible if passes(row)]
+            assert rows.keys(newest_first=False, limit=200) == expected, (query, scope)
+            assert rows.keys(newest_first=True, limit=200) == expected[::-1], (query, scope)
             passed += len(expected)
     return passed
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from access_app.keys import create_key
 from access_app.models import Project
-from access_app.visibility import EVERYTHING
+from access_app.visibility import ALL_PROJECTS
 from traces_app.queries import schemas
 from traces_app.queries.chains import chain as stored_chain
 from traces_app.queries.chains import find_chain
@@ -1206,7 +1206,7 @@ def test_the_server_has_the_same_chain() -> None:
     tracker.start_tool_call("left open")
     chain = finished(tracker)
     assert recorder.close() == 0
-    found = json.loads(msgspec.json.encode(stored_chain(str(find_chain(EVERYTHING, chain.chain_id).pk))))
+    found = json.loads(msgspec.json.encode(stored_chain(str(find_chain(ALL_PROJECTS, chain.chain_id).pk))))
     document = chain.to_dict()
     same = ["root_tool_id", "success", "error_message", "metadata", "type"]
     assert [found["external_id"], *(found[name] for name in same)] == [
