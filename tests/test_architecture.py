@@ -159,6 +159,15 @@ def package_arrows() -> dict[str, set[str]]:
     return arrows
 
 
+def module_arrows(package: str) -> dict[str, set[str]]:
+    """Which module of a package imports which other: at the top, in a function and for type checking alike."""
+    modules = {path.removesuffix(".py").replace("/", "."): path for path in files() if path.startswith(package)}
+    return {
+        name: {module for _, module in imports_of(path, (ROOT / path).read_text()) if module in modules}
+        for name, path in modules.items()
+    }
+
+
 def _is_any(module: str, packages: Iterable[str]) -> bool:
     return any(module == package or module.startswith(package + ".") for package in packages)
 
@@ -185,6 +194,26 @@ def test_the_arrows_point_one_way() -> None:
 
 def test_no_package_imports_another_in_a_circle() -> None:
     assert circles(package_arrows()) == []
+
+
+def test_no_module_of_the_recorder_imports_another_in_a_circle() -> None:
+    arrows = module_arrows("tracesite/recorder/")
+    assert "tracesite.recorder.scopes" in arrows["tracesite.recorder.recording"]
+    assert circles(arrows) == []
+
+
+def test_no_module_of_the_recorder_reads_private_names_of_others() -> None:
+    """Underscored names of an imported module, or of the recorder behind a scope; those of a class's own family are fine."""
+    found = [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path in files()
+        if path.startswith("tracesite/recorder/")
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__")
+        if ast.unparse(node.value).split(".")[-1]
+        in {"recorder", "_recorder", "runtime", "_runtime", "pipeline", "sink"}
+    ]
+    assert found == []
 
 
 def test_circle_through_three_packages_is_found() -> None:

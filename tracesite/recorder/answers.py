@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .entries import thawed
+from .entries import thaw
 
 _TEXT = ("output_text", "text", "content", "completion", "response")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
@@ -88,9 +88,9 @@ def _usage(value: Any) -> dict[str, Any] | None:
             found = _get(place, name)
             if found is None:
                 continue
-            plain = thawed(found)
+            plain = thaw(found)
             if not isinstance(plain, dict) and hasattr(found, "__dict__"):
-                plain = thawed(vars(found))
+                plain = thaw(vars(found))
             if isinstance(plain, dict) and any(isinstance(count, int) for count in plain.values()):
                 return {name: count for name, count in plain.items() if count is not None}
     return None

@@ -13,14 +13,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from .entries import text_of, thawed, words_of
+from .entries import error_text, text_of, thaw
 from .guard import instead_of_failing
 from .privacy import Privacy, clean_document
-
-if TYPE_CHECKING:
-    from .scopes import Message, ToolCall
+from .scopes import Message, ToolCall
 
 MOST_RESULT_CHARACTERS = 1000
 NO_CHAIN = "No active call chain"
@@ -286,7 +284,7 @@ class _Inside:
 
 def copied(value: Any) -> Any:
     """The value as JSON has it."""
-    return instead_of_failing(f"<{type(value).__name__}>", thawed, value)
+    return instead_of_failing(f"<{type(value).__name__}>", thaw, value)
 
 
 def as_mapping(value: Any) -> dict[str, Any]:
@@ -302,4 +300,4 @@ def _words(error: Any) -> str | None:
 
 
 def _said(error: Any) -> str:
-    return words_of(error) if isinstance(error, BaseException) else text_of(error)
+    return error_text(error) if isinstance(error, BaseException) else text_of(error)

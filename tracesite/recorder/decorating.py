@@ -1,117 +1,115 @@
-"""Scopes as decorators, and what is open carried to other threads.
+"""Scopes as decorators, and scopes that are carried to other threads.
 
-A generator runs in the context of whoever asks it for the next value. So what is open inside is put in place before each
-step and taken away after it: the code between two values finds what it had opened itself, and nothing of the generator's.
+A generator runs in the context of its consumer. So its current scope is set before each of its steps and reset afterwards:
+the code between two values sees the consumer's own scopes, and none of the generator's.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import CoroutineType, FunctionType, GeneratorType, MethodType, TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
-
-if TYPE_CHECKING:
-    from .recording import Recorder
-    from .scopes import Scope
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Watched(Protocol):
-    """One call of a function that is watched: a scope, or the hooks of `wrap`."""
+class Traced(Protocol):
+    """One call of a decorated function: a scope, or the hooks of `wrap`."""
 
     @property
-    def _recorder(self) -> Any: ...
+    def _current(self) -> ContextVar[Any]: ...
     @property
     def is_open(self) -> bool: ...
-    def start(self) -> Watched: ...
+    def start(self) -> Traced: ...
     def end(self, error: BaseException | None = None) -> None: ...
-    def __enter__(self) -> Watched: ...
+    def __enter__(self) -> Traced: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
-    def _take(
+    def _record_arguments(
         self,
         read: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None: ...
-    def _give(self, value: Any) -> None: ...
-    def _pause(self) -> Watched: ...
-    def _resume(self) -> Watched: ...
-    def _follow(self, unfinished: Unfinished) -> None: ...
-    def _unfollow(self, unfinished: Unfinished) -> None: ...
-    def _leave_incomplete(self, why: str) -> None: ...
+    def _record_result(self, value: Any) -> None: ...
+    def _pause(self) -> Traced: ...
+    def _resume(self) -> Traced: ...
+    def _track(self, unfinished: Unfinished) -> None: ...
+    def _untrack(self, unfinished: Unfinished) -> None: ...
+    def _mark_incomplete(self, reason: str) -> None: ...
 
 
 class Unfinished(Protocol):
-    """Work of a scope that goes on after the function that made it has returned."""
+    """Work of a scope that goes on after its function has returned."""
 
     def abandon(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class _Tool:
-    """What `tool_call` made of a function, kept with what it made."""
+    """The mark of a function that `tool` has decorated."""
 
-    recorder: Recorder | None
-    """None where each call asks for the recorder of the moment."""
+    destination: object | None
+    """The events' destination; None where each call asks for the default recorder."""
     function: Callable[..., Any]
+    """The original function."""
     call: Callable[..., Any]
-    """What was made. A decorator above it copies its attributes, this one too, and is another function."""
+    """The decorated function. Another decorator above it copies its attributes, this one too, but is another function."""
 
 
 _TOOL = "_tracesite_tool"
 _PLAIN = (str, int, float, bool, list, tuple, dict)
-"""Defaults of parameters that are recorded. Others are None, clients and marks, which say nothing about a call."""
-_UNDONE = (CoroutineType, GeneratorType)
+"""Types of parameter defaults that are recorded. Others are None, clients and sentinels, which are no arguments."""
 _MOST_VALUES = 10_000
 """Values of a generator that are recorded."""
 
 
-def carried(current: ContextVar[Scope | None], function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with what is open here."""
+def carried(current: ContextVar[Any], function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with the current scope of this context."""
     scope = current.get()
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _inside(current, scope):
+        # Not by a token: see Scope._exit.
+        before = current.get()
+        current.set(scope if scope is None or scope.is_open else before)
+        try:
             return function(*args, **kwargs)
+        finally:
+            current.set(before)
 
     return call
 
 
-def tool(make: Callable[[], Watched], function: F, recorder: Recorder | None) -> F:
-    """The function, each call of which is a call of a tool: its arguments are those that it was given and the defaults of
-    the others. A function that this was done to before is done anew, and not twice."""
+def tool(make: Callable[[], Traced], function: F, destination: object | None) -> F:
+    """Decorate a function so that each call is a tool call with its arguments and the defaults of the others. A function that
+    is decorated for this destination already is decorated anew, not twice."""
     if isinstance(function, classmethod | staticmethod):
-        return cast("F", type(function)(tool(make, function.__func__, recorder)))
-    function = undecorated(function, recorder)
-    if recorder is None and _tool_of(function) is not None:
+        return cast("F", type(function)(tool(make, function.__func__, destination)))
+    function = undecorated(function, destination)
+    if destination is None and _tool_of(function) is not None:
         return function
     made = decorated(make, function, defaults=True)
-    setattr(made, _TOOL, _Tool(recorder, function, made))
+    setattr(made, _TOOL, _Tool(destination, function, made))
     return made
 
 
-def undecorated(function: F, recorder: Recorder | None) -> F:
-    """The function without what `tool` did to it for this recorder, or for one to the same place."""
+def undecorated(function: F, destination: object | None) -> F:
+    """Return the original of a function that `tool` decorated for this destination or for the default recorder."""
     if isinstance(function, MethodType):
-        inner = undecorated(function.__func__, recorder)
+        inner = undecorated(function.__func__, destination)
         return function if inner is function.__func__ else cast("F", MethodType(inner, function.__self__))
     found = _tool_of(function)
-    if found is None:
+    if found is None or found.destination not in (None, destination):
         return function
-    if recorder is not None and found.recorder is not None and not recorder.has_destination_of(found.recorder):
-        return function
-    return cast("F", found.function) if recorder is not None or found.recorder is None else function
+    return cast("F", found.function)
 
 
 def _tool_of(function: Any) -> _Tool | None:
@@ -120,24 +118,24 @@ def _tool_of(function: Any) -> _Tool | None:
 
 
 def name_of(function: Any) -> str:
-    """The name of a function; of an object that can be called, that of its class."""
+    """Return the name of a function, or of the class of a callable object."""
     if isinstance(function, partial):
         return name_of(function.func)
     name = getattr(function, "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
 
 
-def decorated(make: Callable[[], Watched], function: F, *, defaults: bool = False) -> F:
-    """The function, each call of which is a scope that `make` makes: of the same kind (coroutine, generator ...) as before."""
+def decorated(make: Callable[[], Traced], function: F, *, defaults: bool = False) -> F:
+    """Decorate a function so that each call is a scope from `make`. It stays a coroutine, generator, ... as it was."""
     if isinstance(function, classmethod | staticmethod):
-        # What stands above one of them is one again: a class binds a plain function in another way.
+        # A decorator above one of them returns one again, because a class binds a plain function differently.
         return cast("F", type(function)(decorated(make, function.__func__, defaults=defaults)))
     read = _reader_of(function, defaults)
 
-    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watched:
-        one = make()
-        one._take(read, args, kwargs)
-        return one
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+        scope = make()
+        scope._record_arguments(read, args, kwargs)
+        return scope
 
     call: Callable[..., Any]
     if inspect.isasyncgenfunction(function):
@@ -175,30 +173,26 @@ def decorated(make: Callable[[], Watched], function: F, *, defaults: bool = Fals
 
         @wraps(function)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            with begin(args, kwargs) as one:
+            with begin(args, kwargs) as scope:
                 result = await function(*args, **kwargs)
-                one._give(result)
+                scope._record_result(result)
                 return result
 
     else:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with begin(args, kwargs) as one:
+            with begin(args, kwargs) as scope:
                 result = function(*args, **kwargs)
-                if isinstance(result, _UNDONE):
-                    # The function makes one without being one: its work is yet to be done.
-                    return _later(one._pause(), result)
-                one._give(result)
+                if isinstance(result, CoroutineType):
+                    # A plain function that returns a coroutine or generator: its work is yet to be done.
+                    return _awaited(Awaiting(scope._pause()), result)
+                if isinstance(result, GeneratorType):
+                    return _followed(Steps(scope._pause()), result)
+                scope._record_result(result)
                 return result
 
     return cast("F", call)
-
-
-def _later(one: Watched, work: Any) -> Any:
-    if isinstance(work, CoroutineType):
-        return _awaited(Awaiting(one), work)
-    return _followed(Steps(one), work)
 
 
 def _followed(steps: Steps, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -207,16 +201,16 @@ def _followed(steps: Steps, inner: Generator[Any, Any, Any]) -> Generator[Any, A
 
 
 async def _awaited(awaiting: Awaiting, work: Awaitable[R]) -> R:
-    one = awaiting.scope
-    one._unfollow(awaiting)
-    with one._resume():
+    scope = awaiting.scope
+    scope._untrack(awaiting)
+    with scope._resume():
         result = await work
-        one._give(result)
+        scope._record_result(result)
         return result
 
 
 class _Thrown:
-    """Keeps what is thrown at a `yield`, to be thrown into the generator that it is meant for."""
+    """Keeps an error that is thrown at a `yield`, to be thrown into the inner generator."""
 
     error: BaseException | None = None
 
@@ -229,36 +223,36 @@ class _Thrown:
 
 
 class Awaiting:
-    """A coroutine that nobody has awaited yet."""
+    """A coroutine that has not been awaited yet."""
 
-    def __init__(self, scope: Watched) -> None:
+    def __init__(self, scope: Traced) -> None:
         self.scope = scope
-        scope._follow(self)
+        scope._track(self)
 
     def abandon(self) -> None:
-        """Nobody will: what it was to do is over."""
-        self.scope._unfollow(self)
+        """End the scope, because the message ends and the coroutine was never awaited."""
+        self.scope._untrack(self)
         self.scope._resume()
-        self.scope._leave_incomplete("Nobody awaited it.")
+        self.scope._mark_incomplete("Nobody awaited it.")
         self.scope.end(None)
 
 
 class Steps:
-    """The steps of a generator: `with` is one of them, in which what the generator has opened is open; the last one ends
-    the scope. One that is not read to its end is so marked: when it is closed, or at the end of its message."""
+    """The steps of a generator: each is a `with` in which the generator's own scopes are open; the last one ends the scope.
+    A generator that is closed early, or open at the end of its message, is marked as incomplete."""
 
-    def __init__(self, scope: Watched) -> None:
+    def __init__(self, scope: Traced) -> None:
         self.scope = self._scope = scope
         self._count = 0
-        scope._follow(self)
-        self._current = scope._recorder._current
+        scope._track(self)
+        self._current = scope._current
         self._inside: Any = scope
         self._outside: Any = None
         self._values: list[Any] = []
 
     def __enter__(self) -> None:
         self._outside = self._current.get()
-        # Of a recorder that is off nothing is open.
+        # A disabled recorder opens nothing.
         self._current.set(self._inside if self._scope.is_open else self._outside)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
@@ -277,24 +271,24 @@ class Steps:
             self._values.append(item)
 
     def abandon(self) -> None:
-        """Nobody reads on."""
+        """End the scope, because the generator will not be continued."""
         self._scope._resume()
         if self._scope.is_open:
             values = "1 value" if self._count == 1 else f"{self._count} values"
-            self._scope._leave_incomplete(f"It was left after {values}, before its end.")
+            self._scope._mark_incomplete(f"It was left after {values}, before its end.")
             self.end(None)
 
     def end(self, error: BaseException | None) -> None:
-        self._scope._unfollow(self)
+        self._scope._untrack(self)
         if self._values and all(isinstance(value, str) for value in self._values):
-            self._scope._give("".join(self._values))
+            self._scope._record_result("".join(self._values))
         else:
-            self._scope._give(self._values)
+            self._scope._record_result(self._values)
         self._scope.end(error)
 
 
 class _Followed(Generator[Any, Any, Any]):
-    """A generator whose steps are recorded; `yield from` passes on to it all that its user does."""
+    """A generator whose steps are recorded; `yield from` passes send, throw and close to it."""
 
     def __init__(self, steps: Steps, inner: Generator[Any, Any, Any]) -> None:
         self._steps = steps
@@ -318,21 +312,10 @@ class _Followed(Generator[Any, Any, Any]):
         return item
 
 
-@contextmanager
-def _inside(current: ContextVar[Scope | None], scope: Scope | None) -> Iterator[None]:
-    """With this scope as the current one. Not by a token: see Scope.__exit__."""
-    before = current.get()
-    current.set(scope if scope is None or scope.is_open else before)
-    try:
-        yield
-    finally:
-        current.set(before)
-
-
 def _reader_of(
     function: Callable[..., Any], with_defaults: bool
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
-    """Reads arguments by the names of the parameters: as `Signature.bind` does, at a tenth of its price."""
+    """Return a function that reads arguments by parameter name, as `Signature.bind` does, at a tenth of the cost."""
     parameters = _parameters_of(function)
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     is_method = bool(names) and names[0] in ("self", "cls")
@@ -360,5 +343,5 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        # Of some functions that are written in C nobody knows the parameters.
+        # Some functions that are written in C have no signature.
         return []

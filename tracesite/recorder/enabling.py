@@ -1,13 +1,13 @@
-"""Agents that know nothing of a recorder: `enable` records what the methods of an object do.
+"""Agents that do not know the recorder: `enable` records the methods of an object.
 
     recorder.enable(agent)                    # its run, execute, generate, prompts, requests to models, tools, callback
     agent.run("What is the weather?")         # as before
     recorder.disable(agent)
 
-What is wrapped stays what it was: signature, what it returns and raises, and whether it is a function, coroutine, generator
-or asynchronous generator. A method is replaced on the object, not on its class, by another method of it, so that a deep copy
-calls its own methods, and a pickle holds the object as it was; a shallow copy (`copy.copy`) shares them, so enable objects
-after that. Nothing is asked of the object but what it has: no property is read.
+A wrapped method keeps its signature, return value and exceptions, and stays a function, coroutine, generator or asynchronous
+generator. A method is replaced on the object, not on its class, by another method of it, so that a deep copy calls its own
+methods, and a pickle holds the original object; a shallow copy (`copy.copy`) shares them, so enable objects after copying.
+Properties are not read, because that would run the host's code.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, 
 from dataclasses import dataclass, field
 from functools import partial
 from types import MethodType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
 
 from . import answers, decorating
 from .decorating import decorated
-from .entries import text_of, thawed
+from .entries import text_of, thaw
 from .guard import logger
-from .scopes import Message, Scope, Session, Step, ToolCall
+from .scopes import Message, Runtime, Scope, Session, Step, ToolCall
 from .wrapping import Args, wrap
-
-if TYPE_CHECKING:
-    from .recording import Recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -52,7 +49,7 @@ _OF_A_CALL = ("tool_call", "toolCall")
 _OF_MODELS_AND_TOOLS = ("llm_request_", "tool_call_")
 _MARK = "_tracesite"
 _MOST_RUNS = 100
-"""Runs whose callback is followed at the same time."""
+"""Tasks whose callbacks are tracked at the same time."""
 
 
 # --- enable -------------------------------------------------------------------------------------------------------------
@@ -60,13 +57,13 @@ _MOST_RUNS = 100
 
 @dataclass
 class _Patch:
-    """Something that was put in the place of something else, and the way back."""
+    """One replaced method or function, and the way back."""
 
-    recorder: Recorder
+    runtime: Runtime
     owner: Any
     undo: Callable[[], None]
     users: int = 1
-    """Objects that share it, as agents share a tool."""
+    """Enabled objects that share it, as agents share a tool."""
 
     def release(self) -> None:
         self.users -= 1
@@ -76,9 +73,9 @@ class _Patch:
 
 @dataclass
 class _Enabled:
-    """What was done for one object, kept by it. Copies and pickles of the object are without."""
+    """The patches of one object, kept by the object. Copies and pickles of the object are without it."""
 
-    recorder: Recorder
+    runtime: Runtime
     patches: list[_Patch] = field(default_factory=list)
 
     def __deepcopy__(self, _memo: object) -> None:
@@ -90,8 +87,8 @@ class _Enabled:
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """Which attributes of an object are what. A name with dots leads on: `client.chat.completions.create`. Names that are
-    given and not found are said in the log."""
+    """The attributes of an object by their role. A name may have dots: `client.chat.completions.create`. Custom names that the
+    object does not have are logged."""
 
     runs: Sequence[str] = RUNS
     parts: Sequence[str] = PARTS
@@ -105,21 +102,21 @@ _USUAL = Names()
 
 
 def enable(
-    recorder: Recorder, target: T, *, name: str | None = None, session: SessionOf = None, names: Names | None = None
+    runtime: Runtime, target: T, *, name: str | None = None, session: SessionOf = None, names: Names | None = None
 ) -> T:
     """See Recorder.enable."""
-    if not recorder.enabled:
+    if not runtime.enabled:
         return target
-    with recorder.guard.around():
-        _Enabling(recorder, target, name, session, names or _USUAL).do()
+    with runtime.guard.around():
+        _Enabling(runtime, target, name, session, names or _USUAL).do()
     return target
 
 
-def disable(recorder: Recorder, target: T) -> T:
+def disable(runtime: Runtime, target: T) -> T:
     """See Recorder.disable."""
-    with recorder.guard.around():
-        done = _own(target).get(_MARK)
-        if isinstance(done, _Enabled) and done.recorder is recorder:
+    with runtime.guard.around():
+        done = _attributes(target).get(_MARK)
+        if isinstance(done, _Enabled) and done.runtime is runtime:
             object.__delattr__(target, _MARK)
             for patch in reversed(done.patches):
                 patch.release()
@@ -129,38 +126,38 @@ def disable(recorder: Recorder, target: T) -> T:
 class _Enabling:
     """The work of `enable` for one object."""
 
-    def __init__(self, recorder: Recorder, target: Any, name: str | None, session: SessionOf, names: Names) -> None:
-        self._recorder = recorder
+    def __init__(self, runtime: Runtime, target: Any, name: str | None, session: SessionOf, names: Names) -> None:
+        self._runtime = runtime
         self._target = target
         self._name = name or _text_of(target, _NAMES) or type(target).__name__
         self._session = session
         self._names = names
-        self._done = _Enabled(recorder)
+        self._done = _Enabled(runtime)
 
     def do(self) -> None:
         target, names = self._target, self._names
-        before = _own(target).get(_MARK)
+        before = _attributes(target).get(_MARK)
         if isinstance(before, _Enabled):
-            if before.recorder is self._recorder:
+            if before.runtime is self._runtime:
                 return
-            logger.warning("An object is not recorded: another recorder does it.")
+            logger.warning("Not recorded by this recorder: %s is recorded by another one.", type(target).__name__)
             return
         object.__setattr__(target, _MARK, self._done)
         if self._is_tool():
             self._tool(target)
             return
-        watched = len(self._done.patches)
-        self._all(names.models, _USUAL.models, self._asked)
+        patches = len(self._done.patches)
+        self._all(names.models, _USUAL.models, self._request)
         self._tools()
-        watches_inside = len(self._done.patches) > watched
+        records_inside = len(self._done.patches) > patches
         self._all(names.runs, _USUAL.runs, self._run)
         self._all(names.parts, _USUAL.parts, self._run)
         self._all(names.prompts, _USUAL.prompts, self._prompt)
         for path in names.callbacks:
-            self._callback(path, watches_inside)
+            self._callback(path, records_inside)
 
     def _is_tool(self) -> bool:
-        """A tool is what can be executed, has a name, and runs nothing."""
+        """Return whether the object is a tool: it has `execute` and a name, and no method that runs an agent."""
         return (
             self._names is _USUAL
             and _has(self._target, "execute")
@@ -170,36 +167,35 @@ class _Enabling:
 
     def _all(self, paths: Sequence[str], usual: Sequence[str], wrapper: Callable[[str, Any], Any]) -> None:
         for path in paths:
-            with self._recorder.guard.around():
+            with self._runtime.guard.around():
                 owner, name = _owner(self._target, path)
                 if _has(owner, name):
                     self._patch(owner, name, partial(wrapper, name))
                 elif paths is not usual:
                     logger.warning("Not recorded: %s has no method %s.", type(self._target).__name__, path)
 
-    # --- What the methods are ---------------------------------------------------------------------------------------
+    # --- Wrappers by role -------------------------------------------------------------------------------------------
 
     def _run(self, name: str, function: F) -> F:
-        recorder = self._recorder
-        agent, session = self._name, self._session
+        runtime, agent, session = self._runtime, self._name, self._session
 
         def make() -> Scope:
-            current = recorder.current()
+            current = runtime.current.get()
             if current is not None and current.message.is_open:
-                return _Part(recorder, None, None, agent, None, None)
-            return _Run(recorder, session)
+                return _Part(runtime, agent=agent)
+            return _Run(runtime, session)
 
         return decorated(make, function)
 
-    def _asked(self, name: str, function: F) -> F:
-        recorder, agent = self._recorder, self._name
+    def _request(self, name: str, function: F) -> F:
+        runtime, agent = self._runtime, self._name
         model = _text_of(self._target, _MODEL_NAMES)
-        return decorated(lambda: _Asked(recorder, None, model, agent, None, None), function)
+        return decorated(lambda: _ModelRequest(runtime, model=model, agent=agent), function)
 
     def _prompt(self, name: str, function: F) -> F:
         kind = "system" if "system" in name.lower() else "user" if "user" in name.lower() else name
-        recorder = self._recorder
-        return wrap(function, after=lambda value, _args: _tell_prompt(recorder, value, kind), guard=recorder.guard)
+        runtime = self._runtime
+        return wrap(function, after=lambda value, _args: _record_prompt(runtime, value, kind), guard=runtime.guard)
 
     def _tools(self) -> None:
         owner, name = _owner(self._target, self._names.tools)
@@ -210,11 +206,11 @@ class _Enabling:
         elif isinstance(held, list | tuple):
             items = list(enumerate(held))
         for key, tool in items:
-            with self._recorder.guard.around():
+            with self._runtime.guard.around():
                 if inspect.isroutine(tool):
                     called = key if isinstance(key, str) else getattr(tool, "__name__", "")
                     if isinstance(held, MutableMapping | MutableSequence):
-                        self._replace(held, key, partial(self._used, called))
+                        self._replace(held, key, partial(self._tool_function, called))
                 else:
                     self._tool(tool)
 
@@ -222,24 +218,25 @@ class _Enabling:
         method = next((name for name in TOOL_METHODS if _has(tool, name)), None)
         if method is not None:
             called = _text_of(tool, _NAMES) or type(tool).__name__
-            self._patch(tool, method, partial(self._used, called))
+            self._patch(tool, method, partial(self._tool_function, called))
 
-    def _used(self, called: str, function: F) -> F:
-        recorder = self._recorder
-        return decorating.tool(lambda: _Used(recorder, called, None, None, None), function, recorder)
+    def _tool_function(self, called: str, function: F) -> F:
+        runtime = self._runtime
+        return decorating.tool(lambda: _ToolMethod(runtime, called), function, runtime.destination)
 
-    def _callback(self, path: str, watches_inside: bool) -> None:
-        told = _Told(self._recorder, watches_inside)
+    def _callback(self, path: str, records_inside: bool) -> None:
+        events = _CallbackEvents(self._runtime, records_inside)
 
         def listen(function: F) -> F:
-            return wrap(function, before=told.heard, guard=self._recorder.guard)
+            return wrap(function, before=events.receive, guard=self._runtime.guard)
 
-        with self._recorder.guard.around():
+        with self._runtime.guard.around():
             owner, name = _owner(self._target, path)
             callback = _value(owner, name)
             if callback is None:
                 return
-            methods = [method for method in ON_MESSAGE if _has(callback, method) or method in _items(callback)]
+            items = callback if isinstance(callback, Mapping) else {}
+            methods = [method for method in ON_MESSAGE if _has(callback, method) or method in items]
             for method in methods:
                 if isinstance(callback, MutableMapping):
                     self._replace(callback, method, listen)
@@ -251,30 +248,30 @@ class _Enabling:
                 else:
                     self._patch(owner, name, listen)
 
-    # --- Putting it in place ------------------------------------------------------------------------------------------
+    # --- Patches ----------------------------------------------------------------------------------------------------
 
     def _patch(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
-        """Another method in the place of one of an object."""
+        """Replace a method of an object."""
         if self._shares(owner, getattr(owner, name)):
             return
         before = getattr(owner, name)
-        own = _own(owner)
+        own = _attributes(owner)
         has_own, is_method = name in own, inspect.ismethod(before) and before.__self__ is owner
         made = MethodType(wrapper(before.__func__), owner) if is_method else wrapper(before)
 
         def undo() -> None:
-            if _own(owner).get(name) is made:
+            if _attributes(owner).get(name) is made:
                 if has_own:
                     object.__setattr__(owner, name, before)
                 else:
                     object.__delattr__(owner, name)
 
-        # Not by the object's own way to set attributes, which may forbid or notice it.
+        # Not by setattr: the object's own __setattr__ may forbid or observe it.
         object.__setattr__(owner, name, made)
         self._keep(owner, made, undo)
 
     def _replace(self, held: Any, key: Any, wrapper: Callable[[Any], Any]) -> None:
-        """Another function in the place of one in a dict or list."""
+        """Replace a function in a dict or list."""
         before = held[key]
         if self._shares(held, before):
             return
@@ -293,12 +290,12 @@ class _Enabling:
         self._keep(held, made, undo)
 
     def _shares(self, owner: Any, before: Any) -> bool:
-        """Whether it is recorded already, for another object."""
+        """Return whether it is recorded already, for another enabled object; if so, share the patch."""
         patch = getattr(before, _MARK, None)
-        if not isinstance(patch, _Patch) or patch.recorder is not self._recorder:
+        if not isinstance(patch, _Patch) or patch.runtime is not self._runtime:
             return False
         if patch.owner is not owner:
-            # It came here with a copy of the object.
+            # It was copied with the object.
             if isinstance(before, MethodType):
                 object.__delattr__(owner, before.__name__)
             return False
@@ -307,12 +304,12 @@ class _Enabling:
         return True
 
     def _keep(self, owner: Any, made: Any, undo: Callable[[], None]) -> None:
-        patch = _Patch(self._recorder, owner, undo)
+        patch = _Patch(self._runtime, owner, undo)
         setattr(made.__func__ if isinstance(made, MethodType) else made, _MARK, patch)
         self._done.patches.append(patch)
 
 
-# --- What is recorded ---------------------------------------------------------------------------------------------------
+# --- Scopes of enabled objects --------------------------------------------------------------------------------------------
 
 
 class _Run(Message):
@@ -320,64 +317,64 @@ class _Run(Message):
 
     __slots__ = ("_given_session", "_own_session")
 
-    def __init__(self, recorder: Recorder, session: SessionOf) -> None:
-        super().__init__(recorder, None, None, None, None)
+    def __init__(self, runtime: Runtime, session: SessionOf) -> None:
+        super().__init__(runtime)
         self._given_session = session
         self._own_session: Session | None = None
 
-    def _takes(self, args: Args) -> None:
-        super()._takes(args)
+    def _set_arguments(self, args: Args) -> None:
+        super()._set_arguments(args)
         found = self._given_session(args) if callable(self._given_session) else self._given_session
         if found:
-            self._own_session = self._recorder.session(found)
+            self._own_session = Session(self._runtime, found)
 
     def _begin(self, outer: Scope | None) -> None:
         super()._begin(outer if outer is not None else self._own_session)
 
-    def _gives(self, value: Any) -> None:
-        plain = thawed(value)
+    def _set_result(self, value: Any) -> None:
+        plain = thaw(value)
         if isinstance(plain, dict) and isinstance(plain.get("success"), bool):
-            # What an agent came to, as {success, result, error}.
+            # The result of an agent, as {success, result, error}.
             if not plain["success"]:
                 self.error = text_of(plain.get("error") or plain.get("result") or plain.get("stopReason") or "failed")
             value = plain.get("result")
-        super()._gives(value)
+        super()._set_result(value)
 
 
-class _Asked(Step):
+class _ModelRequest(Step):
     """A request to a model."""
 
     __slots__ = ()
 
-    def _takes(self, args: Args) -> None:
+    def _set_arguments(self, args: Args) -> None:
         model = args.get("model")
         self.model = model if isinstance(model, str) else self.model
         self.request = args or None
 
-    def _gives(self, value: Any) -> None:
+    def _set_result(self, value: Any) -> None:
         answer = answers.read(value)
         self.thought, self.reasoning, self.usage = answer.text, answer.reasoning, answer.usage
         self.model = answer.model or self.model
 
 
-class _Part(_Asked):
-    """A part of a run. The calls in it belong to the last request to a model before them, so it is not the current one."""
+class _Part(_ModelRequest):
+    """A part of a run. It does not become current, because the calls in it belong to the last request to a model."""
 
     __slots__ = ()
 
-    def _takes(self, args: Args) -> None:
+    def _set_arguments(self, args: Args) -> None:
         pass
 
     def _enter(self, within: Scope | None = None) -> None:
         self._start(within)
 
 
-class _Used(ToolCall):
-    """A call of a tool's method: what is given to the tool are its arguments, what its host adds is not."""
+class _ToolMethod(ToolCall):
+    """A call of a tool's method, without the parameters that the agent adds to the tool's own arguments."""
 
     __slots__ = ()
 
-    def _takes(self, args: Args) -> None:
+    def _set_arguments(self, args: Args) -> None:
         given = next((args[name] for name in _ARGS if isinstance(args.get(name), Mapping)), None)
         self._args = args if given is None else given
         about = next((args[name] for name in _OF_A_CALL if args.get(name) is not None), None)
@@ -386,51 +383,51 @@ class _Used(ToolCall):
         self.call_id = found or (args["tool_call_id"] if isinstance(args.get("tool_call_id"), str) else None)
 
 
-def _tell_prompt(recorder: Recorder, prompt: Any, kind: str) -> None:
-    """A prompt was built: how long it is, and what it says as far as that is kept."""
-    if prompt is None or not recorder.enabled:
+def _record_prompt(runtime: Runtime, prompt: Any, kind: str) -> None:
+    if prompt is None or not runtime.enabled:
         return
-    current = recorder.current()
+    current = runtime.current.get()
     if current is not None and current.message.is_open:
         current.message.prompt_built(prompt, kind)
     else:
-        with recorder.message() as message:
+        with Message(runtime) as message:
             message.prompt_built(prompt, kind)
 
 
-class _Told:
-    """What an object tells its callback, as events of the run that is open; where none is, of one for each task."""
+class _CallbackEvents:
+    """Turns the messages to an object's callback into events of the open run, or of one run for each task."""
 
-    def __init__(self, recorder: Recorder, watches_inside: bool) -> None:
-        self._recorder = recorder
-        self._watches_inside = watches_inside
-        """Requests to models and calls of tools are recorded where they are made: what is told of them is the same again."""
+    def __init__(self, runtime: Runtime, records_inside: bool) -> None:
+        self._runtime = runtime
+        self._records_inside = records_inside
+        """Requests to models and calls of tools are recorded where they are made, so their callback messages are left out."""
         self._runs: OrderedDict[str, Message] = OrderedDict()
         """By task."""
         self._nodes: OrderedDict[str, Nodes] = OrderedDict()
-        """By run: which step an agent is at is counted anew in each."""
+        """By run, because the steps of an agent are counted anew in each."""
 
-    def heard(self, args: Args) -> None:
-        message = thawed(next(iter(args.values()), None))
+    def receive(self, args: Args) -> None:
+        message = thaw(next(iter(args.values()), None))
         task = task_named(message)
-        if task is None or not self._recorder.enabled:
+        if task is None or not self._runtime.enabled:
             return
         run = self._run(task)
-        for event in events_of(message, _newest(self._nodes, run.id, Nodes)):
-            if not (self._watches_inside and event["type"].startswith(_OF_MODELS_AND_TOOLS)):
-                run.told(event)
+        for event in events_of(message, _get_or_make(self._nodes, run.id, Nodes)):
+            if not (self._records_inside and event["type"].startswith(_OF_MODELS_AND_TOOLS)):
+                run.add_event(event)
             if event["type"] == "workflow_execute_complete" and self._runs.pop(task, None) is not None:
                 run.end()
 
     def _run(self, task: str) -> Message:
-        current = self._recorder.current()
+        current = self._runtime.current.get()
         if current is not None and current.message.is_open:
             return current.message
-        return _newest(self._runs, task, lambda: self._recorder.message().start(within=self._recorder.session(task)))
+        runtime = self._runtime
+        return _get_or_make(self._runs, task, lambda: Message(runtime).start(within=Session(runtime, task)))
 
 
-def _newest(known: OrderedDict[str, T], name: str, make: Callable[[], T]) -> T:
-    """What is known by this name, made where it is not; of all that was made the newest are remembered."""
+def _get_or_make(known: OrderedDict[str, T], name: str, make: Callable[[], T]) -> T:
+    """Return the value of this name, made if it is missing; the oldest values are removed."""
     found = known.get(name)
     if found is None:
         found = known[name] = make()
@@ -439,23 +436,19 @@ def _newest(known: OrderedDict[str, T], name: str, make: Callable[[], T]) -> T:
     return found
 
 
-# --- Looking at objects -------------------------------------------------------------------------------------------------
+# --- Reading objects ----------------------------------------------------------------------------------------------------
 
 
-def _own(value: Any) -> dict[str, Any]:
-    """What an object itself has, without asking it."""
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of the object itself, without calling its code."""
     try:
         return cast("dict[str, Any]", object.__getattribute__(value, "__dict__"))
     except AttributeError:
         return {}
 
 
-def _items(value: Any) -> Mapping[Any, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _has(owner: Any, name: str) -> bool:
-    """Whether an object has such a method. A property is none: to read it would run the host's code."""
+    """Return whether an object has such a method. A property does not count, because reading it would run the host's code."""
     if owner is None or isinstance(owner, Mapping):
         return False
     found = inspect.getattr_static(owner, name, None)
@@ -463,7 +456,7 @@ def _has(owner: Any, name: str) -> bool:
 
 
 def _value(owner: Any, name: str) -> Any:
-    """What stands under a name, in a dict or on an object; None where that is nothing or has to be computed."""
+    """Return an item of a dict or an attribute of an object; None if it is missing or a property."""
     if isinstance(owner, Mapping):
         return owner.get(name)
     found = inspect.getattr_static(owner, name, None)
@@ -474,18 +467,18 @@ def _value(owner: Any, name: str) -> Any:
 
 
 def _owner(target: Any, path: str) -> tuple[Any, str]:
-    """Where a path of names leads: the object, and the last name."""
+    """Resolve a path of names to an object and the last name."""
     *before, name = path.split(".")
     owner = target
-    for one in before:
-        found = _value(owner, one)
+    for part in before:
+        found = _value(owner, part)
         if found is None and path not in CALLBACKS and not isinstance(owner, Mapping):
-            # A client may make its parts when they are asked for; and here somebody asked for them.
-            found = getattr(owner, one, None)
+            # A client may create its parts on access, and here the user named one.
+            found = getattr(owner, part, None)
         owner = found
     return owner, name
 
 
 def _text_of(value: Any, names: Sequence[str]) -> str | None:
-    """The first text under one of these names."""
+    """Return the first text under one of these names."""
     return next((found for name in names if isinstance(found := _value(value, name), str) and found), None)

@@ -1,8 +1,8 @@
-"""What is handed from the host's threads to the worker: one entry for each thing that happened, with its values frozen.
+"""Entries: one for each thing that happened, with its values frozen, on the way from the host's threads to the worker.
 
-Freezing is what makes an entry independent of what the host does next with its objects. A text is immutable and kept as it
-is; everything else becomes JSON at once, which costs less than any copy. Of a value that is longer than a recorder keeps
-only the beginning is frozen (`Cut`), so that the agent does not wait for 100 MB to be encoded that are then cut.
+Freezing makes an entry independent of later changes to the host's objects. A text is immutable and kept as it is; everything
+else becomes JSON at once, which costs less than any copy. Only the beginning (`Cut`) is frozen of a value that is longer than
+the recorder keeps, so that the agent does not wait for 100 MB to be encoded and then cut.
 """
 
 from __future__ import annotations
@@ -11,71 +11,124 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from . import results
 from .guard import instead_of_failing
 
-if TYPE_CHECKING:
-    from .scopes import Message, Step, ToolCall
-
 T = TypeVar("T")
 
 _DEPTH = 50
 _MOST_PLAIN = 100_000
-"""Values that are looked at one by one in a value."""
+"""Nodes that are visited in one value."""
 _MOST_CUT = 50_000
-"""The same in a value of which only the beginning is kept: some 20 ms."""
+"""The same for a value that is cut: some 20 ms."""
 _ENTRY_BYTES = 500
 _SMALL = 256
-"""Bytes that a value may take in an entry for which there is hardly any room."""
+"""Bytes of a value in an entry for which there is hardly any room."""
 _SAMPLE = 8
-"""Items of a container that are weighed; of the outermost _SAMPLE_OUTSIDE."""
+"""Items of a container that are weighed; _SAMPLE_OUTSIDE for the outermost one."""
 _SAMPLE_OUTSIDE = 32
 _WEIGHED_DEPTH = 4
 MARGIN = 64 * 1024
-"""How much more than is kept of a long value is frozen, in characters, because secrets are redacted after that: the end,
-where a secret may be cut in half, is removed once it is redacted."""
+"""Characters that are frozen of a long value beyond the limit, because redaction comes later: the end, where a secret may be
+cut in half, is removed after redaction."""
 MOST = 2**20 + MARGIN
-"""Characters of a value that are frozen, where nobody says how many."""
+"""Characters of a value that are frozen by default."""
 _encode = msgspec.json.Encoder(enc_hook=lambda value: _object(value)).encode
 
 
 class Kind(Enum):
-    """What happened."""
+    """The kind of an entry."""
 
     MESSAGE_START = auto()
-    MESSAGE_SAID = auto()
+    MESSAGE_UPDATE = auto()
     """More about a message, while it goes on."""
     MESSAGE_ANSWER = auto()
-    """The answer as it stands."""
+    """The answer so far."""
     MESSAGE_END = auto()
-    STEP_ASKED = auto()
-    """A model was asked; whether that becomes a step is not known."""
+    MODEL_REQUEST = auto()
+    """A request to a model that may or may not become a step."""
     STEP_START = auto()
-    STEP_SAID = auto()
+    STEP_UPDATE = auto()
     """More about a step, while it goes on or after its end."""
     STEP_END = auto()
     CALL_START = auto()
-    CALL_SAID = auto()
+    CALL_UPDATE = auto()
     """More about a call."""
     CALL_RESULT = auto()
-    """A result that came by itself."""
+    """A result apart from the end of the call."""
     CALL_END = auto()
-    TOLD = auto()
-    """Something else about a message: `Entry.event` says what."""
+    EVENT = auto()
+    """Any other event of a message, with its fields in `Entry.event`."""
+
+
+@dataclass
+class Losses:
+    """Data that is missing from the trace of a message, besides dropped entries. Written by the worker."""
+
+    sampled_out: int = 0
+    """Calls that sampling left out."""
+    truncated: int = 0
+    """Values that were cut."""
+    redacted: int = 0
+    """Secrets that were removed."""
+
+    def as_json(self) -> dict[str, int]:
+        return {name: number for name, number in vars(self).items() if number}
+
+
+class SessionSubject(Protocol):
+    """The part of a session that the worker reads."""
+
+    external_id: str
+
+
+class MessageSubject(Protocol):
+    """The part of a message that the worker reads and writes."""
+
+    id: str
+    number: int
+    left_out: bool
+    losses: Losses
+
+    @property
+    def session(self) -> SessionSubject: ...
+    @property
+    def sampling_key(self) -> str: ...
+
+
+class Subject(Protocol):
+    """The subject of an entry: a message, a step or a call. A protocol, so that the worker does not import scopes."""
+
+    id: str
+
+    @property
+    def message(self) -> MessageSubject: ...
+    @property
+    def call(self) -> CallSubject | None: ...
+
+
+class CallSubject(Subject, Protocol):
+    """The part of a call that the worker reads and writes."""
+
+    name: str
+    left_out: bool
+
+    @property
+    def parent(self) -> CallSubject | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The beginning of a frozen value that is too long."""
+    """The beginning of a value that is too long to be frozen whole."""
 
     kept: str | bytes
-    """A text, or JSON in bytes. What follows was not even frozen."""
+    """A text, or JSON in bytes."""
     size: int
-    """Bytes of the whole value, about."""
+    """Approximate bytes of the whole value."""
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -85,33 +138,32 @@ ENDS = (Kind.CALL_END, Kind.CALL_RESULT, Kind.STEP_END, Kind.MESSAGE_END)
 
 
 class Entry(NamedTuple):
-    """Something that happened."""
+    """One thing that happened."""
 
     kind: Kind
     number: int
-    """Nanoseconds since 1970, UTC; each is later than those that its thread made before."""
-    scope: Message | Step | ToolCall
-    """What it happened to."""
+    """Nanoseconds since 1970, UTC, increasing."""
+    scope: Subject
     name: str
-    """What tells it from the other entries of its scope."""
-    said: dict[str, Any]
-    """Of the event's data what has no content: ids, names, numbers."""
+    """Unique among the entries of the scope."""
+    fields: dict[str, Any]
+    """The part of the event's data that has no content: ids, names, numbers."""
     content: dict[str, Any]
     """The rest of the data, frozen: values that are bytes are JSON."""
     size: int
-    """About how much memory it takes, in bytes."""
+    """Approximate bytes in memory."""
     failed: bool = False
     duration_ms: float | None = None
-    """Of an end."""
+    """Only for ends."""
     event: Mapping[str, Any] | None = None
     """Fields of the event besides those that every event has."""
 
 
 def freeze(value: Any, most: int = MOST) -> Any:
-    """The value, safe from later changes: texts, numbers and None as they are, everything else as JSON in bytes; of one
-    that is longer than `most` characters a `Cut`.
+    """Return the value, safe from later changes: texts, numbers and None unchanged, anything else as JSON in bytes, and a
+    `Cut` if it is longer than `most` characters.
 
-    Never raises on a value: of what JSON cannot say its `repr`, or where that fails its type, is kept.
+    Never raises: a value without a JSON form is replaced by its `repr`, or where that fails by its type.
     """
     kind = type(value)
     if kind is str:
@@ -121,7 +173,7 @@ def freeze(value: Any, most: int = MOST) -> Any:
     try:
         weight = _weight(value, 0)
     except RuntimeError:
-        weight = 0  # another thread changes it in this moment; encoding it is one step
+        weight = 0  # another thread changes it at this moment; encoding it is one step
     if weight > most:
         return _beginning(value, most, weight)
     try:
@@ -133,13 +185,13 @@ def freeze(value: Any, most: int = MOST) -> Any:
 
 
 def plain(value: Any) -> bytes:
-    """The same as JSON for what no encoder takes: keys that are no texts, numbers that are too large, cycles, broken
-    characters. Slower, and it takes anything."""
+    """Encode a value that msgspec refuses: keys that are no texts, numbers that are too large, cycles, broken characters.
+    Slower than `freeze`, and takes anything."""
     return _encode(_Plain().value(value, ()))
 
 
 def result_says_error(entry: Entry) -> bool:
-    """Whether the result of a call says that it failed, as the server will read it: there are many ways to say so."""
+    """Return whether the result of a call is an error by the server's rules (normalize/tool_results.py)."""
     if entry.kind not in (Kind.CALL_END, Kind.CALL_RESULT):
         return False
     result = entry.content.get("result")
@@ -148,21 +200,21 @@ def result_says_error(entry: Entry) -> bool:
     return results.read(msgspec.json.decode(result) if isinstance(result, bytes) else result).status == "error"
 
 
-def mended(entry: Entry) -> Entry:
-    """The entry, with values in it that JSON can say whatever they were."""
-    said = {name: value if isinstance(value, int | float) else text_of(value) for name, value in entry.said.items()}
-    content = {name: _mended(value) for name, value in entry.content.items()}
-    return entry._replace(said=said, content=content)
+def repaired(entry: Entry) -> Entry:
+    """Return the entry with every value replaced by one that JSON can hold."""
+    fields = {name: value if isinstance(value, int | float) else text_of(value) for name, value in entry.fields.items()}
+    content = {name: _repaired(value) for name, value in entry.content.items()}
+    return entry._replace(fields=fields, content=content)
 
 
-def _mended(value: Any) -> Any:
+def _repaired(value: Any) -> Any:
     if type(value) is Cut:
-        return replace(value, kept=_sayable(value.kept)) if isinstance(value.kept, str) else value
+        return replace(value, kept=_valid_utf8(value.kept)) if isinstance(value.kept, str) else value
     return value if isinstance(value, bytes) else plain(value)
 
 
 def without_values(entry: Entry) -> Entry:
-    """The entry without its long values, each of which says how long it was: for when there is no room for them."""
+    """Return the entry with its long values replaced by their sizes, for a queue that is nearly full."""
     content = {
         name: Cut("", value.size if type(value) is Cut else len(value))
         if type(value) in (str, bytes, Cut) and len(value) > _SMALL
@@ -172,8 +224,8 @@ def without_values(entry: Entry) -> Entry:
     return entry._replace(content=content, size=size_of(content))
 
 
-def thawed(value: Any) -> Any:
-    """The value as JSON has it once it is frozen: dicts, lists, texts, numbers, and nobody else's."""
+def thaw(value: Any) -> Any:
+    """Return a copy of the value in plain dicts, lists, texts and numbers, as it is once it is frozen."""
     frozen = freeze(value)
     if type(frozen) is Cut:
         frozen = frozen.kept
@@ -181,7 +233,7 @@ def thawed(value: Any) -> Any:
 
 
 def size_of(content: dict[str, Any]) -> int:
-    """About how much memory an entry with this content takes, in bytes."""
+    """Return the approximate bytes of an entry with this content in memory."""
     size = _ENTRY_BYTES
     for value in content.values():
         kind = type(value)
@@ -191,8 +243,8 @@ def size_of(content: dict[str, Any]) -> int:
 
 
 def _weight(value: Any, depth: int) -> int:
-    """About how many characters of JSON a value takes. Of large containers a few items are looked at, so that this costs
-    less than a microsecond for the arguments of most calls."""
+    """Return the approximate number of characters of a value as JSON. Samples a few items of a large container, so that this
+    costs less than a microsecond for the arguments of most calls."""
     kind = type(value)
     items: Any
     if kind is dict:
@@ -224,7 +276,7 @@ def _weight(value: Any, depth: int) -> int:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The fields of an object that is encoded by its fields: a dataclass, a pydantic model."""
+    """Return the fields of an object that is encoded by its fields: a dataclass, a pydantic model."""
     kind = type(value)
     if not (hasattr(kind, "__dataclass_fields__") or hasattr(kind, "model_dump")):
         return None
@@ -236,7 +288,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
 
 
 def _bytes_of_text(text: str) -> int:
-    """The bytes of a long text, about: to count them costs as much as to encode it."""
+    """Return the approximate bytes of a long text. Counting them would cost as much as encoding it."""
     if text.isascii():
         return len(text)
     start = text[:MARGIN]
@@ -244,19 +296,19 @@ def _bytes_of_text(text: str) -> int:
 
 
 def _beginning(value: Any, most: int, size: int) -> Cut | bytes:
-    """The beginning of a value that seems too long, as JSON: complete in itself, without what does not fit."""
+    """Return the beginning of a value that seems too long, as complete JSON without the items that do not fit."""
     plain = _Plain(_MOST_CUT, most)
     beginning = _encode(plain.value(value, ()))
     return Cut(beginning, max(size, len(beginning))) if plain.is_cut else beginning
 
 
 class _Plain:
-    """Makes one value plain, as much of it as is worth it: a graph of objects may hold itself a million times."""
+    """Converts one value to plain JSON values, within limits, because a graph of objects may contain itself a million times."""
 
     def __init__(self, most: int = _MOST_PLAIN, characters: int | None = None) -> None:
         self.left = most
         self.characters = characters
-        """How many more there is room for; None where that does not matter."""
+        """Characters that are left; None for no limit."""
         self.is_cut = False
 
     def value(self, value: Any, above: tuple[int, ...]) -> Any:
@@ -270,12 +322,12 @@ class _Plain:
         if kind is int:
             return value if -(2**63) <= value < 2**64 else _text_of(value)
         if kind is str:
-            return _sayable(value)
+            return _valid_utf8(value)
         if self.left < 0 or len(above) >= _DEPTH:
             return f"<{kind.__name__}, nested too deeply>"
         if id(value) in above:
             return f"<{kind.__name__}, which holds itself>"
-        # Objects of the host may do anything when they are looked at.
+        # Reading an object of the host may run any code.
         return instead_of_failing(f"<{kind.__name__}>", self.members, value, (*above, id(value)))
 
     def members(self, value: Any, above: tuple[int, ...]) -> Any:
@@ -283,25 +335,25 @@ class _Plain:
             value = _fields(value) or value
         if isinstance(value, Mapping):
             named = list(islice(value.items(), max(0, self.left + 1)))
-            # Two keys may read alike: what is said last stays, as in JSON.
+            # Two keys may become the same text: the last one wins, as in JSON.
             return {self._key(key): self.value(item, above) for key, item in self._while_there_is_room(named)}
         if isinstance(value, list | tuple | set | frozenset):
             items = list(islice(value, max(0, self.left + 1)))
             return [self.value(item, above) for item in self._while_there_is_room(items)]
         if isinstance(value, int):
             return self.value(int(value), above)
-        read = instead_of_failing(None, _read_again, value)
+        read = instead_of_failing(None, lambda: msgspec.json.decode(_encode(value)))
         return _text_of(value) if read is None else read
 
     def _key(self, key: Any) -> str:
-        text = _sayable(key) if isinstance(key, str) else _text_of(key)
+        text = _valid_utf8(key) if isinstance(key, str) else _text_of(key)
         if self.characters is not None:
             text = self._within(text, self.characters)
             self.characters -= len(text) + 4
         return text
 
     def _within(self, value: Any, characters: int) -> Any:
-        """A text that is not longer than that; whatever else as it is."""
+        """Return a text cut to this length; any other value unchanged."""
         if isinstance(value, str):
             room = max(0, characters)
         elif isinstance(value, bytes | bytearray):
@@ -321,12 +373,8 @@ class _Plain:
             yield item
 
 
-def _read_again(value: Any) -> Any:
-    return msgspec.json.decode(_encode(value))
-
-
 def _object(value: Any) -> Any:
-    """What JSON does not know: a pydantic model as its fields, a message of LangChain too; an exception as its words."""
+    """Encode a type that JSON does not have: a pydantic model by its fields, an exception by its text."""
     return instead_of_failing(f"<{type(value).__name__}>", _fields_of, value)
 
 
@@ -337,30 +385,30 @@ def _fields_of(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, BaseException):
-        return words_of(value)
+        return error_text(value)
     return _text_of(value)
 
 
-def words_of(error: BaseException) -> str:
-    """An exception as people read it: `ValueError: no such city`."""
-    said = _text_of(error, str)
-    if not said and type(error).__name__ == "CancelledError":
-        # asyncio does not say to what it cancels why it does.
-        said = "cancelled from outside, as by a timeout"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def error_text(error: BaseException) -> str:
+    """Return an exception as people read it: `ValueError: no such city`."""
+    text = _text_of(error, str)
+    if not text and type(error).__name__ == "CancelledError":
+        # asyncio does not give the reason of a cancellation.
+        text = "cancelled from outside, as by a timeout"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def text_of(value: Any) -> str:
-    """What has to be a text and may be anything: an id that is a number, a broken name."""
-    return _sayable(value) if type(value) is str else _text_of(value, str)
+    """Convert any value to a text that UTF-8 can hold: an id that is a number, a broken name."""
+    return _valid_utf8(value) if type(value) is str else _text_of(value, str)
 
 
 def _text_of(value: Any, by: Callable[[Any], str] = repr) -> str:
-    # A repr of the host's own that fails must not lose the rest of the value.
+    # A repr of the host that fails must not lose the rest of the value.
     text = instead_of_failing(None, by, value)
-    return _sayable(text) if isinstance(text, str) else f"<{type(value).__name__}>"
+    return _valid_utf8(text) if isinstance(text, str) else f"<{type(value).__name__}>"
 
 
-def _sayable(text: str) -> str:
-    """The text without the halves of characters that UTF-8 cannot say."""
+def _valid_utf8(text: str) -> str:
+    """Escape surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

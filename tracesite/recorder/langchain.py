@@ -34,7 +34,7 @@ from traces_app.schema import records
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, result_of, said_beside, step_of, total_usage
 from traces_app.transcripts.formats.langchain import entries_of
 
-from .entries import words_of
+from .entries import error_text
 from .guard import guarded
 from .recording import Recorder
 from .scopes import Message, Scope, Session, Step, ToolCall
@@ -380,7 +380,7 @@ class TracesiteHandler(_Handler):
             if call.is_open:
                 call.end(_failure(error))
             else:
-                call.update(result=records.ToolResult(status="error", error=words_of(error)))
+                call.update(result=records.ToolResult(status="error", error=error_text(error)))
         if run.parent is None:
             self._end(run.place.trace, None, error)
 
@@ -452,12 +452,12 @@ class TracesiteHandler(_Handler):
 
     def _open(self, run: _Run, scope: Scope) -> None:
         """Makes it what is open in this context: of nodes and tools, which run in contexts of their own."""
-        current = self.recorder._current
+        current = self.recorder.runtime.current
         run.outer = current.get()
         current.set(scope)
 
     def _close(self, run: _Run) -> None:
-        current = self.recorder._current
+        current = self.recorder.runtime.current
         scope = run.called.call if run.called is not None else run.place.scope
         if current.get() is scope:
             current.set(run.outer)

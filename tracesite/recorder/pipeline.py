@@ -1,10 +1,10 @@
-"""From what the host's threads hand over to what sinks take: queue -> sampling -> privacy -> sink, on one worker.
+"""The pipeline of one recorder: queue -> sampling -> privacy -> sink, on one worker thread.
 
-The host's threads append to a deque and go on: no lock, and no wait. The worker, a daemon thread that begins with the first
-entry, looks every `delay_seconds` what is there; while nothing comes for a second it sleeps until it is woken. What does not
-fit into the queue or is not taken by the sink is counted, by message, and told with the trace.
+The host's threads append to a deque and go on, without a lock and without waiting. The worker, a daemon thread that starts
+with the first entry, polls the queue every `delay_seconds`; after a second without entries it sleeps until it is woken.
+Entries that do not fit into the queue, or that the sink does not take, are counted by message, and the trace reports them.
 
-A flush drains the queue in the thread that asks for it, so it needs no worker, at the exit of the interpreter neither.
+A flush drains the queue in the thread that calls it, so it needs no worker, not even at the exit of the interpreter.
 """
 
 from __future__ import annotations
@@ -16,54 +16,51 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from .ending import IDLE_AT_EXIT
-from .entries import ENDS, Entry, Kind, mended, without_values
+from .entries import ENDS, Entry, Kind, MessageSubject, repaired, without_values
 from .guard import Guard, failure_of
 from .privacy import Privacy, clean, report_of_losses
 from .sampling import Sampler, Sampling
 from .sinks import Clean, Sink
 
-if TYPE_CHECKING:
-    from .scopes import Message
-
 Subscriber = Callable[[dict[str, Any]], Any]
 
 _AT_A_TIME = 64
-"""Entries between which the worker lets others run: some 0.5 ms of work."""
+"""Entries that the worker takes before it lets other threads run: some 0.5 ms of work."""
 _BUSY = 4096
-"""With more than this waiting it takes more at a time."""
+"""With more entries waiting than this it takes more at a time."""
 _IDLE_SECONDS = 1.0
 _LEAST_AT_EXIT = 0.2
 _MOST_WAITERS = 10
-"""Handlers of signals that wait inside each other in one thread: more would come to the limit of recursion."""
-_MOST_UNTOLD = 10_000
-"""Messages whose losses are remembered until they can be told."""
+"""Signal handlers that wait inside each other in one thread: more would reach the recursion limit."""
+_MOST_UNREPORTED = 10_000
+"""Messages whose losses are kept until they can be reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What became of what was recorded in this process, in events."""
+    """Counts of the events that were recorded in this process."""
 
     recorded: int
-    """Handed over by the agent's code."""
+    """Put on the queue by the agent's code."""
     delivered_to_sink: int
-    """Taken by the sink. See its own report for what became of them there."""
+    """Taken by the sink, which has a report of its own."""
     sampled_out: int
     """Left out by sampling."""
     dropped: int
-    """Lost: no room in the queue, or not taken by the sink."""
+    """Lost: the queue was full, or the sink did not take them."""
     failed: int
-    """Failures of the recorder itself: each lost at most what it was about."""
+    """Errors inside the recorder. Each lost at most the entry it was working on."""
     queued: int
     """Waiting for the worker."""
 
 
 class Pipeline:
-    """The way of the entries of one recorder."""
+    """The queue and the worker of one recorder."""
 
     def __init__(
         self,
@@ -87,7 +84,7 @@ class Pipeline:
     def _begin(self) -> None:
         self._queue: deque[Entry] = deque()
         self._waiting = 0
-        """Bytes in the queue, about: threads that add to it at the same moment may count as one."""
+        """Approximate bytes in the queue: threads that add to it at the same moment may count as one."""
         self._asleep = True
         self._closed = False
         self._is_retired = False
@@ -95,54 +92,54 @@ class Pipeline:
         self._worker: threading.Thread | None = None
         self._worker_lock = threading.Lock()
         self._draining = threading.RLock()
-        """Held by whoever takes from the queue."""
+        """Held by the thread that takes from the queue."""
         self._waiters: list[int] = []
-        """The threads that wait to do so. One is there twice while a handler of a signal waits in the middle of a wait."""
+        """Threads that wait for it. A thread is in it twice while a signal handler waits during a wait."""
         self._drainer: int | None = None
-        """The thread that is."""
+        """The thread that holds it."""
         self._afterwards: Callable[[], None] | None = None
         self._sampler = Sampler()
-        # A handler of a signal may come in between while its own thread counts a loss.
-        self._losing = threading.RLock()
-        self._untold: dict[str, tuple[Message, dict[str, int]]] = {}
-        """What messages lost, until it can be told."""
+        # Reentrant, because a signal handler may run while its own thread counts a loss.
+        self._loss_lock = threading.RLock()
+        self._unreported: dict[str, tuple[MessageSubject, dict[str, int]]] = {}
+        """Losses by message, until they can be reported."""
         self._reports = 0
         self._run = token_hex(4)
-        """Tells the reports of losses from those of other processes that work on the same message."""
+        """Distinguishes the loss reports of processes that work on the same message."""
         self._taken = self._refused = self._sent = self._sampled_out = self._dropped = 0
 
     # --- In the host's threads --------------------------------------------------------------------------------------
 
     def put(self, entry: Entry) -> None:
-        """Takes an entry. Waits for nobody."""
+        """Put an entry on the queue, or count it as lost. Does not block."""
         waiting = self._waiting + entry.size
         if waiting > self._queue_bytes or self._closed:
-            # An end without its result is worth more than none: the call would seem to go on for ever.
+            # An end without its result is better than none: the call would seem to go on for ever.
             entry = without_values(entry)
             waiting = self._waiting + entry.size
             room = self._queue_bytes + (self._queue_bytes // 4 if entry.kind in ENDS else 0)
             if waiting > room or self._closed:
-                with self._losing:
+                with self._loss_lock:
                     self._refused += 1
-                    self._lose(entry)
+                    self._count_loss(entry)
                 return
         self._waiting = waiting
         self._queue.append(entry)
         if self._asleep:
-            self._awake()
+            self._wake_worker()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tells it of every event that is sent; returns what ends that."""
-        # Another list each time: the worker may be in the middle of the old one.
+        """Call the subscriber with every event that is sent. Return a function that ends that."""
+        # A new list each time, because the worker may be iterating over the old one.
         self._subscribers = [*self._subscribers, subscriber]
 
         def end() -> None:
-            self._subscribers = [one for one in self._subscribers if one is not subscriber]
+            self._subscribers = [other for other in self._subscribers if other is not subscriber]
 
         return end
 
     def flush(self, deadline: float) -> int:
-        """Waits until everything is delivered, or `deadline` on the monotonic clock; how many events are not yet."""
+        """Block until everything is delivered, or until `deadline` on the monotonic clock. Return how many events are not."""
         self._drain(deadline)
         left = len(self._queue)
         with self._guard.around():
@@ -150,7 +147,7 @@ class Pipeline:
         return left
 
     def close(self, deadline: float, *, keeps_sink: bool = False) -> int:
-        """Flushes, and takes nothing any more. With `keeps_sink` the sink goes on for others."""
+        """Flush, then refuse new entries. With `keeps_sink` the sink stays open for other recorders."""
         self._closed = True
         self._wake.set()
         self._drain(deadline, release=True)
@@ -160,12 +157,12 @@ class Pipeline:
         return left
 
     def close_at_exit(self, began: float, most_seconds: float, *, keeps_sink: bool = False) -> int:
-        """Closes at the end of the process, which began at `began`: goes on for `most_seconds` while the sink delivers, and
-        ends IDLE_AT_EXIT after it last did."""
+        """Close at the end of the process, which began at `began` on the monotonic clock: go on for `most_seconds` while the
+        sink delivers, and stop IDLE_AT_EXIT after its last delivery."""
         self._closed = True
         self._wake.set()
         limit = time.monotonic() + most_seconds
-        # Where others have waited in vain already, there is still time to write what waits to the disk.
+        # Even if other recorders have used up the time in vain, write the queue to the disk.
         until = soonest = min(limit, max(began + IDLE_AT_EXIT, time.monotonic() + _LEAST_AT_EXIT))
         before = self._delivered(time.monotonic())
         while True:
@@ -179,27 +176,27 @@ class Pipeline:
         return self.close(max(time.monotonic(), soonest), keeps_sink=keeps_sink)
 
     def _delivered(self, until: float) -> tuple[int, int]:
-        """How many events the sink has taken, and how many of them it has delivered by then."""
+        """Return how many events the sink has taken, and how many of them it has delivered by then."""
         left = 0
         with self._guard.around():
             left = self.sink.flush(until)
         return self._sent, self._sent - left
 
     def retire(self) -> None:
-        """Another recorder is used from now on: the worker ends once nothing waits. What comes all the same starts one."""
+        """End the worker once the queue is empty, because another recorder is in use. A later entry starts a new one."""
         self._is_retired = True
         self._wake.set()
 
     def postponed(self, action: Callable[[], None]) -> bool:
-        """For handlers of signals that end the process: one that came in between while its own thread passes entries on
-        would take them along. Whether that is so; then `action` is called once they are passed on."""
+        """For signal handlers that end the process: return whether their own thread is passing entries on at this moment,
+        which would be lost. If so, `action` is called once they are passed on."""
         if self._drainer != threading.get_ident():
             return False
         self._afterwards = action
         return True
 
     def after_fork(self) -> None:
-        """In the child: what waits is the parent's to tell."""
+        """In the child: start with an empty queue, because the parent delivers its own entries."""
         self._begin()
         self.sink.after_fork()
 
@@ -214,7 +211,7 @@ class Pipeline:
             queued=queued,
         )
 
-    def _awake(self) -> None:
+    def _wake_worker(self) -> None:
         self._asleep = False
         self._wake.set()
         if self._worker is None:
@@ -233,20 +230,20 @@ class Pipeline:
                 last = time.monotonic()
                 self._drain(None)
             elif self._is_retired:
-                if self._ends():
+                if self._may_end():
                     return
             elif time.monotonic() - last > _IDLE_SECONDS:
                 self._wake.clear()
                 self._asleep = True
-                # Whoever came in between saw it awake.
+                # An entry that came in between was put while the worker seemed awake.
                 if not self._queue and not self._closed:
                     self._wake.wait()
                 self._asleep = False
                 last = time.monotonic()
             time.sleep(self._delay)
 
-    def _ends(self) -> bool:
-        """Whether the worker may end: nothing waits, and what comes from now on starts another."""
+    def _may_end(self) -> bool:
+        """Return whether the worker may end: the queue is empty, and the next entry will start another worker."""
         with self._worker_lock:
             self._worker = None
             self._asleep = True
@@ -257,7 +254,7 @@ class Pipeline:
             return False
 
     def _drain(self, deadline: float | None, *, release: bool = False) -> None:
-        """Takes what is in the queue now; with `release` also what sampling holds."""
+        """Process the entries that are in the queue now; with `release` also those that sampling holds."""
         seconds = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         here = threading.get_ident()
         if self._waiters.count(here) >= _MOST_WAITERS:
@@ -282,8 +279,8 @@ class Pipeline:
                     time.sleep(0)
             if release:
                 self._send(list(self._sampler.release()))
-            if deadline is not None and self._untold and not self.sink.discards:
-                self._tell()
+            if deadline is not None and self._unreported and not self.sink.discards:
+                self._report_losses()
         finally:
             self._drainer = outer
             self._draining.release()
@@ -293,7 +290,7 @@ class Pipeline:
 
     def _next(self, most: int) -> list[Entry]:
         entries: list[Entry] = []
-        # A handler of a signal may flush in between, in the same thread.
+        # A signal handler may flush in between, in the same thread.
         with suppress(IndexError):
             while len(entries) < most:
                 entries.append(self._queue.popleft())
@@ -302,36 +299,34 @@ class Pipeline:
         return entries
 
     def _pass_on(self, entries: Sequence[Entry]) -> None:
-        # A handler of a signal may come in between at a call, and its numbers must not be overwritten.
+        # Counted first: a signal handler may run during the call of len(), after `+=` has read the old number.
         count = len(entries)
         self._taken += count
         kept = entries
-        # Where it cannot be said what is to be kept, all is.
+        # Where sampling fails, everything is kept.
         with self._guard.around():
-            kept = self._sampled(entries, self._asked_for())
+            kept = self._sampled(entries, self._effective_sampling())
         self._send(kept)
 
     def _sampled(self, entries: Sequence[Entry], sampling: Sampling) -> Sequence[Entry]:
         if sampling.keeps_all and self._sampler.is_idle:
             return entries
-        kept = [one for entry in entries for one in self._sampler.sift(entry, sampling)]
+        kept = [one for entry in entries for one in self._sampler.filter(entry, sampling)]
         self._sampled_out = self._sampler.left_out
         return kept
 
-    def _asked_for(self) -> Sampling:
-        """What the project asks for on the server, and where it asks for nothing, what this process says."""
-        own = self.sampling
-        asked = self.sink.settings()
-        if asked is None or asked.sampling is None:
+    def _effective_sampling(self) -> Sampling:
+        """Return the sampling of the project on the server, and for settings that it leaves open, that of this process."""
+        own, settings = self.sampling, self.sink.settings()
+        if settings is None or settings.sampling is None:
             return own
-        told = asked.sampling
+        project = settings.sampling
+        slow = project.keep_slower_than_ms
         return Sampling(
-            rate=own.rate if told.rate is None else told.rate,
-            tools={**own.tools, **told.tools},
-            keep_errors=told.keep_errors,
-            keep_slower_than_ms=own.keep_slower_than_ms
-            if told.keep_slower_than_ms is None
-            else told.keep_slower_than_ms,
+            rate=own.rate if project.rate is None else project.rate,
+            tools={**own.tools, **project.tools},
+            keep_errors=project.keep_errors,
+            keep_slower_than_ms=own.keep_slower_than_ms if slow is None else slow,
         )
 
     def _send(self, entries: Sequence[Entry]) -> None:
@@ -341,26 +336,26 @@ class Pipeline:
             count = len(entries)
             self._sent += count
             return
-        made, events = self._made(entries)
+        made, events = self._events_of(entries)
         taken = 0
         with self._guard.around():
             taken = self.sink.send(events)
         self._sent += taken
         self._publish(events)
         for entry in made[taken:]:
-            self._lose(entry)
-        if self._untold and taken == len(made):
-            self._tell()
+            self._count_loss(entry)
+        if self._unreported and taken == len(made):
+            self._report_losses()
 
     def _publish(self, events: Sequence[Clean]) -> None:
-        """To the subscribers, after the sink: they know nothing of it and it nothing of them."""
+        """Call the subscribers, after the sink, which does not depend on them."""
         for subscriber in self._subscribers:
             for event in events:
                 with self._guard.around():
                     subscriber(msgspec.json.decode(event))
 
-    def _made(self, entries: Sequence[Entry]) -> tuple[Sequence[Entry], list[Clean]]:
-        """The events of the entries. One that cannot be made is lost, and takes no other with it."""
+    def _events_of(self, entries: Sequence[Entry]) -> tuple[Sequence[Entry], list[Clean]]:
+        """Return the events, and their entries. An entry that fails is lost without affecting others."""
         events = failure_of(clean, entries, self.privacy)
         if isinstance(events, list):
             return entries, events
@@ -369,45 +364,45 @@ class Pipeline:
         for entry in entries:
             one = failure_of(clean, [entry], self.privacy)
             if isinstance(one, Exception):
-                one = failure_of(clean, [mended(entry)], self.privacy)
+                one = failure_of(clean, [repaired(entry)], self.privacy)
             if isinstance(one, Exception):
-                self._lose(entry)
+                self._count_loss(entry)
                 self._guard.failed(one)
             else:
                 made.append(entry)
                 events += one
         return made, events
 
-    # --- What was lost ----------------------------------------------------------------------------------------------
+    # --- Losses -----------------------------------------------------------------------------------------------------
 
-    def _lose(self, entry: Entry) -> None:
+    def _count_loss(self, entry: Entry) -> None:
         message = entry.scope.message
-        with self._losing:
+        with self._loss_lock:
             self._dropped += 1
-            _message, lost = self._untold.get(message.id, (message, {}))
-            if not lost and len(self._untold) >= _MOST_UNTOLD:
+            _message, lost = self._unreported.get(message.id, (message, {}))
+            if not lost and len(self._unreported) >= _MOST_UNREPORTED:
                 return
             lost = {**lost, "dropped": lost.get("dropped", 0) + 1}
             if entry.kind is Kind.MESSAGE_END:
-                # It would have said this.
-                lost |= message.losses.said()
-            self._untold[message.id] = (message, lost)
+                # The end would have reported them.
+                lost |= message.losses.as_json()
+            self._unreported[message.id] = (message, lost)
 
-    def _tell(self) -> None:
-        """There is room again: says what each message lost."""
-        with self._losing:
-            untold, self._untold = self._untold, {}
-        told = list(untold.values())
+    def _report_losses(self) -> None:
+        """Send the losses of each message, now that there is room again."""
+        with self._loss_lock:
+            unreported, self._unreported = self._unreported, {}
+        reports = list(unreported.values())
         events: list[Clean] = []
-        for message, lost in told:
+        for message, lost in reports:
             self._reports += 1
             events.append(report_of_losses(message, lost, f"r{self._run}-{self._reports}"))
         taken = 0
         with self._guard.around():
             taken = self.sink.send(events)
         self._publish(events)
-        with self._losing:
-            for message, lost in told[taken:]:
-                since = self._untold.get(message.id, (message, {}))[1]
+        with self._loss_lock:
+            for message, lost in reports[taken:]:
+                since = self._unreported.get(message.id, (message, {}))[1]
                 added = {name: lost.get(name, 0) + since.get(name, 0) for name in {**lost, **since}}
-                self._untold[message.id] = (message, added)
+                self._unreported[message.id] = (message, added)

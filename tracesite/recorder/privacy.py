@@ -1,9 +1,9 @@
-"""What of an entry leaves the process: secrets are taken out, long values are cut, and with `lean` their contents stay here.
+"""Privacy: make the events that leave the process, without secrets, with long values cut, and with `lean` without contents.
 
-In this order: a secret at the place of a cut would be half a secret. What was done is said in the event: `redactions` as
-receipts, `truncated` as places. This is the only place that makes `Clean` events, so that no sink sees any other.
+Redaction comes before cutting, because a secret at the place of the cut would be half a secret. The event reports both:
+`redactions` as receipts, `truncated` as paths. No other module makes `Clean` events, so no sink gets any other event.
 
-Nearly all entries hold no secret, so many are looked at together first; see access_app/redaction/engine.py for what is looked for.
+Nearly all entries hold no secret, so a batch is searched as a whole first; see access_app/redaction/engine.py for the rules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -21,34 +21,31 @@ from msgspec import Raw
 from access_app.redaction.engine import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 
-from .entries import MARGIN, Cut, Entry, Kind, result_says_error
+from .entries import MARGIN, Cut, Entry, Kind, MessageSubject, result_says_error
 from .guard import instead_of_failing
 from .sinks import Clean
 
-if TYPE_CHECKING:
-    from .scopes import Message
-
 Masking = Callable[[str, Any], Any]
-"""Takes where a value stands (`data.args.iban`) and the value, a text, number or nothing, and returns what may be kept:
+"""A function of a path (`data.args.iban`) and its value, a text, a number or None, that returns the value to keep:
 `lambda path, value: "[redacted]" if path.endswith(".iban") else value`."""
 
 _TYPES = {
     Kind.MESSAGE_START: "workflow_execute_start",
-    Kind.MESSAGE_SAID: "workflow_execute_start",
+    Kind.MESSAGE_UPDATE: "workflow_execute_start",
     # The last agent's result is the content until the run has its own.
     Kind.MESSAGE_ANSWER: "agent_complete",
     Kind.MESSAGE_END: "workflow_execute_complete",
-    Kind.STEP_ASKED: "llm_request_start",
+    Kind.MODEL_REQUEST: "llm_request_start",
     Kind.STEP_START: "llm_request_start",
-    Kind.STEP_SAID: "llm_request_complete",
+    Kind.STEP_UPDATE: "llm_request_complete",
     Kind.STEP_END: "llm_request_complete",
     Kind.CALL_START: "tool_call_start",
-    Kind.CALL_SAID: "tool_call_start",
+    Kind.CALL_UPDATE: "tool_call_start",
     Kind.CALL_RESULT: "tool_call_complete",
     Kind.CALL_END: "tool_call_complete",
-    Kind.TOLD: "prompt_build",
+    Kind.EVENT: "prompt_build",
 }
-_SLIM = (
+_LEAN_FIELDS = (
     "kind",
     "length",
     "step",
@@ -62,50 +59,50 @@ _SLIM = (
     "finish_reason",
     "duration",
 )
-"""What `lean` leaves of what an agent tells itself: of that nobody knows all the fields."""
+"""Fields that `lean` keeps of other events, where the names of all the fields with content are not known."""
 _BULKY = ("request", "args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")
-"""What `lean` leaves out."""
+"""Fields that `lean` removes."""
 RESULT_SAYS_ERROR = "The result says that the call failed."
 _OF_A_CHAIN = ("parameters", "result", "error_message", "metadata")
-"""What has content in the document of a chain."""
+"""Fields with content in the document of a chain."""
 _WHOLE = ("data.session", "data.references", "data.usage")
-"""Objects and lists with fields of their own, of which the beginning of the text says nothing."""
+"""Objects and lists that are of no use when they are cut."""
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What is taken out of what is recorded, besides what Tracesite knows as secret anyway.
+    """Rules for secrets and limits, besides the secrets that Tracesite always redacts.
 
-    Raises ValueError for a limit that cannot be, and re.error for a pattern that is none.
+    Raises ValueError for an invalid limit, and re.error for an invalid pattern.
     """
 
     keys: Sequence[str] = ()
-    """Names under which secrets are kept: `iban`, `national_id`; in all spellings (`nationalId`, `NATIONAL-ID`)."""
+    """Names of secret values: `iban`, `national_id`; in all spellings (`nationalId`, `NATIONAL-ID`)."""
     patterns: Sequence[str | re.Pattern[str]] = ()
-    """Texts that are secret wherever they stand; a group named `secret` narrows what is taken out."""
+    """Patterns of secret texts; a group named `secret` limits redaction to that part."""
     functions: Sequence[Masking] = ()
-    """Are asked about every value. One that raises takes the value out: it fails closed."""
+    """Called with every value, on the worker. A value for which one raises is redacted."""
     max_bytes: int = 2**20
     """Longer values are cut, and the trace says so."""
     lean: bool = False
-    """Only what is needed to see what was called, how long it took and whether it failed: no arguments, results or texts."""
+    """Keep only names, durations and outcomes: no arguments, results or texts."""
 
     def __post_init__(self) -> None:
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             raise ValueError(f"Privacy.max_bytes: expected bytes above 0, not {self.max_bytes!r}.")
         if isinstance(self.keys, str) or isinstance(self.patterns, str | re.Pattern):
-            raise ValueError("Privacy.keys and Privacy.patterns: expected several, in a list.")
-        if not isinstance(self.functions, Sequence) or not all(callable(one) for one in self.functions):
-            raise ValueError("Privacy.functions: expected functions, in a list.")
+            raise ValueError("Privacy.keys and Privacy.patterns: expected a list.")
+        if not isinstance(self.functions, Sequence) or not all(callable(function) for function in self.functions):
+            raise ValueError("Privacy.functions: expected a list of functions.")
         for name in self.keys:
             if name.isascii() and not DEFAULT_RULES.split(name):
                 raise ValueError(f"Privacy.keys: expected names with letters, not {name!r}.")
-        assert self.rules.shapes, "compiling the patterns raises for one that is none"
+        assert self.rules.shapes, "compiling raises for an invalid pattern"
 
     @cached_property
     def rules(self) -> Rules:
-        """The rules of Tracesite with the names and patterns of this one."""
+        """The rules of Tracesite with the additional names and patterns."""
         if not self.keys and not self.patterns:
             return DEFAULT_RULES
         keys = tuple(_key_rule(name) for name in self.keys)
@@ -121,7 +118,7 @@ def _key_rule(name: str) -> KeyRule:
 
 
 def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
-    """The events of these entries, in their order."""
+    """Return the events of these entries, in the same order."""
     if privacy.lean:
         entries = [_lean(entry) for entry in entries]
     contents = [value for entry in entries for value in entry.content.values()]
@@ -130,8 +127,8 @@ def clean(entries: Sequence[Entry], privacy: Privacy) -> list[Clean]:
 
 
 def clean_document(document: Mapping[str, Any], privacy: Privacy) -> dict[str, Any]:
-    """The document of a chain without its secrets; long values are cut, and with `lean` there are none. `redactions` and
-    `truncated` say where, as in an event."""
+    """Return the document of a chain without secrets; long values are cut, and with `lean` they are removed. `redactions` and
+    `truncated` give the paths, as in an event."""
     found, receipts = _without_secrets(
         {
             **_contents_of(document),
@@ -156,7 +153,7 @@ def _contents_of(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _short(path: str, contents: Mapping[str, Any], privacy: Privacy, cuts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is kept of contents without secrets. Results are cut by who knows their text."""
+    """Cut contents that hold no secrets any more. Results are cut elsewhere: see ToolCallChain.to_dict."""
     kept: dict[str, Any] = {}
     for name in _OF_A_CHAIN:
         value = contents.get(name)
@@ -169,16 +166,16 @@ def _short(path: str, contents: Mapping[str, Any], privacy: Privacy, cuts: list[
     return kept
 
 
-def report_of_losses(message: Message, losses: Mapping[str, int], name: str) -> Clean:
-    """An event that says what a message lost and could not say itself. It is about its beginning, so that it changes
-    nothing else of it."""
+def report_of_losses(message: MessageSubject, losses: Mapping[str, int], name: str) -> Clean:
+    """Return an event with the losses that a message could not report itself. It has the number and type of the message's
+    beginning, so that it changes nothing else."""
     event = _of(message, f"{message.id}.{name}", _TYPES[Kind.MESSAGE_START], message.number, {"recorder": losses})
     return Clean(_encode(event | {"level": "warn", "category": "system"}))
 
 
 def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
-    _kind, number, scope, name, said, content, *_rest = entry
-    data = dict(said)
+    _kind, number, scope, name, fields, content, *_rest = entry
+    data = dict(fields)
     if closely and (privacy.functions or _may_hold_secrets(content.values(), privacy.rules)):
         content, receipts = _redacted(content, privacy)
         if receipts:
@@ -202,7 +199,7 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
         else:
             data[key] = Raw(value) if kind is bytes else value
     type_ = _TYPES[entry.kind]
-    if entry.kind is Kind.MESSAGE_END and (losses := scope.message.losses.said()):
+    if entry.kind is Kind.MESSAGE_END and (losses := scope.message.losses.as_json()):
         data["recorder"] = losses
     elif entry.kind is Kind.CALL_END and "error" in content:
         type_ = "tool_call_error"
@@ -210,7 +207,7 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
     return Clean(_encode({**event, **entry.event} if entry.event else event))
 
 
-def _of(message: Message, id_: str, type_: str, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
+def _of(message: MessageSubject, id_: str, type_: str, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "session_id": message.session.external_id,
         "message_id": message.id,
@@ -232,7 +229,7 @@ def _seconds(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-# --- What is suspicious -----------------------------------------------------------------------------------------------
+# --- Secrets ----------------------------------------------------------------------------------------------------------
 
 
 def _may_hold_secrets(values: Iterable[Any], rules: Rules) -> bool:
@@ -242,7 +239,7 @@ def _may_hold_secrets(values: Iterable[Any], rules: Rules) -> bool:
 
 
 def _redacted(content: Mapping[str, Any], privacy: Privacy) -> tuple[dict[str, Any], list[Receipt]]:
-    """Content without its secrets, and the receipts."""
+    """Return the content without its secrets, and the receipts."""
     frozen = {name: value.kept if type(value) is Cut else value for name, value in content.items()}
     plain = {name: msgspec.json.decode(value) if isinstance(value, bytes) else value for name, value in frozen.items()}
     found, receipts = _without_secrets(plain, privacy, "data")
@@ -274,7 +271,7 @@ def _walk(value: Any, path: str, ask: Callable[[str, Any], Any], depth: int) -> 
 
 
 def _json_walked(text: str, path: str, ask: Callable[[str, Any], Any], depth: int) -> str:
-    """Return JSON text of which every value was asked about; other text, and JSON without a change, as it is."""
+    """Walk through JSON inside a text. Other text, and JSON without a change, is returned unchanged."""
     try:
         inside = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -291,24 +288,28 @@ def _asked(function: Masking, receipts: list[Receipt], path: str, value: Any) ->
     return answer
 
 
-# --- What is long -----------------------------------------------------------------------------------------------------
+# --- Long values ------------------------------------------------------------------------------------------------------
 
 
 def _lean(entry: Entry) -> Entry:
-    told = entry.kind is Kind.TOLD
-    kept = {name: value for name, value in entry.content.items() if (name in _SLIM if told else name not in _BULKY)}
+    is_other = entry.kind is Kind.EVENT
+    kept = {
+        name: value
+        for name, value in entry.content.items()
+        if (name in _LEAN_FIELDS if is_other else name not in _BULKY)
+    }
     if "error" not in kept and result_says_error(entry):
         kept["error"] = RESULT_SAYS_ERROR
     return entry._replace(content=kept)
 
 
 def _within(path: str, value: str | bytes, most: int, cuts: list[dict[str, Any]]) -> Any:
-    """A frozen value as it is said; of a longer one the beginning, and how much of it there is no more."""
+    """Return a frozen value; if it is longer than `most` bytes, its beginning and the number of bytes that were cut."""
     raw = value if isinstance(value, bytes) else value.encode()
     if len(raw) <= most:
         return Raw(value) if isinstance(value, bytes) else value
     if path == "data.session":
-        # Its fields are values of their own: a long description must not take the title with it.
+        # Each field is cut by itself, so that a long description does not remove the title.
         fields = msgspec.json.decode(raw, type=dict[str, Raw])
         return {name: _field(f"{path}.{name}", field, most, cuts) for name, field in fields.items()}
     cuts.append({"path": path, "bytes": len(raw)})
@@ -317,10 +318,10 @@ def _within(path: str, value: str | bytes, most: int, cuts: list[dict[str, Any]]
 
 
 def _beginning_of(path: str, cut: Cut, most: int) -> Any:
-    """The beginning of a value that was too long to be frozen, without its end, in which half a secret may be left. None
-    where only a whole value is of use."""
+    """Return the beginning of a value that was too long to be frozen, without its end, which may hold half a secret. None for
+    a value that is of use only as a whole."""
     if path == "data.session" and cut.kept:
-        # An object of fields, the last of which was cut.
+        # A cut object: only its last field is incomplete.
         fields = msgspec.json.decode(cut.kept)
         name, last = fields.popitem()
         return {**fields, name: f"{last[:-MARGIN]}… [cut]"} if isinstance(last, str) else fields
@@ -332,7 +333,7 @@ def _beginning_of(path: str, cut: Cut, most: int) -> Any:
 
 
 def _in_its_field(path: str, text: str) -> Any:
-    # Arguments are an object: what is none is kept like this everywhere.
+    # Arguments are an object: other values are kept under `_raw`, as in the server.
     return {"_raw": text} if path.endswith(("args", "parameters", "metadata")) else text
 
 

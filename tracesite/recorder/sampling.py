@@ -1,40 +1,35 @@
-"""Which of what was recorded is kept: a share of the sessions, a share of the calls of a tool, and what failed or was slow
-whatever the share.
+"""Sampling: keep a share of the sessions, a share of the calls of a tool, and everything that failed or was slow.
 
-It is decided on the worker, and only when the end is known: what may be left out is held until then. A decision about a
-session follows from its id, so that all processes that work on it decide alike.
+The worker decides, and only when the end is known: until then it holds the entries that may be left out. The decision about
+a session depends on its id alone, so that all processes that work on it decide alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from zlib import crc32
 
-from .entries import Entry, Kind, result_says_error
-
-if TYPE_CHECKING:
-    from .scopes import Message
+from .entries import Entry, Kind, MessageSubject, result_says_error
 
 _MOST_HELD = 10_000
-"""Entries of a message that are held; one that grows beyond is kept. And calls."""
+"""Entries of a message that are held, and calls; a message with more is kept."""
 _MOST_BYTES_HELD = 32 * 2**20
-"""Of all messages together; beyond it the oldest are kept: those that never end must not fill the memory."""
+"""Of all messages together. Beyond it the oldest are kept, so that messages that never end do not fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How much is kept. Raises ValueError for a share that is not between 0 and 1."""
+    """The share that is kept. Raises ValueError for a share that is not between 0 and 1."""
 
     rate: float = 1.0
-    """The share of the sessions."""
+    """The share of the sessions, from 0 to 1."""
     tools: Mapping[str, float] = field(default_factory=dict)
-    """The share of the calls of a tool, by its name; 1 where it is not named."""
+    """The share of the calls of a tool, by its name; 1 for all others."""
     keep_errors: bool = True
-    """A message, step or call that failed is kept, with all that it lies in."""
+    """Keep a message, step or call that failed, with its parents."""
     keep_slower_than_ms: float | None = None
-    """The same of those that took longer."""
+    """Keep those that took longer, in milliseconds, with their parents."""
 
     def __post_init__(self) -> None:
         for name, share in {
@@ -53,20 +48,20 @@ class Sampling:
 
 
 def is_chosen(name: str, share: float) -> bool:
-    """Whether `name` is among the share: the same name always is, or never."""
+    """Return whether `name` is in the share: always the same answer for the same name."""
     return share >= 1 or crc32(name.encode("utf-8", "backslashreplace")) < share * 2**32
 
 
 class Sampler:
-    """Sifts the entries of one recorder, in the order in which they were made. One thread at a time."""
+    """Filters the entries of one recorder, in the order in which they were made. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._messages: dict[Message, list[Entry]] = {}
-        """What is held of messages that may be left out, the oldest first."""
+        self._messages: dict[MessageSubject, list[Entry]] = {}
+        """Held entries of messages that may be left out, the oldest first."""
         self._bytes = 0
-        """Of that, about."""
+        """Their approximate size."""
         self._calls: dict[str, Entry] = {}
-        """The beginnings of calls that may be left out, by id."""
+        """Start entries of calls that may be left out, by id."""
         self.left_out = 0
         """Entries that were left out."""
 
@@ -74,19 +69,19 @@ class Sampler:
     def is_idle(self) -> bool:
         return not (self._messages or self._calls)
 
-    def sift(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
-        """The entries that are kept now: this one, or none, or this one and what was held."""
+    def filter(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
+        """Yield the entries that are kept now: this one, none, or the held ones and this one."""
         message = entry.scope.message
         held = self._messages.get(message)
         if held is None:
-            if entry.kind is Kind.MESSAGE_START and not is_chosen(message.chosen_by, sampling.rate):
+            if entry.kind is Kind.MESSAGE_START and not is_chosen(message.sampling_key, sampling.rate):
                 self._messages[message] = [entry]
                 self._bytes += entry.size
-                yield from self._too_much(sampling)
+                yield from self._within_memory(sampling)
             elif message.left_out:
                 self.left_out += 1
             else:
-                yield from self._sift_call(entry, sampling)
+                yield from self._filter_call(entry, sampling)
             return
         held.append(entry)
         self._bytes += entry.size
@@ -94,32 +89,32 @@ class Sampler:
         if _matters(entry, sampling) or len(held) > _MOST_HELD or (is_over and _calls_are_open(held)):
             yield from self._kept(message, sampling)
         elif is_over:
-            self._let_go(message)
+            self._release(message)
             message.left_out = True
             self.left_out += len(held)
-        yield from self._too_much(sampling)
+        yield from self._within_memory(sampling)
 
     def release(self) -> Iterator[Entry]:
-        """What is held of what has not come to its end: it is kept, for how it ends is not known."""
+        """Yield the held entries of everything that has not ended: kept, because its outcome is not known."""
         for message in list(self._messages):
-            yield from self._let_go(message)
+            yield from self._release(message)
         yield from self._calls.values()
         self._calls.clear()
 
-    def _too_much(self, sampling: Sampling) -> Iterator[Entry]:
+    def _within_memory(self, sampling: Sampling) -> Iterator[Entry]:
         while self._bytes > _MOST_BYTES_HELD:
             yield from self._kept(next(iter(self._messages)), sampling)
 
-    def _kept(self, message: Message, sampling: Sampling) -> Iterator[Entry]:
-        for entry in self._let_go(message):
-            yield from self._sift_call(entry, sampling)
+    def _kept(self, message: MessageSubject, sampling: Sampling) -> Iterator[Entry]:
+        for entry in self._release(message):
+            yield from self._filter_call(entry, sampling)
 
-    def _let_go(self, message: Message) -> list[Entry]:
+    def _release(self, message: MessageSubject) -> list[Entry]:
         held = self._messages.pop(message)
         self._bytes -= sum(entry.size for entry in held)
         return held
 
-    def _sift_call(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
+    def _filter_call(self, entry: Entry, sampling: Sampling) -> Iterator[Entry]:
         scope = entry.scope
         call = scope.call
         if entry.kind is Kind.CALL_START:
@@ -138,11 +133,11 @@ class Sampler:
                 scope.message.losses.sampled_out += 1
                 return
         if call is not None and scope is call and call.left_out:
-            # A word about it that came after its end.
+            # An update that came after its end.
             self.left_out += 1
             return
         if self._calls:
-            # What is kept is kept with the calls that it lies in.
+            # The parent calls of a kept entry are kept.
             above: list[Entry] = []
             while call is not None:
                 beginning = self._calls.pop(call.id, None)
@@ -161,5 +156,5 @@ def _matters(entry: Entry, sampling: Sampling) -> bool:
 
 
 def _calls_are_open(held: list[Entry]) -> bool:
-    """Whether calls go on after the end of their message: then it is not known whether they fail."""
+    """Return whether calls go on after the end of their message, so that their outcome is not known."""
     return sum((entry.kind is Kind.CALL_START) - (entry.kind is Kind.CALL_END) for entry in held) > 0

@@ -1,112 +1,190 @@
-"""What a recorder opens: sessions, messages, steps and calls, that begin and end and find what they lie in.
+"""Sessions, messages, steps and tool calls: the scopes that a recorder opens, and the state that it shares with them.
 
-All that happens here happens in the host's thread; nothing raises or waits.
+Everything here runs in the host's threads. Nothing raises or blocks.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from messages_app.ids import message_id
 from traces_app.transcripts.entries import total_usage
 
 from . import decorating
-from .entries import Cut, Entry, Kind, freeze, size_of, text_of, thawed, words_of
+from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, size_of, text_of, thaw
 from .guard import Guard, failure_of, guarded
-
-if TYPE_CHECKING:
-    from .recording import Recorder
+from .pipeline import Pipeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NEW, _OPEN, _PAUSED, _ENDED = range(4)
 
 
-@dataclass
-class Losses:
-    """What a trace does not hold of its message, besides what was dropped. Written by the worker."""
+class Runtime:
+    """The state that a recorder shares with its scopes: queue, clock, ids, and the current scope of each context."""
 
-    sampled_out: int = 0
-    """Calls that sampling left out."""
-    truncated: int = 0
-    """Values that were cut."""
-    redacted: int = 0
-    """Secrets that were taken out."""
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        guard: Guard,
+        *,
+        enabled: bool,
+        clock: Callable[[], int],
+        ids: Callable[[], str] | None,
+        destination: object | None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.guard = guard
+        self.enabled = enabled
+        self.destination = object() if destination is None else destination
+        """Equal for recorders whose events go to the same place."""
+        self.current: ContextVar[Scope | None] = ContextVar("tracesite_scope", default=None)
+        self.custom_ids = ids
+        self.forks = 0
+        """Forks between the process that made the recorder and this one."""
+        self.max_characters = pipeline.privacy.max_bytes + MARGIN
+        """Characters of a value that are frozen."""
+        self._clock = clock
+        self._last_number = 0
+        self.renew()
+        # The parents of scopes that have not begun.
+        self.no_session = Session(self)
+        self.no_message = Message(self)
 
-    def said(self) -> dict[str, int]:
-        return {name: number for name, number in vars(self).items() if number}
+    def renew(self) -> None:
+        """Choose a prefix for ids that no other process uses: at the start, and in the child of a fork."""
+        self._prefix = token_hex(6)
+        self._counter = count(1)
+        self.own_session: Session | None = None
+
+    def process_session(self) -> Session:
+        """Return the session of calls and steps outside of any message. One for the process, because a session for each of
+        them would hide all others."""
+        if self.own_session is None:
+            title = "Calls outside of a message" if self.custom_ids else f"Calls outside of a message: {_program()}"
+            self.own_session = Session(self, fields={"title": title})
+        return self.own_session
+
+    def new_id(self) -> str:
+        return self.custom_ids() if self.custom_ids else f"{self._prefix}-{next(self._counter):x}"
+
+    def now(self) -> int:
+        """Return nanoseconds since 1970, always increasing, so that setting back the clock does not reverse the order."""
+        now = self._clock()
+        if now <= self._last_number:
+            now = self._last_number + 1
+        self._last_number = now
+        return now
+
+    def freeze(self, value: Any) -> Any:
+        return freeze(value, self.max_characters)
+
+    def freeze_all(self, /, **values: Any) -> dict[str, Any]:
+        """Freeze the values that are not empty."""
+        return {name: freeze(value, self.max_characters) for name, value in values.items() if not _is_empty(value)}
+
+    def put(
+        self,
+        kind: Kind,
+        scope: Message | Step | ToolCall,
+        name: str,
+        fields: dict[str, Any],
+        content: dict[str, Any],
+        failed: bool = False,
+        duration_ms: float | None = None,
+        event: Mapping[str, Any] | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Put an entry on the queue; see Entry. Without a `number` it happened now."""
+        number = self.now() if number is None else number
+        size = size_of(content)
+        self.pipeline.put(Entry(kind, number, scope, name, fields, content, size, failed, duration_ms, event))
 
 
 class Scope:
-    """What a session, a message, a step and a call have in common: they begin, end, and what lies in them finds them.
+    """The base of Session, Message, Step and ToolCall. Each begins, ends, and is the parent of scopes that are opened in it.
 
-    `with` makes it the current one; `start` and `end` do not, for code that begins and ends in different places.
+    `with` makes it the current scope. `start` and `end` do not; they are for code that begins and ends it in different
+    places. No method raises or blocks.
     """
 
-    __slots__ = ("_fork", "_implicit", "_outer", "_recorder", "_state", "error")
+    __slots__ = ("_forks", "_implicit", "_outer", "_runtime", "_state", "error")
 
     error: str | None
-    """Why it failed. An exception that passes through says it by itself."""
+    """The reason of a failure. Set by an exception that leaves the `with` block."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._outer: Scope | None = None
         self._implicit: Message | None = None
         self._state = _NEW
-        self._fork = 0
+        self._forks = 0
         self.error = None
 
     @property
     def session(self) -> Session:
-        """The session that it is of."""
+        """The session of the scope."""
         return self.message.session
 
     @property
     def message(self) -> Message:
-        """The message that it is of."""
-        return self._recorder._nowhere
+        """The message of the scope."""
+        return self._runtime.no_message
 
     @property
     def step(self) -> Step | None:
-        """The innermost step, if there is one."""
+        """The innermost step, or None."""
         return None
 
     @property
     def call(self) -> ToolCall | None:
-        """The innermost call, if there is one."""
+        """The innermost call, or None."""
         return None
 
     @property
     def guard(self) -> Guard:
-        return self._recorder.guard
+        return self._runtime.guard
 
     @property
     def is_open(self) -> bool:
-        """Whether it has begun and not ended."""
+        """True between the beginning and the end."""
         return self._state == _OPEN
 
     def start(self, within: Scope | None = None) -> Self:
-        """Begins, inside `within` or else what is current, without being current itself."""
+        """Begin inside `within`, or else inside the current scope, without becoming the current scope."""
         self._start(within)
         return self
 
+    @guarded
     def end(self, error: BaseException | str | None = None) -> None:
-        """Ends; with an error it has failed. A second time does nothing."""
+        """End the scope; with an error it has failed. Ending it again does nothing."""
         self._end(error)
 
     def enter(self, within: Scope | None = None) -> Self:
-        """Begins as `start` does, and is the current one here until `leave`."""
+        """Begin like `start`, and be the current scope until `leave`."""
         self._enter(within)
         return self
 
+    @guarded
     def leave(self, error: BaseException | str | None = None) -> None:
-        """Ends, and what was current before is so again; so is it if what lies in this was never ended."""
-        self._leave(error)
+        """End the scope and make the previous one current again, even if scopes inside it were never ended."""
+        current = self._runtime.current
+        inside = scope = current.get()
+        while scope is not None and scope is not self:
+            scope = scope._outer
+        if scope is not None and scope is not inside:
+            # Scopes that were left open inside this one must not be a parent any more.
+            current.set(self)
+        self._exit(error)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -127,30 +205,32 @@ class Scope:
         self._exit(error)
 
     def __call__(self, function: F) -> F:
-        """As a decorator: each call of the function is one of these."""
-        return decorating.decorated(self._again, function)
+        """Decorate a function so that each call of it is a scope like this one."""
+        return decorating.decorated(self._copy, function)
 
-    # --- For decorators ---------------------------------------------------------------------------------------------
+    # --- For decorators (decorating.Traced) ---------------------------------------------------------------------------
+
+    @property
+    def _current(self) -> ContextVar[Scope | None]:
+        return self._runtime.current
 
     @guarded
-    def _take(
+    def _record_arguments(
         self,
         read: Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
-        """The arguments of the function."""
-        if self._recorder.enabled:
-            self._takes(read(args, kwargs))
+        if self._runtime.enabled:
+            self._set_arguments(read(args, kwargs))
 
     @guarded
-    def _give(self, value: Any) -> None:
-        """What the function returned."""
+    def _record_result(self, value: Any) -> None:
         if self._state == _OPEN:
-            self._gives(value)
+            self._set_result(value)
 
     def _pause(self) -> Self:
-        """What follows happens elsewhere: leaving this `with` does not end it, entering the next one goes on with it."""
+        """Keep the scope open when the current `with` is left, because its work goes on elsewhere."""
         if self._state == _OPEN:
             self._state = _PAUSED
         return self
@@ -160,86 +240,18 @@ class Scope:
             self._state = _OPEN
         return self
 
-    def _follow(self, unfinished: decorating.Unfinished) -> None:
-        """What it is to do ends with the message, if nobody brings it to its end."""
+    def _track(self, unfinished: decorating.Unfinished) -> None:
+        """Abandon unfinished work at the end of the message."""
         if self.message is not self and self._state in (_OPEN, _PAUSED):
-            self.message._unread[id(unfinished)] = unfinished
+            self.message._unfinished[id(unfinished)] = unfinished
 
-    def _unfollow(self, unfinished: decorating.Unfinished) -> None:
-        self.message._unread.pop(id(unfinished), None)
+    def _untrack(self, unfinished: decorating.Unfinished) -> None:
+        self.message._unfinished.pop(id(unfinished), None)
 
-    def _leave_incomplete(self, why: str) -> None:
-        """What was to be done was not done to its end."""
+    def _mark_incomplete(self, reason: str) -> None:
+        """Record that the work was not done to its end."""
 
-    # --- Inside -----------------------------------------------------------------------------------------------------
-
-    @guarded
-    def _enter(self, within: Scope | None = None) -> None:
-        recorder = self._recorder
-        if not recorder.enabled:
-            return
-        current = recorder._current
-        outer = current.get()
-        if self._state != _NEW and not self._may_lie_in(outer):
-            return
-        self._outer = outer
-        self._begin_in(within if within is not None else outer)
-        current.set(self)
-
-    def _may_lie_in(self, outer: Scope | None) -> bool:
-        """Whether it can become current although it has begun: not where it is open already, and not after its end."""
-        while outer is not None and outer is not self:
-            outer = outer._outer
-        return self._state == _OPEN and outer is None
-
-    @guarded
-    def _exit(self, error: BaseException | str | None) -> None:
-        # Not by a token: a generator may end in another context than it began in.
-        current = self._recorder._current
-        if current.get() is self:
-            outer = self._outer
-            while outer is not None and outer._state == _ENDED:
-                outer = outer._outer
-            current.set(outer)
-        self._end_with(error)
-
-    @guarded
-    def _leave(self, error: BaseException | str | None) -> None:
-        current = self._recorder._current
-        inside = one = current.get()
-        while one is not None and one is not self:
-            one = one._outer
-        if one is not None and one is not inside:
-            # What was left open inside it is not where anything belongs any more.
-            current.set(self)
-        self._exit(error)
-
-    @guarded
-    def _start(self, within: Scope | None) -> None:
-        self._begin_in(within if within is not None else self._recorder._current.get())
-
-    @guarded
-    def _end(self, error: BaseException | str | None) -> None:
-        self._end_with(error)
-
-    def _begin_in(self, outer: Scope | None) -> None:
-        if self._state == _NEW and self._recorder.enabled:
-            self._fork = self._recorder._fork
-            self._begin(outer)
-            self._state = _OPEN
-
-    def _end_with(self, error: BaseException | str | None) -> None:
-        if self._state != _OPEN:
-            return
-        self._state = _ENDED
-        # In a forked child the parent's things are still open: it is the parent who ends them.
-        if self._fork != self._recorder._fork or not self._recorder.enabled:
-            return
-        if error is not None and not isinstance(error, GeneratorExit):
-            self.error = error if isinstance(error, str) else words_of(error)
-        self._finish()
-        if self._implicit is not None:
-            self._implicit._end_with(self.error)
+    # --- For subclasses -----------------------------------------------------------------------------------------------
 
     def _begin(self, outer: Scope | None) -> None:
         raise NotImplementedError
@@ -247,46 +259,100 @@ class Scope:
     def _finish(self) -> None:
         raise NotImplementedError
 
-    def _again(self) -> Self:
-        """Another one like it, that has not begun: for decorators."""
+    def _copy(self) -> Self:
+        """Return a scope with the same settings that has not begun."""
         raise NotImplementedError
 
-    def _host(self, outer: Scope | None) -> Scope:
-        """What a step or a call lies in: `outer`, or where no message is open there, one that ends with this."""
+    def _set_arguments(self, args: dict[str, Any]) -> None:
+        """Take the arguments of the decorated function."""
+
+    def _set_result(self, value: Any) -> None:
+        """Take the return value of the decorated function."""
+
+    def _parent(self, outer: Scope | None) -> Scope:
+        """Return `outer`, or a new message that ends with this scope where no message is open there."""
         if outer is not None and outer.message._state == _OPEN:
             return outer
-        self._implicit = message = self._recorder.message()
-        message._begin_in(self._recorder.session_of_process() if outer is None else outer)
+        self._implicit = message = Message(self._runtime)
+        message._begin_in(self._runtime.process_session() if outer is None else outer)
         return message
 
-    def _takes(self, args: dict[str, Any]) -> None:
-        """The arguments of a function that it decorates."""
+    # --- Inside -------------------------------------------------------------------------------------------------------
 
-    def _gives(self, value: Any) -> None:
-        """What a function returned that it decorates."""
+    @guarded
+    def _enter(self, within: Scope | None = None) -> None:
+        if not self._runtime.enabled:
+            return
+        current = self._runtime.current
+        outer = current.get()
+        if self._state != _NEW and not self._may_be_inside(outer):
+            return
+        self._outer = outer
+        self._begin_in(within if within is not None else outer)
+        current.set(self)
+
+    def _may_be_inside(self, outer: Scope | None) -> bool:
+        """Return whether an open scope can become current: not inside itself, and not after its end."""
+        while outer is not None and outer is not self:
+            outer = outer._outer
+        return self._state == _OPEN and outer is None
+
+    @guarded
+    def _exit(self, error: BaseException | str | None) -> None:
+        # Not by a token: a generator may end in another context than it began in.
+        current = self._runtime.current
+        if current.get() is self:
+            outer = self._outer
+            while outer is not None and outer._state == _ENDED:
+                outer = outer._outer
+            current.set(outer)
+        self._end(error)
+
+    @guarded
+    def _start(self, within: Scope | None) -> None:
+        self._begin_in(within if within is not None else self._runtime.current.get())
+
+    def _begin_in(self, outer: Scope | None) -> None:
+        if self._state == _NEW and self._runtime.enabled:
+            self._forks = self._runtime.forks
+            self._begin(outer)
+            self._state = _OPEN
+
+    def _end(self, error: BaseException | str | None) -> None:
+        if self._state != _OPEN:
+            return
+        self._state = _ENDED
+        # Scopes of the parent are still open in a forked child: the parent ends them.
+        if self._forks != self._runtime.forks or not self._runtime.enabled:
+            return
+        if error is not None and not isinstance(error, GeneratorExit):
+            self.error = error if isinstance(error, str) else error_text(error)
+        self._finish()
+        if self._implicit is not None:
+            self._implicit._end(self.error)
 
 
 class Session(Scope):
-    """A conversation or task. What is said of it goes with its next message."""
+    """A conversation or task. Its fields are sent with its next message."""
 
-    __slots__ = ("_given_id", "_said", "external_id", "metadata", "tags")
+    __slots__ = ("_fields", "_given_id", "external_id", "metadata", "tags")
 
     def __init__(
         self,
-        recorder: Recorder,
-        external_id: str | None,
-        said: dict[str, str | None],
-        tags: Sequence[str],
-        metadata: Mapping[str, Any] | None,
+        runtime: Runtime,
+        external_id: str | None = None,
+        fields: Mapping[str, str | None] | None = None,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(recorder)
+        super().__init__(runtime)
         self._given_id = external_id
         given = "" if external_id is None else text_of(external_id)
-        self.external_id = given or f"session-{recorder._new_id()}"
-        self._said = said
+        self.external_id = given or f"session-{runtime.new_id()}"
+        self._fields = fields or {}
         listed = [tags] if isinstance(tags, str) else failure_of(list, tags)
         self.tags: list[str] = [] if isinstance(listed, Exception) else listed
-        self.metadata = _own(metadata)
+        self.metadata = _copy_of(metadata)
 
     @property
     def session(self) -> Session:
@@ -298,30 +364,26 @@ class Session(Scope):
     def _finish(self) -> None:
         pass
 
-    def _again(self) -> Self:
-        return type(self)(self._recorder, self._given_id, self._said, self.tags, self.metadata)
+    def _copy(self) -> Self:
+        return type(self)(self._runtime, self._given_id, self._fields, self.tags, self.metadata)
 
-    def _all(self) -> dict[str, Any]:
-        said: dict[str, Any] = {name: value for name, value in self._said.items() if value}
-        if self.tags:
-            said["tags"] = self.tags
-        if self.metadata:
-            said["metadata"] = self.metadata
-        return said
+    def _as_dict(self) -> dict[str, Any]:
+        fields = {**self._fields, "tags": self.tags, "metadata": self.metadata}
+        return {name: value for name, value in fields.items() if value}
 
 
 class Message(Scope):
-    """One run of an agent: what the user said, what the agent did, and its answer."""
+    """One run of an agent: the user's prompt, the agent's steps and calls, and its answer."""
 
     __slots__ = (
+        "_has_answer_usage",
         "_metadata",
         "_name",
         "_prompt",
-        "_has_answer_usage",
         "_request_id",
         "_session",
         "_since",
-        "_unread",
+        "_unfinished",
         "_updates",
         "_usages",
         "content",
@@ -340,21 +402,21 @@ class Message(Scope):
     references: list[Mapping[str, Any]]
     """The passages that the answer rests on, with the fields of records.Reference."""
     usage: Mapping[str, Any] | None
-    """Tokens. Where it is not said, those of the steps are counted."""
+    """Tokens. None: the sum of the steps."""
     root_tool: str
-    """Of a chain of calls, the tool that its tracker calls the root."""
+    """In a chain of calls, the tool that its tracker calls the root."""
     metadata: dict[str, Any]
-    """Whatever else there is to say."""
+    """Any other fields."""
 
     def __init__(
         self,
-        recorder: Recorder,
-        prompt: str | Sequence[Any] | None,
-        external_id: str | None,
-        request_id: str | None,
-        metadata: Mapping[str, Any] | None,
+        runtime: Runtime,
+        prompt: str | Sequence[Any] | None = None,
+        external_id: str | None = None,
+        request_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(recorder)
+        super().__init__(runtime)
         self._prompt = prompt
         self._request_id = request_id
         self._metadata = metadata
@@ -363,7 +425,7 @@ class Message(Scope):
         self.references = []
         self.usage = None
         self.root_tool = ""
-        self.metadata = _own(metadata)
+        self.metadata = _copy_of(metadata)
         self.losses = Losses()
         self.left_out = False
         self.number = 0
@@ -372,77 +434,38 @@ class Message(Scope):
         self._usages: list[dict[str, Any]] = []
         self._has_answer_usage = False
         self._name = ""
-        self._unread: dict[int, decorating.Unfinished] = {}
-        """Generators and coroutines in it that are not at their end."""
+        self._unfinished: dict[int, decorating.Unfinished] = {}
+        """Generators and coroutines of this message that are not at their end."""
 
     @property
     def session(self) -> Session:
-        return self._session or self._recorder._no_session
+        return self._session or self._runtime.no_session
 
     @property
-    def chosen_by(self) -> str:
-        """What sampling draws by: the session, so that it is kept whole or not at all; in that of the process each message
-        for itself."""
-        return self.id if self._session is self._recorder._own_session else self.session.external_id
+    def sampling_key(self) -> str:
+        """The id of the session, so that sampling keeps a session whole or not at all. In the session of the process, the id
+        of the message, because those messages have nothing to do with each other."""
+        return self.id if self._session is self._runtime.own_session else self.session.external_id
 
     @property
     def message(self) -> Message:
         return self
 
-    def update(self, content: str | Sequence[Any] | None = None, **said: Any) -> None:
-        """Says more about the message at once, while it goes on: the answer as it stands, `metadata`, and of its session
-        `status`, for example "paused" while the agent waits for a person."""
-        self._update(content, said)
-
     @guarded
-    def _update(self, content: str | Sequence[Any] | None, said: dict[str, Any]) -> None:
-        if self._state != _OPEN or not self._recorder.enabled:
+    def update(self, /, content: str | Sequence[Any] | None = None, **fields: Any) -> None:
+        """Send more about the message while it goes on: the answer so far, `metadata`, and the `status` of its session, for
+        example "paused" while the agent waits for a person."""
+        runtime = self._runtime
+        if self._state != _OPEN or not runtime.enabled:
             return
         self._updates += 1
-        put, name = self._recorder._put, f"u{self._updates}"
+        name = f"u{self._updates}"
         if content is not None:
-            put(Kind.MESSAGE_ANSWER, self, f"{name}a", {}, _frozen(self._recorder._most, result=content))
-        if said:
-            put(Kind.MESSAGE_SAID, self, name, {}, _frozen(self._recorder._most, **said))
+            runtime.put(Kind.MESSAGE_ANSWER, self, f"{name}a", {}, runtime.freeze_all(result=content))
+        if fields:
+            runtime.put(Kind.MESSAGE_UPDATE, self, name, {}, runtime.freeze_all(**fields))
 
-    def _begin(self, outer: Scope | None) -> None:
-        recorder = self._recorder
-        self._session = outer.session if outer is not None else recorder.session()
-        self.number = now = recorder._now()
-        self._since = time.perf_counter_ns()
-        # Of a run that is tried again under the caller's own id, or that two processes work on, each tells its own.
-        self._name = f"{recorder._new_id()}." if self.id else ""
-        if not self.id and recorder._own_ids:
-            self.id = recorder._own_ids()
-        elif not self.id:
-            self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
-        said = {"request_id": self._request_id} if self._request_id else {}
-        if self._name:
-            said["attempt"] = self._name[:-1]
-        if self.root_tool:
-            # A name, like those of calls: it leaves the process whatever the privacy.
-            said["root_tool"] = self.root_tool
-        content = _frozen(
-            self._recorder._most, prompt=self._prompt, session=self._session._all(), metadata=self.metadata
-        )
-        recorder._pipeline.put(Entry(Kind.MESSAGE_START, now, self, f"{self._name}s", said, content, size_of(content)))
-
-    def _finish(self) -> None:
-        for unfinished in list(self._unread.values()):
-            unfinished.abandon()
-        duration = (time.perf_counter_ns() - self._since) / 1_000_000
-        content = _frozen(
-            self._recorder._most,
-            result=self.content,
-            error=self.error,
-            references=self.references,
-            usage=self.usage,
-            metadata=self.metadata,
-        )
-        self._recorder._put(
-            Kind.MESSAGE_END, self, f"{self._name}e", {"duration": duration}, content, bool(self.error), duration
-        )
-
+    @guarded
     def answered(
         self,
         content: str | Sequence[Any] | None = None,
@@ -450,14 +473,8 @@ class Message(Scope):
         model: str | None = None,
         usage: Mapping[str, Any] | None = None,
     ) -> None:
-        """Says what the model answered, which model that was, and what that request took. The answer is no step: its model is
-        kept in the metadata of the message, and its tokens are added to those of the steps."""
-        self._answered(content, model, usage)
-
-    @guarded
-    def _answered(
-        self, content: str | Sequence[Any] | None, model: str | None, usage: Mapping[str, Any] | None
-    ) -> None:
+        """Set the answer of the model, the model's name, and the tokens of that request. The answer is not a step: its model
+        is kept in the metadata of the message, and its tokens are added to those of the steps."""
         if content is not None:
             self.content = content
         if model is not None:
@@ -466,72 +483,99 @@ class Message(Scope):
             self._has_answer_usage = True
             self._add_usage(usage)
 
-    def _add_usage(self, usage: Any) -> None:
-        """The usage of a step, or of the answer. A message that states its own has to state the sum."""
-        own = thawed(usage)
-        if isinstance(own, dict):
-            self._usages.append(own)
-        if self._has_answer_usage and self._usages:
-            self.usage = total_usage(self._usages)
-
+    @guarded
     def prompt_built(self, prompt: Any, kind: str = "system") -> None:
-        """Says that a prompt was made: of which kind, and with which text."""
-        self._tell_prompt(prompt, kind)
-
-    def told(self, event: Mapping[str, Any]) -> None:
-        """An event that somebody else made, by its fields (docs/events.md): it becomes one of this message."""
-        self._tell(event)
-
-    @guarded
-    def _tell_prompt(self, prompt: Any, kind: str) -> None:
-        frozen = freeze(prompt, self._recorder._most)
-        if isinstance(frozen, Cut):
-            self._put_told({"type": "prompt_build"}, {"kind": kind, "length": frozen.size}, {"text": frozen})
-            return
-        text = frozen.decode() if isinstance(frozen, bytes) else str(frozen)
-        self._put_told({"type": "prompt_build"}, {"kind": kind, "length": len(text)}, {"text": text})
+        """Record that a prompt of this kind was built: its length and its text."""
+        frozen = self._runtime.freeze(prompt)
+        if not isinstance(frozen, Cut):
+            frozen = frozen.decode() if isinstance(frozen, bytes) else str(frozen)
+        length = frozen.size if isinstance(frozen, Cut) else len(frozen)
+        self._put_event({"type": "prompt_build"}, {"kind": kind, "length": length}, {"text": frozen})
 
     @guarded
-    def _tell(self, event: Mapping[str, Any]) -> None:
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event with the fields of docs/events.md to this message."""
         about = {name: event[name] for name in ("type", "agent", "level", "category") if event.get(name) is not None}
-        self._put_told(about, {}, {name: freeze(value, self._recorder._most) for name, value in event["data"].items()})
+        self._put_event(about, {}, {name: self._runtime.freeze(value) for name, value in event["data"].items()})
 
-    def _put_told(self, event: dict[str, Any], said: dict[str, Any], content: dict[str, Any]) -> None:
-        if self._state == _NEW or not self._recorder.enabled:
+    def _put_event(self, event: dict[str, Any], fields: dict[str, Any], content: dict[str, Any]) -> None:
+        if self._state == _NEW or not self._runtime.enabled:
             return
         self._updates += 1
         failed = event["type"].endswith("_error")
-        self._recorder._put(Kind.TOLD, self, f"t{self._updates}", said, content, failed, event=event)
+        self._runtime.put(Kind.EVENT, self, f"t{self._updates}", fields, content, failed, event=event)
 
-    def _again(self) -> Self:
-        return type(self)(self._recorder, self._prompt, None, self._request_id, self._metadata)
+    def _add_usage(self, usage: Any) -> None:
+        """Add the usage of a step or of the answer. A message with a usage of its own has to state the sum."""
+        plain = thaw(usage)
+        if isinstance(plain, dict):
+            self._usages.append(plain)
+        if self._has_answer_usage and self._usages:
+            self.usage = total_usage(self._usages)
 
-    def _takes(self, args: dict[str, Any]) -> None:
+    def _begin(self, outer: Scope | None) -> None:
+        runtime = self._runtime
+        self._session = outer.session if outer is not None else Session(runtime)
+        self.number = now = runtime.now()
+        self._since = time.perf_counter_ns()
+        # A run that is retried under the caller's own id, or that two processes work on: the name keeps each attempt apart.
+        self._name = f"{runtime.new_id()}." if self.id else ""
+        if not self.id and runtime.custom_ids:
+            self.id = runtime.custom_ids()
+        elif not self.id:
+            self.id = str(message_id(datetime.fromtimestamp(now // 1000 / 1_000_000, UTC), "assistant"))
+        fields = {"request_id": self._request_id} if self._request_id else {}
+        if self._name:
+            fields["attempt"] = self._name[:-1]
+        if self.root_tool:
+            # A name, like those of calls: it leaves the process whatever the privacy.
+            fields["root_tool"] = self.root_tool
+        content = runtime.freeze_all(prompt=self._prompt, session=self._session._as_dict(), metadata=self.metadata)
+        runtime.put(Kind.MESSAGE_START, self, f"{self._name}s", fields, content, number=now)
+
+    def _finish(self) -> None:
+        for unfinished in list(self._unfinished.values()):
+            unfinished.abandon()
+        duration = (time.perf_counter_ns() - self._since) / 1_000_000
+        content = self._runtime.freeze_all(
+            result=self.content,
+            error=self.error,
+            references=self.references,
+            usage=self.usage,
+            metadata=self.metadata,
+        )
+        fields = {"duration": duration}
+        self._runtime.put(Kind.MESSAGE_END, self, f"{self._name}e", fields, content, bool(self.error), duration)
+
+    def _copy(self) -> Self:
+        return type(self)(self._runtime, self._prompt, None, self._request_id, self._metadata)
+
+    def _set_arguments(self, args: dict[str, Any]) -> None:
         if self._prompt is None:
             self._prompt = next((value for value in args.values() if isinstance(value, str)), None)
 
-    def _leave_incomplete(self, why: str) -> None:
-        self.metadata = {**(self.metadata or {}), "incomplete": why}
-
-    def _gives(self, value: Any) -> None:
+    def _set_result(self, value: Any) -> None:
         if self.content is None and value is not None:
-            frozen = value if isinstance(value, str | list) else freeze(value, self._recorder._most)
-            # Of what is too long the beginning is frozen at the end, with its size.
+            frozen = value if isinstance(value, str | list) else self._runtime.freeze(value)
+            # A value that is too long is cut at the end of the message, which records its size.
             self.content = frozen.decode() if isinstance(frozen, bytes) else value
+
+    def _mark_incomplete(self, reason: str) -> None:
+        self.metadata = {**(self.metadata or {}), "incomplete": reason}
 
 
 class Step(Scope):
     """One think-act iteration."""
 
     __slots__ = (
-        "_asked",
+        "_call",
+        "_has_sent_request",
         "_iteration",
+        "_message",
         "_metadata",
-        "_request_is_told",
+        "_requested_at",
         "_since",
         "_thought",
-        "_call",
-        "_message",
         "_updates",
         "agent",
         "duration",
@@ -546,46 +590,46 @@ class Step(Scope):
     )
 
     thought: str | None
-    """What the agent said it was about to do."""
+    """The text of the model before it acts."""
     reasoning: str | None
-    """What the model returned as reasoning, apart from the thought."""
+    """The reasoning that the model returned, apart from the thought."""
     request: Mapping[str, Any] | None
-    """What the model was asked: `messages`, and whatever else there is, such as `tools` and `temperature`. The server keeps
-    the messages as a context of the run, each once, however many requests repeat it."""
+    """The request to the model: `messages`, and any other fields, such as `tools` and `temperature`. The server keeps the
+    messages as a context of the run, each once, however many requests repeat it."""
     usage: Mapping[str, Any] | None
-    """Tokens: `input_tokens` and `output_tokens`, or the names that the provider gives them."""
+    """Tokens: `input_tokens` and `output_tokens`, or the names of the provider."""
     iteration: int | None
-    """Which one it is, from 0. Without one: the next."""
+    """The number of the iteration, from 0. None: the next one."""
     duration: float | None
-    """Milliseconds that the model took, where the step ends later than that."""
+    """Milliseconds of the model, where the step ends later than the model."""
     metadata: dict[str, Any]
-    """Whatever else there is to say."""
+    """Any other fields."""
 
     def __init__(
         self,
-        recorder: Recorder,
-        thought: str | None,
-        model: str | None,
-        agent: str | None,
-        iteration: int | None,
-        metadata: Mapping[str, Any] | None,
+        runtime: Runtime,
+        thought: str | None = None,
+        model: str | None = None,
+        agent: str | None = None,
+        iteration: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(recorder)
+        super().__init__(runtime)
         self._thought = self.thought = thought
         self.model = model
         self.agent = agent
         self._iteration = self.iteration = iteration
         self._metadata = metadata
-        self.metadata = _own(metadata)
+        self.metadata = _copy_of(metadata)
         self.reasoning = None
         self.request = None
-        self._request_is_told = False
+        self._has_sent_request = False
         self.usage = None
         self.duration = None
         self.id = ""
-        self._asked: int | None = None
+        self._requested_at: int | None = None
         self._updates = 0
-        self._message = recorder._nowhere
+        self._message = runtime.no_message
         self._call: ToolCall | None = None
 
     @property
@@ -601,82 +645,72 @@ class Step(Scope):
         return self._call
 
     def ask(self, within: Scope | None = None) -> Self:
-        """Says that a model is asked, in a message that is open, before it is known whether this becomes a step or the
-        answer. `start`, once that is known, makes it a step that began now; otherwise it was none."""
+        """Record a request to a model, in an open message, before it is known whether its response is a step or the answer.
+        `start` makes it a step that began now; without `start` it is none."""
         self._ask(within)
         return self
 
     @guarded
     def _ask(self, within: Scope | None) -> None:
-        recorder = self._recorder
-        if self._state != _NEW or self._asked is not None or not recorder.enabled:
+        runtime = self._runtime
+        if self._state != _NEW or self._requested_at is not None or not runtime.enabled:
             return
-        self._place(within if within is not None else recorder._current.get())
-        self._asked = number = recorder._now()
-        # Without the id of the step: an event that names a step makes it.
-        said = {name: value for name, value in self._who().items() if name in ("model", "agent_name")}
-        content = self._asks()
-        recorder._pipeline.put(Entry(Kind.STEP_ASKED, number, self, "a", said, content, size_of(content)))
+        self._place(within if within is not None else runtime.current.get())
+        self._requested_at = number = runtime.now()
+        # Without the id of the step, because an event that names a step makes it.
+        fields = {name: value for name, value in self._fields().items() if name in ("model", "agent_name")}
+        runtime.put(Kind.MODEL_REQUEST, self, "a", fields, self._frozen_request(), number=number)
 
     def stop(self) -> None:
-        """The model is done: what happens until the step ends is not counted into its duration."""
+        """Stop the clock of the step: the model is done, and the step ends later."""
         if self.duration is None and self.id:
             self.duration = (time.perf_counter_ns() - self._since) / 1_000_000
 
-    def update(self, thought: str | None = None, *, reasoning: str | None = None, **said: Any) -> None:
-        """Says more about the step at once: while it goes on, so that viewers see it grow, or after its end."""
-        self._update({"thought": thought, "reasoning": reasoning, **said})
-
     @guarded
-    def _update(self, said: dict[str, Any]) -> None:
-        if self._state == _NEW or not self._recorder.enabled:
+    def update(self, /, thought: str | None = None, *, reasoning: str | None = None, **fields: Any) -> None:
+        """Send more about the step: while it goes on, so that viewers see it grow, or after its end."""
+        if self._state == _NEW or not self._runtime.enabled:
             return
         self._updates += 1
-        self._recorder._put(
-            Kind.STEP_SAID, self, f"u{self._updates}", {"step": self.id}, _frozen(self._recorder._most, **said)
-        )
+        content = self._runtime.freeze_all(thought=thought, reasoning=reasoning, **fields)
+        self._runtime.put(Kind.STEP_UPDATE, self, f"u{self._updates}", {"step": self.id}, content)
 
     def _begin(self, outer: Scope | None) -> None:
-        recorder = self._recorder
-        if self._asked is None:
+        if self._requested_at is None:
             self._place(outer)
-        number = self._asked or recorder._now()
-        content = self._asks()
-        recorder._pipeline.put(Entry(Kind.STEP_START, number, self, "s", self._who(), content, size_of(content)))
+        number = self._requested_at or self._runtime.now()
+        self._runtime.put(Kind.STEP_START, self, "s", self._fields(), self._frozen_request(), number=number)
 
-    def _asks(self) -> dict[str, Any]:
-        """What the model is asked, once."""
-        if self._request_is_told or self.request is None:
+    def _frozen_request(self) -> dict[str, Any]:
+        """Return the request, frozen, the first time; later nothing."""
+        if self._has_sent_request or self.request is None:
             return {}
-        self._request_is_told = True
-        return {"request": freeze(self.request, self._recorder._most)}
+        self._has_sent_request = True
+        return {"request": self._runtime.freeze(self.request)}
 
     def _place(self, outer: Scope | None) -> None:
-        outer = self._host(outer)
+        outer = self._parent(outer)
         self._message = outer.message
         self._call = outer.call
-        self.id = self._recorder._new_id()
+        self.id = self._runtime.new_id()
         self._since = time.perf_counter_ns()
 
     def _finish(self) -> None:
-        duration = self.duration
-        if duration is None:
-            duration = (time.perf_counter_ns() - self._since) / 1_000_000
-        content = _frozen(
-            self._recorder._most,
+        self.stop()
+        content = self._runtime.freeze_all(
             thought=self.thought,
             reasoning=self.reasoning,
             usage=self.usage,
             metadata=self.metadata,
             error=self.error,
         )
-        content |= self._asks()
-        if not _is_nothing(self.usage):
+        content |= self._frozen_request()
+        if not _is_empty(self.usage):
             self._message._add_usage(self.usage)
-        said = self._who() | {"duration": duration}
-        self._recorder._put(Kind.STEP_END, self, "e", said, content, bool(self.error), duration)
+        fields = self._fields() | {"duration": self.duration}
+        self._runtime.put(Kind.STEP_END, self, "e", fields, content, bool(self.error), self.duration)
 
-    def _who(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, Any]:
         data: dict[str, Any] = {"step": self.id}
         if self.model:
             data["model"] = self.model
@@ -686,15 +720,15 @@ class Step(Scope):
             data["iteration"] = self.iteration
         return data
 
-    def _again(self) -> Self:
-        return type(self)(self._recorder, self._thought, self.model, self.agent, self._iteration, self._metadata)
+    def _copy(self) -> Self:
+        return type(self)(self._runtime, self._thought, self.model, self.agent, self._iteration, self._metadata)
 
-    def _leave_incomplete(self, why: str) -> None:
-        self.metadata = {**(self.metadata or {}), "incomplete": why}
-
-    def _gives(self, value: Any) -> None:
+    def _set_result(self, value: Any) -> None:
         if self.thought is None and isinstance(value, str):
             self.thought = value
+
+    def _mark_incomplete(self, reason: str) -> None:
+        self.metadata = {**(self.metadata or {}), "incomplete": reason}
 
 
 class ToolCall(Scope):
@@ -718,32 +752,33 @@ class ToolCall(Scope):
     )
 
     result: Any
-    """What the tool returned: any value, or a records.ToolResult (recorder.results makes them)."""
+    """The return value of the tool: any value, or a records.ToolResult (made by recorder.results)."""
     reflection: str | None
-    """What the agent thought of the result."""
+    """The agent's assessment of the result."""
     metadata: dict[str, Any] | None
-    """Whatever else there is to say."""
+    """Any other fields."""
 
     def __init__(
-        self, recorder: Recorder, name: str | None, args: Any, call_id: str | None, metadata: Mapping[str, Any] | None
+        self,
+        runtime: Runtime,
+        name: str | None = None,
+        args: Any = None,
+        call_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        # As Scope does it: this is made for each call.
-        self._recorder = recorder
-        self._outer = self._implicit = self.error = None
-        self._state = _NEW
-        self._fork = 0
+        super().__init__(runtime)
         self.name = "" if name is None else name
         self._args = args
         self.call_id = call_id
         self._metadata = metadata
-        self.metadata = None if metadata is None else _own(metadata)
+        self.metadata = None if metadata is None else _copy_of(metadata)
         self.result = None
         self.reflection = None
         self.parent: ToolCall | None = None
         self.id = ""
         self.left_out = False
         self._updates = 0
-        self._message = recorder._nowhere
+        self._message = runtime.no_message
         self._step: Step | None = None
 
     @property
@@ -758,103 +793,97 @@ class ToolCall(Scope):
     def call(self) -> ToolCall:
         return self
 
-    def run(self) -> None:
-        """Says that the tool runs from now on: of a call that was started when the model asked for it."""
-        self._run()
+    def __call__(self, function: F) -> F:
+        """Decorate a function so that each call of it is recorded; without a name it has the function's."""
+        called = function.__func__ if isinstance(function, classmethod | staticmethod) else function
+        self.name = self.name or decorating.name_of(called)
+        return decorating.tool(self._copy, function, self._runtime.destination)
 
     @guarded
-    def _run(self) -> None:
-        if self._state == _NEW or not self._recorder.enabled:
+    def run(self) -> None:
+        """Record that the tool begins to run: for a call that was started when the model asked for it."""
+        if self._state == _NEW or not self._runtime.enabled:
             return
         self._updates += 1
         self._since = time.perf_counter_ns()
-        self._recorder._put(Kind.CALL_SAID, self, f"u{self._updates}", {"uuid": self.id, "runs": True}, {})
-
-    def update(self, *, reflection: str | None = None, result: Any = None, **said: Any) -> None:
-        """Says more about the call at once, also after its end: a reflection, a result that came late."""
-        self._update({"reflection": reflection, "result": result, **said})
+        self._runtime.put(Kind.CALL_UPDATE, self, f"u{self._updates}", {"uuid": self.id, "runs": True}, {})
 
     @guarded
-    def _update(self, said: dict[str, Any]) -> None:
-        if self._state == _NEW or not self._recorder.enabled:
+    def update(self, /, *, reflection: str | None = None, result: Any = None, **fields: Any) -> None:
+        """Send more about the call, also after its end: a reflection, a result that came late."""
+        if self._state == _NEW or not self._runtime.enabled:
             return
         self._updates += 1
-        content = _frozen(self._recorder._most, **said)
-        kind = Kind.CALL_RESULT if "result" in content else Kind.CALL_SAID
-        self._recorder._put(kind, self, f"u{self._updates}", {"uuid": self.id}, content)
+        content = self._runtime.freeze_all(reflection=reflection, result=result, **fields)
+        kind = Kind.CALL_RESULT if "result" in content else Kind.CALL_UPDATE
+        self._runtime.put(kind, self, f"u{self._updates}", {"uuid": self.id}, content)
 
     def has_taken(self, time_before: timedelta) -> None:
-        """The call began so much earlier than it was said."""
+        """Move the beginning of the call so much earlier than it was recorded."""
         self._since -= time_before // timedelta(microseconds=1) * 1000
 
     def _begin(self, outer: Scope | None) -> None:
-        recorder = self._recorder
-        outer = self._host(outer)
+        runtime = self._runtime
+        outer = self._parent(outer)
         self._message = outer.message
         step = self._step = outer.step
         parent = self.parent = outer.call
-        self.id = recorder._own_ids() if recorder._own_ids else f"{recorder._prefix}-{next(recorder._counter):x}"
-        said = {"uuid": self.id, "name": self.name}
+        self.id = runtime.new_id()
+        fields = {"uuid": self.id, "name": self.name}
         if self.call_id:
-            said["call_id"] = self.call_id
+            fields["call_id"] = self.call_id
         if step is not None:
-            said["step"] = step.id
+            fields["step"] = step.id
         if parent is not None:
-            said["parent"] = parent.id
-        content = {"args": freeze(self._args, recorder._most)}
+            fields["parent"] = parent.id
+        content = {"args": runtime.freeze(self._args)}
         if self.metadata:
-            content["metadata"] = freeze(self.metadata, self._recorder._most)
+            content["metadata"] = runtime.freeze(self.metadata)
         self._since = time.perf_counter_ns()
-        recorder._put(Kind.CALL_START, self, "s", said, content)
+        runtime.put(Kind.CALL_START, self, "s", fields, content)
 
     def _finish(self) -> None:
+        runtime = self._runtime
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
-        error = self.error
-        result = self.result
-        said: dict[str, Any] = {"uuid": self.id, "name": self.name, "duration": duration}
+        fields: dict[str, Any] = {"uuid": self.id, "name": self.name, "duration": duration}
         if self.call_id:
-            said["call_id"] = self.call_id
-        content = {"result": freeze(result, self._recorder._most)}
-        if error:
-            content["error"] = error
+            fields["call_id"] = self.call_id
+        content = {"result": runtime.freeze(self.result)}
+        if self.error:
+            content["error"] = self.error
         if self.reflection:
             content["reflection"] = self.reflection
         if self.metadata:
-            content["metadata"] = freeze(self.metadata, self._recorder._most)
-        self._recorder._put(Kind.CALL_END, self, "e", said, content, bool(error), duration)
+            content["metadata"] = runtime.freeze(self.metadata)
+        runtime.put(Kind.CALL_END, self, "e", fields, content, bool(self.error), duration)
 
-    def _again(self) -> Self:
-        return type(self)(self._recorder, self.name, None, None, self._metadata)
+    def _copy(self) -> Self:
+        return type(self)(self._runtime, self.name, None, None, self._metadata)
 
-    def _takes(self, args: dict[str, Any]) -> None:
+    def _set_arguments(self, args: dict[str, Any]) -> None:
         self._args = args
 
-    def __call__(self, function: F) -> F:
-        """As a decorator; without a name it is the function's."""
-        called = function.__func__ if isinstance(function, classmethod | staticmethod) else function
-        self.name = self.name or decorating.name_of(called)
-        return decorating.tool(self._again, function, self._recorder)
-
-    def _leave_incomplete(self, why: str) -> None:
-        self.metadata = {**(self.metadata or {}), "incomplete": why}
-
-    def _gives(self, value: Any) -> None:
+    def _set_result(self, value: Any) -> None:
         self.result = value
 
-
-def _frozen(most: int, /, **values: Any) -> dict[str, Any]:
-    """What there is of these values, frozen, of each `most` characters."""
-    return {name: freeze(value, most) for name, value in values.items() if not _is_nothing(value)}
+    def _mark_incomplete(self, reason: str) -> None:
+        self.metadata = {**(self.metadata or {}), "incomplete": reason}
 
 
-def _is_nothing(value: Any) -> bool:
-    """By its type, for what a value says when it is asked is the host's."""
+def _is_empty(value: Any) -> bool:
+    """Return whether a value is None or empty. By its type, because the truth value of other objects is the host's code."""
     return value is None or (type(value) in (str, list, tuple, dict) and len(value) == 0)
 
 
-def _own(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy to write to. What is no mapping stands for itself."""
+def _copy_of(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy to write to. A value that is no mapping is kept under `metadata`."""
     if metadata is None:
         return {}
     copy: dict[str, Any] | Exception = failure_of(dict, metadata)
     return {"metadata": metadata} if isinstance(copy, Exception) else copy
+
+
+def _program() -> str:
+    """Return the name of the program that runs in this process."""
+    path = Path(sys.argv[0] if sys.argv and sys.argv[0] else "python")
+    return path.parent.name if path.name == "__main__.py" else path.name

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from traces_app.normalize.tool_results import NO_REASON
 from traces_app.schema import records
@@ -34,10 +34,8 @@ from .chains import ToolCallChain, ToolCallChainContext, ToolCallNode, as_mappin
 from .entries import text_of
 from .guard import Guard, logger
 from .privacy import Privacy
+from .recording import Recorder
 from .scopes import Scope, ToolCall
-
-if TYPE_CHECKING:
-    from .recording import Recorder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -338,7 +336,7 @@ class ToolCallChainTracker:
             # What the host opened itself on the recorder, a step for example, lies in between.
             within = current
         node.recorded_as = ToolCall(
-            self._recorder, str(node.tool_id), node.parameters, node.call_id, node.metadata
+            self._recorder.runtime, str(node.tool_id), node.parameters, node.call_id, node.metadata
         ).enter(within)
 
     def _record_end(self, node: ToolCallNode) -> None:

@@ -1,9 +1,9 @@
-"""Hooks around a function that knows nothing of them.
+"""Hooks around a function, without a recorder.
 
     search = wrap(search, before=lambda args: ..., after=lambda value, args: ..., on_error=lambda error, args: ...)
 
-What is wrapped stays what it was: signature, what it returns and raises, and whether it is a function, coroutine, generator
-or asynchronous generator. enabling.py wraps the methods of objects.
+The wrapped function keeps its signature, return value and exceptions, and stays a function, coroutine, generator or
+asynchronous generator. enabling.py wraps the methods of objects.
 """
 
 from __future__ import annotations
@@ -33,64 +33,65 @@ def wrap(
     *,
     guard: Guard | None = None,
 ) -> F:
-    """The function with hooks: `before(args)`, then what it did, then `after(value, args)` or `on_error(error, args)`, and
-    the error is raised on.
+    """Return the function with hooks: `before(args)`, and then `after(value, args)`, or `on_error(error, args)` before the
+    error is raised again.
 
-    `args` are the arguments by the names of their parameters. Of a coroutine the value is what it returns, of a generator
-    the list of what it yielded, or one text where these are texts. Hooks are plain functions; what they return is ignored,
-    and one that raises breaks nothing. Raises TypeError for what is no function.
+    `args` maps parameter names to arguments. `value` is the return value; for a coroutine its result, for a generator the
+    list of its values, or one text if they are texts. Hooks are plain functions that run in the caller's thread; their return
+    values are ignored, and their exceptions are logged. Raises TypeError if `function` is not a function.
     """
     if not callable(function) or inspect.isclass(function):
         raise TypeError(f"wrap: expected a function, not {function!r}.")
     hooks = _Hooks(before, after, on_error, guard or Guard(), ContextVar("tracesite_wrapped", default=None))
-    return decorated(partial(_Watched, hooks), function)
+    return decorated(partial(_HookedCall, hooks), function)
 
 
 @dataclass(frozen=True)
 class _Hooks:
-    """What `wrap` was given. To what follows a generator it is what a recorder is to a scope."""
+    """The arguments of `wrap`."""
 
     before: Before | None
     after: After | None
     on_error: OnError | None
     guard: Guard
-    _current: ContextVar[Any]
+    current: ContextVar[Any]
 
 
-class _Watched:
-    """One call of a function with hooks."""
+class _HookedCall:
+    """One call of a function with hooks; see decorating.Traced."""
 
     def __init__(self, hooks: _Hooks) -> None:
-        self._recorder = hooks
+        self._hooks = hooks
+        self._current = hooks.current
         self._args: Args = {}
         self._value: Any = None
         self._is_paused = False
         self.is_open = False
 
-    def _take(self, read: Callable[..., Args], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        with self._recorder.guard.around():
+    def _record_arguments(self, read: Callable[..., Args], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with self._hooks.guard.around():
             self._args = read(args, kwargs)
 
     def start(self) -> Self:
         self.is_open = True
-        with self._recorder.guard.around():
-            if self._recorder.before is not None:
-                self._recorder.before(self._args)
+        with self._hooks.guard.around():
+            if self._hooks.before is not None:
+                self._hooks.before(self._args)
         return self
 
-    def _give(self, value: Any) -> None:
+    def _record_result(self, value: Any) -> None:
         self._value = value
 
     def end(self, error: BaseException | None = None) -> None:
         if not self.is_open:
             return
         self.is_open = False
-        with self._recorder.guard.around():
+        with self._hooks.guard.around():
             if error is None or isinstance(error, GeneratorExit):
-                if self._recorder.after is not None:
-                    self._recorder.after(self._value, self._args)
-            elif self._recorder.on_error is not None:
-                self._recorder.on_error(error, self._args)
+                if self._hooks.after is not None:
+                    self._hooks.after(self._value, self._args)
+            elif self._hooks.on_error is not None:
+                self._hooks.on_error(error, self._args)
 
     def __enter__(self) -> Self:
         return self if self.is_open else self.start()
@@ -107,11 +108,11 @@ class _Watched:
         self._is_paused = False
         return self
 
-    def _follow(self, steps: object) -> None:
-        """Hooks hear of the end only."""
+    def _track(self, steps: object) -> None:
+        """Do nothing: hooks have no message at whose end unfinished work is abandoned."""
 
-    def _unfollow(self, steps: object) -> None:
+    def _untrack(self, steps: object) -> None:
         pass
 
-    def _leave_incomplete(self, why: str) -> None:
+    def _mark_incomplete(self, reason: str) -> None:
         pass

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tracesite.recorder import MemorySink, Privacy, Recorder
-from tracesite.recorder.entries import MARGIN, MOST, Cut, freeze, thawed
+from tracesite.recorder.entries import MARGIN, MOST, Cut, freeze, thaw
 from tracesite.recorder.testing import recording
 
 MB = 1_000_000
@@ -61,7 +61,7 @@ def test_beginning_of_large_value_is_frozen_quickly(name: str) -> None:
     assert frozen.size > 2 * MB
     # To encode it whole takes 80 to 600 ms of this thread on the machine where this was written.
     assert took < 0.25
-    thawed(value)
+    thaw(value)
 
 
 def test_freezing_large_value_takes_memory_of_its_beginning() -> None:

@@ -96,7 +96,7 @@ def test_secrets_are_found_wherever_they_are_said() -> None:
 @pytest.mark.requirement("001-52")
 @pytest.mark.parametrize("functions", [str.upper, ["mask"], {str.upper}])
 def test_functions_that_are_no_list_of_functions_are_refused(functions: Any) -> None:
-    with pytest.raises(ValueError, match=r"Privacy\.functions: expected functions, in a list\."):
+    with pytest.raises(ValueError, match=r"Privacy\.functions: expected a list of functions\."):
         Privacy(functions=functions)
 
 

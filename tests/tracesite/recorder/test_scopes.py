@@ -514,8 +514,8 @@ def test_a_recorder_without_a_server_says_that_it_is_off(
     assert not Recorder(key="ts_x").enabled
     assert not Recorder(enabled=False).enabled
     assert [record.getMessage() for record in caplog.records] == [
-        "Nothing is recorded: TRACESITE_URL and TRACESITE_KEY are not set, and the recorder was given none.",
-        "Nothing is recorded: TRACESITE_URL is not set, and the recorder was given none.",
+        "Nothing is recorded: set TRACESITE_URL and TRACESITE_KEY, or pass url and key to Recorder().",
+        "Nothing is recorded: set TRACESITE_URL, or pass url and key to Recorder().",
     ]
 
 
@@ -532,7 +532,7 @@ def test_a_tool_that_knows_no_recorder_runs_whatever_the_address_in_the_environm
 
     assert (search("a"), search("b")) == ("found a", "found b")
     assert [record.getMessage() for record in caplog.records] == [
-        "Nothing is recorded, the URL or the key (TRACESITE_URL, TRACESITE_KEY) is wrong: url: expected the address of a "
+        "Nothing is recorded: the URL or the key (TRACESITE_URL, TRACESITE_KEY) is invalid: url: expected the address of a "
         "server, such as http://127.0.0.1:8000.",
     ]
 
@@ -583,7 +583,7 @@ def test_address_that_cannot_be_disables_with_one_warning(url: str, key: str, ca
         pass
     assert (recorder.enabled, recorder.close()) == (False, 0)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("Nothing is recorded, the URL or the key (TRACESITE_URL, TRACESITE_KEY) is wrong: ")
+    assert said.startswith("Nothing is recorded: the URL or the key (TRACESITE_URL, TRACESITE_KEY) is invalid: ")
     assert "expected" in said
     assert "password@" not in said
     with pytest.raises(ValueError, match="expected"):
