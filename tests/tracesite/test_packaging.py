@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -50,6 +53,34 @@ def metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return Parser().parsestr(archive.read(name).decode())
+
+
+@pytest.fixture(scope="module")
+def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`tracesite` in a virtual environment that holds the wheel and nothing else."""
+    home = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True, cwd=home)
+    return home / "bin" / "tracesite"
+
+
+@pytest.fixture(scope="module")
+def server_command(command: Path) -> Iterator[Path]:
+    """The same with the packages of the server, which are those of this environment."""
+    packages = command.parent.parent / sysconfig.get_path("purelib", vars={"base": ""}).lstrip("/")
+    path = packages / "server.pth"
+    path.write_text(sysconfig.get_path("purelib"))
+    yield command
+    path.unlink()
+
+
+def run(command: list[str | Path], home: Path, **environ: str) -> tuple[int, str, str]:
+    """Run a command away from the clone, without the variables of Tracesite and Django."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRACESITE", "DJANGO", "XDG"))}
+    environ = {**clean, "HOME": str(home), "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", **environ}
+    done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -107,3 +138,35 @@ def test_what_an_agent_process_imports_needs_no_django(wheel: Path, tmp_path: Pa
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}; print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_command_without_server_extra_names_the_extra(command: Path, tmp_path: Path, as_module: bool) -> None:
+    start = [command.with_name("python"), "-m", "tracesite"] if as_module else [command]
+    code, out, err = run([*start, "serve"], tmp_path)
+    assert (code, out) == (1, "")
+    assert err == 'The server is not installed, only the recorder. Install it with: pip install "tracesite[server]"\n'
+
+
+def test_server_extra_that_the_command_names_exists(metadata: Message) -> None:
+    assert "server" in (metadata.get_all("Provides-Extra") or [])
+
+
+def test_installed_command_runs_a_command_of_tracesite(server_command: Path, tmp_path: Path) -> None:
+    code, out, err = run([server_command, "purge", "--help"], tmp_path)
+    assert (code, out.splitlines()[0][:22], err) == (0, "usage: tracesite purge", "")
+
+    code, out, _ = run([server_command.with_name("python"), "-m", "tracesite", "purge", "--help"], tmp_path)
+    assert (code, out.splitlines()[0][:32]) == (0, "usage: python -m tracesite purge")
+
+    assert run([server_command, "list_api_keys"], tmp_path)[2].startswith("The database does not answer: ")
+
+
+def test_installed_command_keeps_its_data_in_the_home_directory(server_command: Path, tmp_path: Path) -> None:
+    show = ["shell", "--verbosity=0", "-c", "from django.conf import settings; print(settings.DATA_DIR)"]
+    code, out, err = run([server_command, *show], tmp_path)
+    assert (code, out, err) == (0, f"{tmp_path}/.local/share/tracesite\n", "")
+    assert (tmp_path / ".local/share/tracesite/secret_key").stat().st_mode & 0o777 == 0o600
+
+    elsewhere = tmp_path / "elsewhere"
+    assert run([server_command, *show], tmp_path, TRACESITE_DATA_DIR=str(elsewhere))[1] == f"{elsewhere}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -130,7 +131,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _show_made(self, made: demo.Made) -> list[str]:
-        manage = ".venv/bin/python manage.py"
+        manage = "tracesite" if Path(sys.argv[0]).name == "tracesite" else ".venv/bin/python manage.py"
         if made.password:
             login = f"{demo.ADMIN}, password {made.password}   (shown this once)"
         elif settings.ADMIN_PASSWORD:

@@ -1,0 +1,53 @@
+"""The command `tracesite`, also `python -m tracesite`: Django's commands with the settings of Tracesite.
+
+manage.py in a clone is the same. Without DATABASE_URL the command starts the embedded PostgreSQL first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_HOME = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Run the command in sys.argv. Errors that an operator can correct end it with one sentence, all others with a traceback."""
+    try:
+        from django.core.management import execute_from_command_line
+    except ModuleNotFoundError:
+        sys.exit('The server is not installed, only the recorder. Install it with: pip install "tracesite[server]"')
+    from django.core.exceptions import ImproperlyConfigured
+    from django.db.utils import OperationalError, ProgrammingError
+
+    from tracesite.serving import embedded_postgres
+
+    program = Path(sys.argv[0]).name
+    if program == "__main__.py":
+        program = "python -m tracesite"
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tracesite.settings")
+    if not (_HOME / "manage.py").exists() and not os.environ.get("TRACESITE_DATA_DIR"):
+        # An installed package must not write beside its modules.
+        user_data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        os.environ["TRACESITE_DATA_DIR"] = str(user_data / "tracesite")
+    if sys.stderr.isatty() and sys.argv[1:2] != ["serve"]:
+        # The terminal is for the command's own output; log lines, one for each batch, are for files.
+        os.environ.setdefault("TRACESITE_LOG_LEVEL", "WARNING")
+    try:
+        embedded_postgres.ensure()
+        execute_from_command_line([program, *sys.argv[1:]])
+    except (embedded_postgres.EmbeddedError, ImproperlyConfigured) as error:
+        sys.exit(str(error))
+    except OperationalError as error:
+        sys.exit(f"The database does not answer: {error}")
+    except ProgrammingError as error:
+        if type(error.__cause__).__name__ != "UndefinedTable":
+            raise
+        sys.exit(f"The database is not up to date. Run: {program} migrate")
+    except KeyboardInterrupt:
+        sys.exit(130)  # 128 + SIGINT, as shells have it
+
+
+if __name__ == "__main__":
+    main()
