@@ -95,7 +95,7 @@ SHAPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", SHAPES.values(), ids=SHAPES)
-def test_every_shape_says_the_same(document: object) -> None:
+def test_every_version_gives_the_same_session(document: object) -> None:
     assert recognises(document)
     assert format_of(document) is ai_sdk
     question, answer = only(document)
@@ -107,20 +107,20 @@ def test_every_shape_says_the_same(document: object) -> None:
     assert found.output == {"t": 21}
 
 
-def test_tools_beside_the_content_come_before_what_is_said() -> None:
+def test_tool_invocations_beside_content_precede_the_text() -> None:
     old = {"id": "a1", "role": "assistant", "content": "21 °C.", "toolInvocations": [V4_TOOL]}
     (_question, answer) = only([{"id": "u1", "role": "user", "content": "Weather?"}, old])
     assert (answer.content, [c.name for c in calls([answer])]) == ("21 °C.", ["weather"])
 
 
-def test_a_chat_tells_its_id_its_title_and_its_user() -> None:
+def test_chat_fields_give_id_title_and_end_user() -> None:
     (session,), _left_out = read({"id": "chat-1", "title": "Bern", "userId": "li.wei", "messages": [USER, ASSISTANT]})
     assert (session.external_id, session.title, session.end_user) == ("chat-1", "Bern", "li.wei")
     found, _left_out = read([USER | {"chatId": "c-1"}, USER | {"chatId": "c-2"}, ASSISTANT | {"chatId": "c-1"}])
     assert [(s.external_id, len(s.messages or ())) for s in reversed(found)] == [("c-1", 2), ("c-2", 1)]
 
 
-def test_conversations_without_ids_are_never_joined() -> None:
+def test_conversations_without_ids_stay_apart() -> None:
     assert len(read([MODEL, MODEL])[0]) == 2
 
 
@@ -140,7 +140,7 @@ def test_conversations_without_ids_are_never_joined() -> None:
     ],
     ids=lambda value: value["state"] if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_the_state_of_a_tool_tells_how_it_went(fields: dict[str, Any], status: str | None, output: Any) -> None:
+def test_tool_state_decides_call_status(fields: dict[str, Any], status: str | None, output: Any) -> None:
     part = {key: value for key, value in DONE.items() if key != "output"} | fields
     (call,) = calls(only([USER, {"id": "a1", "role": "assistant", "parts": [part]}]))
     assert call.status == status
@@ -172,11 +172,11 @@ def answered(**part: Any) -> list[Any]:
         ),
     ],
 )  # fmt: skip
-def test_the_output_of_a_result_is_of_a_type(part: dict[str, Any], expected: records.ToolResult) -> None:
+def test_output_type_decides_result_and_status(part: dict[str, Any], expected: records.ToolResult) -> None:
     assert result(answered(**part)) == expected
 
 
-def test_an_error_in_the_content_of_a_step_is_the_result_of_its_call() -> None:
+def test_tool_error_part_is_failed_result_of_its_call() -> None:
     error = {"type": "tool-error", "toolCallId": "c1", "toolName": "weather", "input": {}, "error": "no such city"}
     question, asks = MODEL[:2]
     document = [question, {**asks, "content": [*asks["content"], error]}]
@@ -195,20 +195,20 @@ def test_an_error_in_the_content_of_a_step_is_the_result_of_its_call() -> None:
         ({"type": "file", "mediaType": "image/webp", "data": {"type": "data", "data": "AAAA"}}, "data:image/webp;base64,AAAA"),
     ],
 )  # fmt: skip
-def test_images_are_parts_of_the_content(part: dict[str, Any], url: str) -> None:
+def test_images_are_content_parts(part: dict[str, Any], url: str) -> None:
     (question, _answer) = only([{"role": "user", "content": [TEXT, part]}, *MODEL[1:]])
     assert isinstance(question.content, list)
     assert question.content[0] == {"type": "text", "text": "Weather?"}
     assert question.content[1]["image_url"] == {"url": url}
 
 
-def test_files_that_are_no_images_stay_as_they_are() -> None:
+def test_files_other_than_images_are_unchanged() -> None:
     file = {"type": "file", "mediaType": "application/pdf", "url": "https://a.example/d.pdf", "filename": "d.pdf"}
     (question,) = only([USER | {"parts": [file]}])
     assert question.content == [file]
 
 
-def test_sources_data_and_requests_for_approval_are_kept() -> None:
+def test_sources_data_and_approvals_are_metadata() -> None:
     source = {"type": "source-url", "sourceId": "s1", "url": "https://a.example"}
     data = {"type": "data-progress", "data": {"done": 3}}
     (_question, answer) = only([USER, {"id": "a1", "role": "assistant", "parts": [source, data, TEXT]}])
@@ -218,7 +218,7 @@ def test_sources_data_and_requests_for_approval_are_kept() -> None:
     assert (only(document)[1].metadata or {})["approvals"] == [approval]
 
 
-def test_what_the_user_says_while_the_run_goes_on_is_a_message() -> None:
+def test_steering_message_is_a_user_message() -> None:
     steering = {"type": "steering-message", "id": "st-1", "parts": [TEXT]}
     assistant = ASSISTANT | {"parts": [DONE, steering, {"type": "step-start"}, TEXT | {"text": "Yes."}]}
     found = [(m.role, m.external_id, m.content) for m in only([USER, assistant])]
@@ -230,7 +230,7 @@ def test_what_the_user_says_while_the_run_goes_on_is_a_message() -> None:
     ]
 
 
-def test_times_models_and_usage_are_taken_where_an_application_says_them() -> None:
+def test_application_metadata_gives_time_model_and_usage() -> None:
     at = datetime(2025, 3, 4, 12, tzinfo=UTC)
     metadata = {"model": "m-1", "totalUsage": {"inputTokens": 5, "outputTokens": 3}, "createdAt": 1741089600000}
     (question, answer) = only([USER | {"createdAt": "2025-03-04T12:00:00Z"}, ASSISTANT | {"metadata": metadata}])
@@ -239,20 +239,20 @@ def test_times_models_and_usage_are_taken_where_an_application_says_them() -> No
     assert (answer.metadata or {})["metadata"] == metadata
 
 
-def test_a_time_without_a_zone_is_read_as_utc_and_flagged() -> None:
+def test_naive_time_is_utc_and_flagged() -> None:
     (question,) = only([USER | {"createdAt": "2025-03-04 12:00:00"}])
     assert (question.created_at, question.health) == (datetime(2025, 3, 4, 12, tzinfo=UTC), ["naive_time"])
 
 
 @pytest.mark.requirement("003-30")
-def test_empty_names_and_missing_ids_are_passed_on() -> None:
+def test_empty_names_and_missing_ids_are_kept() -> None:
     part = {"type": "dynamic-tool", "toolCallId": "", "toolName": "", "state": "input-available", "input": {}}
     assert [(c.id, c.name) for c in calls(only([USER, {"id": "a1", "role": "assistant", "parts": [part]}]))] == [
         (None, "")
     ]
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     _found, left_out = read([*MODEL, "text", {"role": "critic"}, {"content": "?"}])
     roles = "a role is one of user, assistant, system, tool, data"
     assert left_out == [
@@ -272,7 +272,7 @@ GROWING: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("whole", GROWING.values(), ids=GROWING)
-def test_a_start_is_the_start_of_the_whole(whole: list[Any]) -> None:
+def test_prefix_of_document_gives_prefix_of_records(whole: list[Any]) -> None:
     full = {session.external_id: session for session in read(whole)[0]}
     for length in range(1, len(whole)):
         for session in read(whole[:length])[0]:
@@ -295,7 +295,7 @@ STRANGERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not recognises(document)
 
 
@@ -314,13 +314,13 @@ EVERYTHING: list[Any] = [
 ]
 
 
-def test_one_message_is_a_list_of_one() -> None:
+def test_single_message_equals_list_of_one() -> None:
     assert recognises(USER)
     assert [m.content for m in only(USER)] == ["Weather?"]
 
 
 @given(mangled(EVERYTHING))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for one in (document, {"id": "c", "messages": document}, [{"id": "c", "messages": document}] * 2, {"response": {"messages": document}}):  # fmt: skip
         recognises(one)
         for session in read(one)[0]:
@@ -330,7 +330,7 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
 # --- Real files ---------------------------------------------------------------------------------------------------
 
 
-def test_the_messages_of_a_real_run_are_read_whole() -> None:
+def test_real_run_gives_expected_records() -> None:
     document = load(SHARED / "sdk_transcripts" / "vercel-ai-legacy" / "ai_sdk_response_messages.json")
     assert format_of(document) is ai_sdk
     found, left_out = read(document)
@@ -347,6 +347,6 @@ def test_the_messages_of_a_real_run_are_read_whole() -> None:
     }
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     strangers = [path for path in other_files("not_claude_code", "claude_code") if "ai_sdk" not in path.name]
     assert [path.name for path in strangers if recognises(load(path))] == []

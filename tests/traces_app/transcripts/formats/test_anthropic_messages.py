@@ -68,7 +68,7 @@ HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello!"}]}
         {"model": "claude-x", "messages": [{"role": "user", "content": "Hello!"}, COMPACTED]},
     ],
 )
-def test_blocks_of_an_unknown_type_are_parts_and_told_of(document: Any) -> None:
+def test_blocks_of_unknown_type_are_kept_and_reported(document: Any) -> None:
     assert format_of(document) is anthropic_messages
     (session,), left_out = read(document)
     *_asked, said = session.messages or ()
@@ -89,7 +89,7 @@ def test_blocks_of_an_unknown_type_are_parts_and_told_of(document: Any) -> None:
         [],
     ],
 )
-def test_messages_that_no_format_wants_and_this_may_not_hold_are_refused(document: Any) -> None:
+def test_may_hold_other_messages_returns_false(document: Any) -> None:
     assert format_of(document) is None
 
 
@@ -114,13 +114,13 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
+def test_messages_in_every_wrapping_are_found(document: object) -> None:
     said = [said for said in outline(only(document)) if said[0] != "system"]
     assert said == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
 
 
 @pytest.mark.requirement("003-34")
-def test_a_request_is_read_whole() -> None:
+def test_full_request_gives_expected_records() -> None:
     session = only({**REQUEST, "messages": MESSAGES})
     assert (session.end_user, session.title) == ("li.wei", "Weather in Paris?")
     system, _question, said = session.messages or ()
@@ -145,14 +145,14 @@ def test_a_request_is_read_whole() -> None:
     ]
 
 
-def test_an_answer_alone_is_a_conversation_with_its_usage() -> None:
+def test_answer_alone_is_a_conversation_with_usage() -> None:
     (said,) = only(answer(USE)).messages or ()
     (step,) = said.agent_steps or ()
     assert (step.model, step.usage) == ("claude-y", {"input_tokens": 9, "output_tokens": 3})
     assert step.metadata == {"stop_reason": "end_turn", "id": "msg_1"}
 
 
-def test_the_results_of_a_batch_are_answers() -> None:
+def test_batch_results_are_answers() -> None:
     results = [
         {"custom_id": "a", "result": {"type": "succeeded", "message": answer({"type": "text", "text": "Sunny."})}},
         {"custom_id": "b", "result": {"type": "errored", "error": {"type": "invalid_request"}}},
@@ -164,7 +164,7 @@ def test_the_results_of_a_batch_are_answers() -> None:
     assert left_out == [("line 2", "no list of messages and no answer")]
 
 
-def test_a_model_that_refuses_has_given_no_answer() -> None:
+def test_refusal_is_a_failed_reply() -> None:
     session = only([{**REQUEST, "messages": [ASK], "response": answer(stop_reason="refusal")}])
     assert (session.status, (session.messages or [])[-1].error) == ("error", "refusal")
 
@@ -173,12 +173,12 @@ def test_a_model_that_refuses_has_given_no_answer() -> None:
 @pytest.mark.parametrize(
     ("flag", "status"), [({"is_error": True}, "error"), ({"is_error": False}, "success"), ({}, "success")]
 )
-def test_the_flag_of_a_result_says_whether_it_failed(flag: dict[str, Any], status: str) -> None:
+def test_is_error_flag_decides_result_status(flag: dict[str, Any], status: str) -> None:
     document = [ASK, CALLING, {"role": "user", "content": [{**RESULT, "content": "Error: no", **flag}]}]
     assert [call.status for call in reading.calls(only(document))] == [status]
 
 
-def test_blocks_of_a_result_are_passed_on_and_what_stands_beside_them_is_metadata() -> None:
+def test_result_blocks_are_output_other_fields_metadata() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     document = [
         ASK,
@@ -190,7 +190,7 @@ def test_blocks_of_a_result_are_passed_on_and_what_stands_beside_them_is_metadat
     ]
 
 
-def test_words_beside_results_are_a_prompt() -> None:
+def test_text_beside_results_is_a_prompt() -> None:
     document = [ASK, CALLING, {"role": "user", "content": [RESULT, {"type": "text", "text": "Hurry!"}]}, DONE]
     assert outline(only(document)) == [
         ("user", "Weather in Paris?"),
@@ -200,7 +200,7 @@ def test_words_beside_results_are_a_prompt() -> None:
     ]
 
 
-def test_images_and_documents_are_parts_of_the_content() -> None:
+def test_images_and_documents_are_content_parts() -> None:
     parts = [
         {"type": "image", "source": {"type": "url", "url": "https://x/1.png"}},
         {"type": "text", "text": "What is it?"},
@@ -209,7 +209,7 @@ def test_images_and_documents_are_parts_of_the_content() -> None:
     assert question.content == parts
 
 
-def test_tools_of_the_provider_are_calls_and_what_follows_their_results_is_the_answer() -> None:
+def test_provider_tools_are_calls_later_text_the_answer() -> None:
     found = [
         {"type": "text", "text": "I search."},
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Paris"}},
@@ -230,7 +230,7 @@ def test_tools_of_the_provider_are_calls_and_what_follows_their_results_is_the_a
     assert [step.usage for step in (session.messages or [])[-1].agent_steps or ()][1:] == [None, None]
 
 
-def test_redacted_thinking_is_kept() -> None:
+def test_redacted_thinking_is_metadata() -> None:
     redacted = {"type": "redacted_thinking", "data": "ZW5j"}
     (said,) = only([ASK, {"role": "assistant", "content": [redacted, {"type": "text", "text": "Sunny."}]}]).messages[1:]  # type: ignore[index]
     assert (said.content, said.metadata) == ("Sunny.", {"thinking": [redacted]})
@@ -239,7 +239,7 @@ def test_redacted_thinking_is_kept() -> None:
 # --- Logs -------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_proxy_kept_of_http_is_an_exchange_at_its_time() -> None:
+def test_http_log_of_proxy_is_an_exchange_with_time() -> None:
     log = [
         {
             "request": {"timestamp": 1767268800, "url": "/v1/messages", "body": {**REQUEST, "messages": MESSAGES[:3]}},
@@ -264,7 +264,7 @@ LOG = [
 ]
 
 
-def test_the_requests_of_a_conversation_are_one_session_with_what_their_answers_said() -> None:
+def test_joined_requests_keep_usage_of_their_answers() -> None:
     session = only(reading.lines(LOG))
     said = (session.messages or [])[-1]
     assert outline(session)[1:] == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
@@ -275,7 +275,7 @@ def test_the_requests_of_a_conversation_are_one_session_with_what_their_answers_
     assert said.completed_at == noon.replace(minute=1)
 
 
-def test_a_mark_for_the_cache_makes_no_other_conversation() -> None:
+def test_cache_control_does_not_split_a_conversation() -> None:
     marked = {
         "role": "user",
         "content": [{"type": "text", "text": "Weather in Paris?", "cache_control": {"type": "ephemeral"}}],
@@ -283,12 +283,12 @@ def test_a_mark_for_the_cache_makes_no_other_conversation() -> None:
     assert len(read([exchange(marked), exchange(ASK, CALLING, ANSWERED)])[0]) == 1
 
 
-def test_another_conversation_in_the_log_is_another_session() -> None:
+def test_other_conversation_in_log_is_another_session() -> None:
     other = exchange({"role": "user", "content": "Hello"}, response=answer(*DONE["content"]))  # type: ignore[misc]
     assert len(read([*LOG, other])[0]) == 2
 
 
-def test_a_log_that_has_grown_says_the_same_and_more() -> None:
+def test_grown_log_keeps_earlier_records() -> None:
     (before,), (after,) = read(LOG[:1])[0], read(LOG)[0]
     assert before.external_id == after.external_id
     assert [(m.external_id, m.created_at) for m in before.messages or ()] == [
@@ -300,7 +300,7 @@ def test_a_log_that_has_grown_says_the_same_and_more() -> None:
 # --- Oddities ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     document = [{**REQUEST, "messages": [ASK, CALLING, 3, {"role": "critic", "content": "?"}, {"role": "user", "content": [RESULT, 4]}]}, {"notes": []}]  # fmt: skip
     found, left_out = read(document)
     assert len(found) == 1
@@ -324,13 +324,13 @@ STRANGERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not recognises(document)
 
 
 @pytest.mark.parametrize("document", [{**REQUEST, "messages": MESSAGES}, LOG, MESSAGES])
 @given(data=st.data())
-def test_no_document_whatever_breaks_the_format(document: Any, data: st.DataObject) -> None:
+def test_read_mangled_document_never_raises(document: Any, data: st.DataObject) -> None:
     broken = data.draw(mangled(document))
     recognises(broken)
     for session in read(broken)[0]:
@@ -349,7 +349,7 @@ FILES = [
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name)
     document = load(SHARED / name)
     assert format_of(document) is anthropic_messages
@@ -364,12 +364,12 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert left_out == []
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(anthropic_messages, "anthropic", "sdk_transcripts")
     for path in sorted((SHARED / "sdk_transcripts").rglob("*.json")):
         assert recognises(load(path)) == path.name.startswith("anthropic")
 
 
-def test_lines_are_read_as_a_list_is() -> None:
+def test_lines_equal_a_list() -> None:
     assert isinstance(reading.lines(LOG), Lines)
     assert read(reading.lines(LOG))[0] == read(LOG)[0]

@@ -60,7 +60,7 @@ DONE = {"source": "agent", "message": "Done."}
 WHOLE = trajectory(SYSTEM, USER, CALLS, DONE, final_metrics={"total_prompt_tokens": 9})
 
 
-def test_a_trajectory_is_a_session() -> None:
+def test_full_trajectory_gives_expected_records() -> None:
     session = only(atif, WHOLE)
     assert session.external_id == "s-1"
     system, question, answer = session.messages or []
@@ -92,7 +92,7 @@ def test_a_trajectory_is_a_session() -> None:
         (["c1"], [{"source_call_id": "c9", "content": "x"}], [("c1", None), ("c9", "x")]),
     ],
 )
-def test_a_result_without_a_call_belongs_to_the_calls_of_its_step(
+def test_result_without_call_id_answers_calls_of_its_step(
     asked: list[str], results: list[dict[str, Any]], expected: list[Any]
 ) -> None:
     step = {**CALLS, "tool_calls": [call(id_) for id_ in asked], "observation": {"results": results}}
@@ -106,7 +106,7 @@ def test_a_result_without_a_call_belongs_to_the_calls_of_its_step(
 @pytest.mark.parametrize(
     ("extra", "failed"), [({}, None), ({"extra": {"is_error": True}}, True), ({"extra": {"is_error": False}}, False)]
 )
-def test_the_format_itself_does_not_say_what_failed(extra: dict[str, Any], failed: bool | None) -> None:
+def test_result_is_error_extra_decides_failure(extra: dict[str, Any], failed: bool | None) -> None:
     step = {**CALLS, "observation": {"results": [{"source_call_id": "c1", "content": "Error: x", **extra}]}}
     (transcript,) = atif.transcripts(trajectory(USER, step), lambda where, why: None)
     assert [getattr(entry, "failed", "no result") for entry in transcript.entries()] == [
@@ -116,7 +116,7 @@ def test_the_format_itself_does_not_say_what_failed(extra: dict[str, Any], faile
     ]
 
 
-def test_a_sub_agent_stands_below_the_call_that_started_it() -> None:
+def test_sub_agent_steps_are_below_their_call() -> None:
     child = trajectory(
         {"source": "user", "message": "Summarise."},
         {
@@ -152,7 +152,7 @@ def test_a_sub_agent_stands_below_the_call_that_started_it() -> None:
     assert told["trajectory"]["agent"] == {"name": "reader", "version": "2"}
 
 
-def test_a_sub_agent_that_nothing_refers_to_is_a_session() -> None:
+def test_sub_agent_without_reference_is_a_session() -> None:
     child = trajectory(USER, DONE, trajectory_id="t-2")
     found, left_out = read(atif, trajectory(USER, DONE, subagent_trajectories=[child, 3]))
     assert [session.external_id for session in found] == ["s-1", "s-1/t-2"]
@@ -168,13 +168,13 @@ def test_a_sub_agent_that_nothing_refers_to_is_a_session() -> None:
     ],
     ids=["list", "object", "lines"],
 )
-def test_a_document_may_hold_several_trajectories(document: object) -> None:
+def test_several_trajectories_in_document_are_sessions(document: object) -> None:
     assert format_of(document) is atif
     found, left_out = read(atif, document)
     assert ([session.external_id for session in found], left_out) == (["s-1", "s-2"], [])
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     odd = trajectory(USER, {"source": "critic"}, {**CALLS, "tool_calls": [3], "observation": {"results": [4]}})
     odd["steps"].append(5)
     found, left_out = read(atif, [odd, {"steps": []}])
@@ -189,17 +189,17 @@ def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("document", [None, {}, {"steps": []}, {"steps": [{"step_id": 1}], "agent": {}}, [3]])
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not atif.recognises(document)
 
 
 @given(st.integers(2, 4))
-def test_a_trajectory_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_trajectory_keeps_earlier_records(count: int) -> None:
     assert_grows(atif, {**WHOLE, "steps": WHOLE["steps"][:count]}, WHOLE)
 
 
 @given(mangled(WHOLE))
-def test_no_document_whatever_breaks_the_format(document: object) -> None:
+def test_read_mangled_document_never_raises(document: object) -> None:
     if atif.recognises(document):
         for session in read(atif, document)[0]:
             assert session.external_id
@@ -214,7 +214,7 @@ def test_no_document_whatever_breaks_the_format(document: object) -> None:
         "subagent_trajectories.json",
     ],
 )
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"atif/{name}")
     document = load(SHARED / "atif" / name)
     assert format_of(document) is atif
@@ -226,5 +226,5 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert figures(found) == expected
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(atif, "atif")

@@ -62,7 +62,7 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
+def test_messages_in_every_wrapping_are_found(document: object) -> None:
     session = only(document)
     *_before, question, said = session.messages or ()
     assert (question.role, question.content) == ("user", "Weather in Paris?") or question.content == [
@@ -76,11 +76,11 @@ GUARDED = {"role": "user", "content": [{"guardContent": {"text": {"text": "Weath
 
 
 @pytest.mark.parametrize("document", [[GUARDED], [GUARDED, DONE], {"modelId": "m", "messages": [GUARDED]}])
-def test_text_that_a_guardrail_looks_at_is_what_the_user_said(document: object) -> None:
+def test_guard_content_text_is_the_prompt(document: object) -> None:
     assert (only(document).messages or [])[0].content == "Weather in Paris?"
 
 
-def test_qualifiers_of_guarded_text_are_kept() -> None:
+def test_guard_content_qualifiers_are_kept() -> None:
     text = {"text": "Paris is sunny.", "qualifiers": ["grounding_source"]}
     session = only([{"role": "user", "content": [{"guardContent": {"text": text}}, {"text": "Is it?"}]}])
     assert (session.messages or [])[0].content == [
@@ -89,7 +89,7 @@ def test_qualifiers_of_guarded_text_are_kept() -> None:
     ]
 
 
-def test_result_in_the_message_of_the_assistant_answers_its_call() -> None:
+def test_result_in_assistant_message_answers_its_call() -> None:
     use = {"toolUse": {"toolUseId": "t1", "name": "nova_code_interpreter", "input": {"snippet": "1 + 1"}, "type": "server_tool_use"}}  # fmt: skip
     result = {"toolResult": {"toolUseId": "t1", "content": [{"json": {"stdOut": "2"}}], "status": "success", "type": "nova_code_interpreter_result"}}  # fmt: skip
     session = only([ASK, {"role": "assistant", "content": [use, result, {"text": "It is 2."}]}])
@@ -101,7 +101,7 @@ def test_result_in_the_message_of_the_assistant_answers_its_call() -> None:
     assert call.result.metadata == {"result_type": "nova_code_interpreter_result"}
 
 
-def test_a_step_has_its_thought_its_reasoning_and_its_calls() -> None:
+def test_step_has_thought_reasoning_and_calls() -> None:
     (_question, said) = only(MESSAGES).messages or ()
     assert said.agent_steps == [
         records.AgentStep(
@@ -126,12 +126,12 @@ def test_a_step_has_its_thought_its_reasoning_and_its_calls() -> None:
 @pytest.mark.parametrize(
     ("fields", "status"), [({"status": "error"}, "error"), ({"status": "success"}, "success"), ({}, "success")]
 )
-def test_the_status_of_a_result_says_whether_it_failed(fields: dict[str, Any], status: str) -> None:
+def test_result_status_decides_failure(fields: dict[str, Any], status: str) -> None:
     document = [ASK, CALLING, answering({"text": "Error: no"}, **fields)]
     assert [call.status for call in reading.calls(only(document))] == [status]
 
 
-def test_json_and_images_of_a_result_are_passed_on() -> None:
+def test_result_json_and_images_are_kept() -> None:
     image = {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}
     assert reading.results(only([ASK, CALLING, answering({"json": {"sunny": True}})])) == [
         records.ToolResult(status="success", output={"sunny": True})
@@ -148,7 +148,7 @@ def test_json_and_images_of_a_result_are_passed_on() -> None:
     ]
 
 
-def test_an_answer_says_its_usage_and_why_it_stopped() -> None:
+def test_answer_has_usage_and_stop_reason() -> None:
     document = {
         "modelId": "m",
         "messages": [ASK],
@@ -161,7 +161,7 @@ def test_an_answer_says_its_usage_and_why_it_stopped() -> None:
     assert (step.metadata or {})["stopReason"] == "tool_use"
 
 
-def test_the_requests_of_a_conversation_are_one_session() -> None:
+def test_requests_of_conversation_are_one_session() -> None:
     log = [
         {"modelId": "m", "messages": [ASK], "output": {"message": CALLING}, "usage": USAGE},
         {"modelId": "m", "messages": MESSAGES[:3], "output": {"message": DONE}, "usage": USAGE},
@@ -171,12 +171,12 @@ def test_the_requests_of_a_conversation_are_one_session() -> None:
     assert (session.messages or [])[1].usage == {"inputTokens": 18, "outputTokens": 6, "totalTokens": 24}
 
 
-def test_a_session_of_strands_has_times() -> None:
+def test_strands_session_has_times() -> None:
     session = only(WRAPPINGS["a session of Strands"])
     assert [m.created_at for m in session.messages or ()] == [datetime(2026, 3, 1, 12, tzinfo=UTC)] * 2
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     _found, left_out = read([ASK, CALLING, 3, {"role": "critic", "content": []}, {"role": "user", "content": [5]}])
     assert left_out == [
         ("[2]", "not an object"),
@@ -187,14 +187,14 @@ def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
 
 @pytest.mark.parametrize("document", [WRAPPINGS["an invocation log"], MESSAGES, WRAPPINGS["a session of Strands"]])
 @given(data=st.data())
-def test_no_document_whatever_breaks_the_format(document: Any, data: st.DataObject) -> None:
+def test_read_mangled_document_never_raises(document: Any, data: st.DataObject) -> None:
     broken = data.draw(mangled(document))
     recognises(broken)
     for session in read(broken)[0]:
         assert session.external_id
 
 
-def test_a_real_file_gives_the_figures_that_were_counted_independently() -> None:
+def test_real_file_matches_independent_counts() -> None:
     name = "sdk_transcripts/native-strands/bedrock_converse_messages.json"
     expected = {**counted(name), "user": 1}
     found, left_out = read(load(SHARED / name))
@@ -202,7 +202,7 @@ def test_a_real_file_gives_the_figures_that_were_counted_independently() -> None
     assert left_out == []
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(bedrock_converse, "sdk_transcripts")
     for path in sorted((SHARED / "sdk_transcripts").rglob("*.json")):
         assert recognises(load(path)) == path.name.startswith("bedrock")

@@ -89,7 +89,7 @@ OTHER = [node("n30", "n3", "assistant", "An old answer."), node("n31", "n30", "u
 CONVERSATION = conversation([*PATH, *OTHER], "n19")
 
 
-def test_conversation_is_read_whole() -> None:
+def test_full_conversation_gives_expected_records() -> None:
     (session,), left_out = read(chatgpt, [CONVERSATION])
     assert format_of([CONVERSATION]) is chatgpt
     assert left_out == [("[0].mapping", "other branches: 2 messages")]
@@ -129,13 +129,13 @@ def test_conversation_is_read_whole() -> None:
     assert figures([session])["tool_results"] == 4
 
 
-def test_latest_leaf_is_followed_where_no_node_is_current() -> None:
+def test_branch_without_current_node_ends_at_latest_leaf() -> None:
     for current in ("gone", ""):
         (session,), _ = read(chatgpt, conversation([*PATH, *OTHER], current))
         assert (session.messages or [])[-1].content == "Are you sure?"
 
 
-def test_missing_node_is_told_of_and_bridged() -> None:
+def test_missing_node_is_reported_and_bridged() -> None:
     broken = conversation(PATH)
     del broken["mapping"]["n14"]
     (session,), left_out = read(chatgpt, broken)
@@ -150,7 +150,7 @@ def test_cycle_ends_the_branch() -> None:
     assert len(session.messages or ()) == 5
 
 
-def test_parallel_calls_get_their_own_results() -> None:
+def test_parallel_calls_have_their_own_results() -> None:
     nodes = [
         node("n1", None, "user", "Both"),
         node("n2", "n1", "assistant", content=code('{"a": 1}'), recipient="web"),
@@ -164,7 +164,7 @@ def test_parallel_calls_get_their_own_results() -> None:
     assert outputs == ["one", "two"]
 
 
-def test_tool_that_nobody_called_is_an_orphan() -> None:
+def test_tool_message_without_call_is_an_orphan() -> None:
     nodes = [node("n1", None, "user", "Read"), node("n2", "n1", "tool", "Uploaded.", name="file_search"), node("n3", "n2", "assistant", "Ok")]  # fmt: skip
     found = figures([only(chatgpt, conversation(nodes))])
     assert (found["results_without_call"], found["tool_calls_by_name"]) == (1, {})
@@ -180,7 +180,7 @@ def test_tool_that_nobody_called_is_an_orphan() -> None:
         ({}, None),
     ],
 )
-def test_outcome_of_code_is_what_its_run_says(metadata: dict[str, Any], failed: bool | None) -> None:
+def test_aggregate_result_decides_code_status(metadata: dict[str, Any], failed: bool | None) -> None:
     nodes = [
         node("n1", None, "user", "Run"),
         node("n2", "n1", "assistant", content=code("x"), recipient="python"),
@@ -191,7 +191,7 @@ def test_outcome_of_code_is_what_its_run_says(metadata: dict[str, Any], failed: 
     assert result.failed is failed
 
 
-def test_hidden_prompt_is_of_the_system_and_a_file_is_a_prompt() -> None:
+def test_hidden_prompt_is_system_message_file_is_prompt() -> None:
     nodes = [
         node("n1", None, "user", "Hidden", is_visually_hidden_from_conversation=True),
         node("n2", "n1", "user", "", attachments=[{"name": "a.pdf"}]),
@@ -205,7 +205,7 @@ def test_hidden_prompt_is_of_the_system_and_a_file_is_a_prompt() -> None:
     ]
 
 
-def test_many_conversations_are_many_sessions_in_every_form() -> None:
+def test_several_conversations_in_every_form_are_sessions() -> None:
     second = conversation(PATH[:5], conversation_id="conv-2", title="Other")
     empty = conversation([ROOT], conversation_id="conv-3")
     for document in ([CONVERSATION, second, empty, 3], lines([CONVERSATION, second, empty, 3])):
@@ -219,12 +219,12 @@ def test_many_conversations_are_many_sessions_in_every_form() -> None:
 
 
 @pytest.mark.parametrize("count", [4, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 19, 20])
-def test_conversation_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_conversation_keeps_earlier_records(count: int) -> None:
     assert_grows(chatgpt, conversation(PATH[:count]), conversation([*PATH]))
 
 
 @given(mangled(CONVERSATION))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, [document], lines([document])):
         if chatgpt.recognises(form):
             read(chatgpt, form)
@@ -234,9 +234,9 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
     "document",
     [None, [], {}, [3], {"mapping": {}}, {"mapping": {"a": {"b": 1}}}, {"mapping": {"a": {"message": {}}}}, lines([])],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not chatgpt.recognises(document)
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(chatgpt)

@@ -68,7 +68,7 @@ def conversation(messages: list[Any], **fields: Any) -> dict[str, Any]:
     return {"uuid": "conv-1", "name": "A cat", "summary": "", "created_at": at(0), "updated_at": at(50), "account": {"uuid": "acc-1"}, "chat_messages": messages, **fields}  # fmt: skip
 
 
-def test_conversation_is_read_whole() -> None:
+def test_full_conversation_gives_expected_records() -> None:
     session = only(claude_ai, [conversation(WHOLE, model="claude-sonnet-4")])
     assert (session.external_id, session.title, session.end_user) == ("conv-1", "A cat", "acc-1")
     assert session.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -93,7 +93,7 @@ def test_conversation_is_read_whole() -> None:
     assert search.result.output == [{"type": "text", "text": "Found."}]
 
 
-def test_calls_without_ids_get_results_by_name_and_order() -> None:
+def test_calls_without_ids_match_results_by_name_and_order() -> None:
     blocks = [
         block("tool_use", name="a", input={"n": 1}),
         block("tool_use", name="b", input={"n": 2}),
@@ -108,13 +108,13 @@ def test_calls_without_ids_get_results_by_name_and_order() -> None:
     assert len(steps((session.messages or [])[0])) == 1
 
 
-def test_older_export_has_text_only() -> None:
+def test_older_export_with_text_only_is_read() -> None:
     old = [{key: value for key, value in one.items() if key not in ("content", "parent_message_uuid")} for one in WHOLE]
     session = only(claude_ai, conversation(old))
     assert [one.content for one in session.messages or ()][1:] == ["I search. It is  a cat.", "Thanks", "Welcome."]
 
 
-def test_other_branches_are_left_out_and_told_of() -> None:
+def test_other_branches_are_left_out_and_reported() -> None:
     edited = message("m5", "m2", "human", 50, said("No thanks"))
     answer = message("m6", "m5", "assistant", 51, said("Fine."))
     (session,), left_out = read(claude_ai, [conversation([*WHOLE, edited, answer])])
@@ -124,13 +124,13 @@ def test_other_branches_are_left_out_and_told_of() -> None:
     assert [one.external_id for one in session.messages or ()] == ["m1", "m2", "m3", "m4"]
 
 
-def test_missing_message_is_told_of_and_bridged() -> None:
+def test_missing_message_is_reported_and_bridged() -> None:
     (session,), left_out = read(claude_ai, conversation([USER, AGAIN, DONE]))
     assert [one.external_id for one in session.messages or ()] == ["m1", "m3", "m4"]
     assert left_out == [("chat_messages[1]", "the message before it is missing")]
 
 
-def test_many_conversations_are_many_sessions_in_every_form() -> None:
+def test_several_conversations_in_every_form_are_sessions() -> None:
     second = conversation([USER], uuid="conv-2")
     empty = conversation([], uuid="conv-3")
     for document in ([conversation(WHOLE), second, empty, 3], lines([conversation(WHOLE), second, empty, 3])):
@@ -143,7 +143,7 @@ def test_many_conversations_are_many_sessions_in_every_form() -> None:
         ]
 
 
-def test_what_is_no_message_is_told_of() -> None:
+def test_invalid_messages_are_reported() -> None:
     odd = message("m9", None, "robot", 60, said("Beep"))
     _, left_out = read(claude_ai, conversation([{**USER, "content": [3]}, odd, 5]))
     assert left_out == [
@@ -153,7 +153,7 @@ def test_what_is_no_message_is_told_of() -> None:
     ]
 
 
-def test_figures_are_those_that_were_counted_by_hand() -> None:
+def test_sample_matches_counts_made_by_hand() -> None:
     found = figures([only(claude_ai, conversation(WHOLE))])
     assert (found["user"], found["tool_calls_by_name"], found["tool_results"], found["errors_by_tool"]) == (
         2,
@@ -164,12 +164,12 @@ def test_figures_are_those_that_were_counted_by_hand() -> None:
 
 
 @pytest.mark.parametrize("count", range(1, len(WHOLE) + 1))
-def test_conversation_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_conversation_keeps_earlier_records(count: int) -> None:
     assert_grows(claude_ai, [conversation(WHOLE[:count])], [conversation(WHOLE)])
 
 
 @given(mangled(conversation(WHOLE)))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, [document], lines([document])):
         if claude_ai.recognises(form):
             read(claude_ai, form)
@@ -179,9 +179,9 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
     "document",
     [None, [], {}, [3], {"chat_messages": []}, {"chat_messages": [{"role": "user", "content": "x"}]}, lines([])],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not claude_ai.recognises(document)
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(claude_ai)

@@ -89,7 +89,7 @@ def outline(session: records.Session) -> list[Any]:
 
 
 @pytest.mark.requirement("003-33")
-def test_the_lines_of_an_api_message_are_one_reply_even_with_results_between_them() -> None:
+def test_lines_of_api_message_around_results_are_one_reply() -> None:
     session = only(LINES)
     assert outline(session) == [
         ("user", "u1", "Fix it"),
@@ -99,7 +99,7 @@ def test_the_lines_of_an_api_message_are_one_reply_even_with_results_between_the
     assert session.metadata == {"cwd": "/p", "version": "2.1.0", "import_format": "claude_code"}
 
 
-def test_a_reply_has_its_model_its_reasoning_its_times_and_its_usage_once() -> None:
+def test_reply_has_model_reasoning_times_and_usage_once() -> None:
     said = (only(LINES).messages or [])[1]
     (step,) = said.agent_steps or ()
     assert (step.id, step.model, step.reasoning_content) == ("msg_1", "claude-x", "Hm.")
@@ -113,7 +113,7 @@ def test_a_reply_has_its_model_its_reasoning_its_times_and_its_usage_once() -> N
     assert step.metadata == {"message_id": "msg_1", "thinking": [{"type": "thinking", "signature": "c2ln"}]}
 
 
-def test_what_claude_code_keeps_of_a_result_is_its_data_unless_it_is_the_same() -> None:
+def test_tool_use_result_other_than_output_is_data() -> None:
     first, second = reading.results(only(LINES))
     assert first == records.ToolResult(status="success", output="a.py", data={"stdout": "a.py", "stderr": ""})
     assert second == records.ToolResult(
@@ -121,20 +121,20 @@ def test_what_claude_code_keeps_of_a_result_is_its_data_unless_it_is_the_same() 
     )
 
 
-def test_how_long_a_tool_took_is_the_duration_of_its_call() -> None:
+def test_duration_in_tool_use_result_is_that_of_call() -> None:
     lines = [LINES[0], LINES[3], line("user", "u2", [done("toolu_1")], 4, toolUseResult={"durationMs": 1500})]
     assert [call.duration for call in reading.calls(only(lines))] == [1500]
 
 
 @pytest.mark.requirement("003-35")
-def test_a_result_without_its_call_is_kept_and_flagged() -> None:
+def test_result_without_call_is_kept_and_flagged() -> None:
     session = only([*LINES[:3], line("user", "u9", [done("toolu_9", is_error=True)], 9)])
     said = (session.messages or [])[1]
     assert said.health == ["orphan_result"]
     assert [(call.id, call.name, call.status) for call in reading.calls(session)] == [("toolu_9", "unknown", "error")]
 
 
-def test_an_error_of_the_api_is_that_of_the_message() -> None:
+def test_api_error_is_error_of_the_message() -> None:
     failing = line("assistant", "a9", [text("API Error: 529")], 9, isApiErrorMessage=True)
     failing["message"]["model"] = "<synthetic>"
     session = only([LINES[0], failing])
@@ -147,7 +147,7 @@ def test_an_error_of_the_api_is_that_of_the_message() -> None:
     )
 
 
-def test_what_the_client_puts_in_ends_no_turn() -> None:
+def test_inserted_lines_do_not_end_the_turn() -> None:
     lines = [
         *LINES[:5],
         line("user", "m1", [text("Base directory of this skill ...")], 5, isMeta=True),
@@ -164,13 +164,13 @@ def test_what_the_client_puts_in_ends_no_turn() -> None:
     ]
 
 
-def test_lines_that_are_called_after_their_block_are_those_of_its_role() -> None:
+def test_lines_with_block_type_have_role_of_message() -> None:
     named = [{**one, "type": "tool_result"} if one["uuid"] in ("u2", "u3") else one for one in LINES]
     named = [{**one, "type": "tool_use"} if one["uuid"] == "a4" else one for one in named]
     assert only(named) == only(LINES)
 
 
-def test_texts_of_the_system_are_messages_and_bookkeeping_is_counted() -> None:
+def test_system_text_is_message_bookkeeping_is_counted() -> None:
     beside = {"sessionId": SESSION, "timestamp": "2026-03-01T12:00:00Z"}
     boundary = {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted", "uuid": "s1", "compactMetadata": {"trigger": "auto"}, **beside}  # fmt: skip
     lines = [
@@ -191,7 +191,7 @@ def test_texts_of_the_system_are_messages_and_bookkeeping_is_counted() -> None:
     ]
 
 
-def test_the_title_is_the_users_own_else_that_of_the_summary_of_this_session() -> None:
+def test_title_is_custom_else_summary_of_this_session() -> None:
     other = {"type": "summary", "summary": "Another one", "leafUuid": "elsewhere"}
     own = {"type": "summary", "summary": "Repairs", "leafUuid": "a5"}
     renamed = {"type": "custom-title", "customTitle": "My repairs", "sessionId": SESSION}
@@ -203,7 +203,7 @@ def test_the_title_is_the_users_own_else_that_of_the_summary_of_this_session() -
     assert (only([other, *LINES]).metadata or {})["summaries"] == [{"summary": "Another one", "leafUuid": "elsewhere"}]
 
 
-def test_a_line_that_stands_twice_counts_once_and_another_under_its_uuid_is_kept() -> None:
+def test_repeated_line_counts_once_other_content_is_kept() -> None:
     other = line("user", "u1", "Something else", 8)
     (session,), left_out = read([*LINES, LINES[0], LINES[3], other, other])
     assert outline(session)[2:] == [("user", "u1/1", "Something else")]
@@ -288,7 +288,7 @@ def test_queued_text_has_the_same_id_in_every_part_of_a_session() -> None:
         ([queue("enqueue", 2, "B"), *ANSWERED[:2]], []),
     ],
 )  # fmt: skip
-def test_queued_text_counts_only_where_the_model_got_it(lines: list[Any], found: list[Any]) -> None:
+def test_queued_text_counts_only_if_model_received_it(lines: list[Any], found: list[Any]) -> None:
     assert prompts([*ASKED, *lines]) == ["Fix it", *found]
 
 
@@ -304,23 +304,23 @@ ATTACHED = {"type": "attachment", "uuid": "q1", "sessionId": SESSION, "timestamp
         [queue("remove", 4), line("user", "u9", [text("B")], 4)],
     ],
 )
-def test_queued_text_that_another_line_repeats_counts_once(lines: list[Any]) -> None:
+def test_queued_text_repeated_by_a_line_counts_once(lines: list[Any]) -> None:
     end = line("assistant", "a9", [text("Right.")], 5)
     assert prompts([*ASKED, queue("enqueue", 2, "B"), *lines, end]) == ["Fix it", "B"]
 
 
-def test_lines_of_the_queue_that_say_nothing_are_counted() -> None:
+def test_queue_lines_without_text_are_counted() -> None:
     _found, left_out = read([*ASKED, queue("enqueue", 2, "B"), queue("enqueue", 2, "C"), *ANSWERED])
     assert left_out == [("(all)", "bookkeeping, queue-operation: 1 line")]
 
 
-def test_sessions_of_one_file_are_told_apart() -> None:
+def test_sessions_in_one_file_stay_apart() -> None:
     other = {**line("user", "v1", "Hello"), "sessionId": "other"}
     found, _left_out = read([LINES[0], other, *LINES[1:]])
     assert [(session.external_id, len(session.messages or ())) for session in found] == [(SESSION, 2), ("other", 1)]
 
 
-def test_what_is_no_message_is_named_with_its_line() -> None:
+def test_invalid_lines_are_reported_with_their_numbers() -> None:
     (_session,), left_out = read(
         [*LINES, 42, {"silly": 1}, {**LINES[0], "message": "error"}, line("user", "u8", ["wow", 5])]
     )
@@ -332,12 +332,12 @@ def test_what_is_no_message_is_named_with_its_line() -> None:
     ]
 
 
-def test_a_session_is_known_by_what_stands_before_its_messages() -> None:
+def test_preamble_without_messages_is_recognised() -> None:
     preamble = [{"type": "mode", "mode": "normal", "sessionId": SESSION}] * 60
     assert format_of(reading.lines([*preamble, *LINES])) is claude_code
 
 
-def test_two_objects_on_a_line_are_two_lines(tmp_path: Path) -> None:
+def test_two_objects_on_one_line_are_two_lines(tmp_path: Path) -> None:
     path = tmp_path / "glued.jsonl"
     glued = json.dumps(LINES[0]) + json.dumps(LINES[3])
     path.write_text("\n".join([glued, '{"type": "user", "mess', *map(json.dumps, LINES[4:])]))
@@ -348,7 +348,7 @@ def test_two_objects_on_a_line_are_two_lines(tmp_path: Path) -> None:
     assert [where for where, _why in left_out] == ["line 2"]
 
 
-def test_times_that_go_back_change_no_order() -> None:
+def test_times_that_go_back_keep_the_order() -> None:
     lines = [*LINES, line("user", "u9", "And?", -60), line("assistant", "a9", [text("Well.")], -50)]
     assert [said[:3] for said in outline(only(lines))] == [
         ("user", "u1", "Fix it"),
@@ -358,13 +358,13 @@ def test_times_that_go_back_change_no_order() -> None:
     ]
 
 
-def test_a_time_without_a_zone_is_flagged() -> None:
+def test_naive_time_is_flagged() -> None:
     naive = {**LINES[0], "timestamp": "2026-03-01T12:00:00"}
     (said,) = only([naive]).messages or ()
     assert (said.created_at, said.health) == (NOON, ["naive_time"])
 
 
-def test_the_export_of_the_web_has_neither_ids_nor_a_session() -> None:
+def test_web_export_without_ids_is_read() -> None:
     kept = ("type", "timestamp", "message")
     document = {"loglines": [{name: value for name, value in item.items() if name in kept} for item in LINES]}
     session = reading.only(claude_code, document)
@@ -372,7 +372,7 @@ def test_the_export_of_the_web_has_neither_ids_nor_a_session() -> None:
     assert (session.external_id or "").startswith("transcript-")
 
 
-def test_the_stream_of_the_sdk_says_its_session_and_its_sub_agents_in_other_words() -> None:
+def test_sdk_stream_gives_session_and_sub_agents() -> None:
     lines: list[dict[str, Any]] = [{"type": "system", "subtype": "init", "session_id": "s", "model": "claude-x", "tools": ["Task"]}]  # fmt: skip
     for item, parent in (
         (line("user", "u1", "Go"), None),
@@ -429,7 +429,7 @@ NESTED = [
 ]
 
 
-def test_the_steps_of_a_sub_agent_stand_below_the_call_that_started_it() -> None:
+def test_sub_agent_steps_are_below_their_call() -> None:
     session = only([*BEFORE, *OF_AGENT, *AFTER])
     assert outline(session) == [("user", "u1", "Go"), ("assistant", "a1", "Done.", NESTED)]
     _own, first, last = (session.messages or [])[1].agent_steps or ()
@@ -438,14 +438,14 @@ def test_the_steps_of_a_sub_agent_stand_below_the_call_that_started_it() -> None
     assert last.metadata == {"message_id": "msg_b2", "parent_call": "toolu_t"}
 
 
-def test_every_line_to_a_sub_agent_before_its_reply_is_kept() -> None:
+def test_input_of_sub_agent_before_reply_is_its_prompt() -> None:
     hook = of_agent(line("user", "h0", "<system-reminder>hook</system-reminder>", 2, isMeta=True))
     session = only([*BEFORE, OF_AGENT[0], hook, *OF_AGENT[1:], *AFTER])
     first = ((session.messages or [])[1].agent_steps or [])[1]
     assert (first.metadata or {})["prompt"] == ["Look", "<system-reminder>hook</system-reminder>"]
 
 
-def test_lines_to_a_sub_agent_after_its_reply_are_kept_with_it() -> None:
+def test_input_of_sub_agent_after_reply_is_kept_with_it() -> None:
     told = [of_agent(line("user", f"h{second}", f"hook {second}", second, isMeta=True)) for second in (4, 6, 7)]
     lines = [*BEFORE, *OF_AGENT[:4], told[0], OF_AGENT[4], *told[1:]]
     _own, first, last = (only(lines).messages or [])[1].agent_steps or ()
@@ -453,7 +453,7 @@ def test_lines_to_a_sub_agent_after_its_reply_are_kept_with_it() -> None:
     assert (last.metadata or {})["told_after"] == ["hook 6", "hook 7"]
 
 
-def test_a_sub_agent_without_an_id_is_known_by_its_prompt() -> None:
+def test_sub_agent_without_id_is_matched_by_prompt() -> None:
     chained: list[dict[str, Any]] = []
     for item in OF_AGENT:
         before = chained[-1]["uuid"] if chained else None
@@ -462,22 +462,22 @@ def test_a_sub_agent_without_an_id_is_known_by_its_prompt() -> None:
     assert said[3] == NESTED
 
 
-def test_calls_that_stand_in_progress_lines_only_are_found_there() -> None:
+def test_calls_in_progress_lines_only_are_read() -> None:
     session = only([*BEFORE, *map(progress, OF_AGENT), *AFTER])
     assert outline(session) == [("user", "u1", "Go"), ("assistant", "a1", "Done.", NESTED)]
 
 
-def test_calls_that_progress_lines_repeat_count_once() -> None:
+def test_calls_repeated_by_progress_lines_count_once() -> None:
     session = only([*BEFORE, *map(progress, OF_AGENT), *OF_AGENT, *AFTER])
     assert outline(session) == [("user", "u1", "Go"), ("assistant", "a1", "Done.", NESTED)]
 
 
-def test_a_session_of_which_only_the_prompt_of_a_sub_agent_is_there_began_with_it() -> None:
+def test_session_of_sub_agent_prompt_only_has_its_time() -> None:
     (session,), _left_out = read([line("user", "s1", "Look around", 3, isSidechain=True, agentId="a1b2")])
     assert (session.created_at, session.messages) == (NOON + timedelta(seconds=3), [])
 
 
-def test_the_file_of_a_sub_agent_alone_is_a_message_of_its_session() -> None:
+def test_sub_agent_file_alone_is_message_of_its_session() -> None:
     session = only(OF_AGENT)
     assert (session.external_id, session.title) == (SESSION, None)
     assert outline(session) == [
@@ -555,7 +555,7 @@ QUEUED = [
 
 @pytest.mark.parametrize(("scenes", "begun"), [(SCENES, 0), (QUEUED, len(BEFORE) + 1)])
 @given(data=st.data())
-def test_a_session_that_has_grown_says_the_same_and_more(scenes: list[Any], begun: int, data: st.DataObject) -> None:
+def test_grown_session_keeps_earlier_records(scenes: list[Any], begun: int, data: st.DataObject) -> None:
     # Any line may be missing; but the prompt tells which call started a sub-agent.
     later = scenes[begun:]
     kept = data.draw(st.lists(st.booleans(), min_size=len(later), max_size=len(later)))
@@ -566,7 +566,7 @@ def test_a_session_that_has_grown_says_the_same_and_more(scenes: list[Any], begu
 
 @pytest.mark.parametrize("document", [LINES, [*BEFORE, *map(progress, OF_AGENT), *AFTER], [*BEFORE, *OF_AGENT], QUEUED])
 @given(data=st.data())
-def test_no_document_whatever_breaks_the_format(document: list[Any], data: st.DataObject) -> None:
+def test_read_mangled_document_never_raises(document: list[Any], data: st.DataObject) -> None:
     broken = data.draw(mangled(document))
     for form in (broken, reading.lines(broken) if isinstance(broken, list) else broken, {"loglines": broken}):
         recognises(form)
@@ -597,7 +597,7 @@ def own_figures(found: list[records.Session]) -> tuple[dict[str, Any], int]:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(SPOTTER)])
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name)
     # Every result has a line of its own: the other lines of the user are prompts.
     expected["user"] -= expected["tool_results"]
@@ -614,7 +614,7 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert nested == told["of_these_nowhere_else"]
 
 
-def test_a_session_and_the_files_of_its_sub_agents_are_one() -> None:
+def test_session_and_sub_agent_files_are_one_session() -> None:
     name = "claude_code/spotter/ae4a77f8* (main + 2 subagents together)"
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
@@ -635,7 +635,7 @@ def test_a_session_and_the_files_of_its_sub_agents_are_one() -> None:
     assert nested == alone
 
 
-def test_a_real_export_of_the_web_is_read_whole() -> None:
+def test_real_web_export_is_read_whole() -> None:
     path = SHARED / "claude_code" / "simonw_sample_session.json"
     if not path.exists():
         pytest.skip("the shared data are not on this machine")
@@ -647,13 +647,13 @@ def test_a_real_export_of_the_web_is_read_whole() -> None:
     "name",
     [name for name in FILES if name.endswith(("-0.jsonl", "short.jsonl", "tool_heavy.jsonl", "tiny_4c-0.jsonl"))],
 )
-def test_real_sessions_grow_as_well(name: str) -> None:
+def test_grown_real_sessions_keep_earlier_records(name: str) -> None:
     values = [line_.value for line_ in load(SHARED / name)]
     for length in range(0, len(values), max(1, len(values) // 12)):
         check_growth(values[:length], values)
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     others = reading.other_files("claude_code")
     for path in others:
         try:

@@ -92,7 +92,7 @@ MORE = [
 ]
 
 
-def test_session_is_read_whole() -> None:
+def test_full_session_gives_expected_records() -> None:
     session = read(codex, lines(START))[0][0]
     assert format_of(lines(START)) is codex
     assert (session.external_id, session.title, session.status) == ("0199-a", "Run the tests", None)
@@ -133,7 +133,7 @@ def test_session_is_read_whole() -> None:
     assert (answer.usage["input_tokens"], answer.usage["output_tokens"]) == (300, 30)
 
 
-def test_results_that_stand_twice_count_once() -> None:
+def test_repeated_results_count_once() -> None:
     found = figures(read(codex, lines(START))[0])
     assert found["user"] == 1
     assert (found["tool_calls_by_name"], found["tool_results"], found["results_without_call"]) == (
@@ -173,7 +173,7 @@ def test_aborted_turn_has_failed_and_ends_the_session() -> None:
         ([{"type": "input_text", "text": "a picture"}], {}, None),
     ],
 )
-def test_outcome_of_a_command_is_its_exit_code(output: Any, ended: dict[str, Any], failed: bool | None) -> None:
+def test_exit_code_decides_command_status(output: Any, ended: dict[str, Any], failed: bool | None) -> None:
     found = [
         META,
         item(1, "function_call", name="shell", arguments="{}", call_id="c"),
@@ -185,7 +185,7 @@ def test_outcome_of_a_command_is_its_exit_code(output: Any, ended: dict[str, Any
     assert result.failed is failed
 
 
-def test_events_alone_make_a_session() -> None:
+def test_events_without_items_are_a_session() -> None:
     found = [
         META,
         event(1, "user_message", message="Look", images=["data:image/png;base64,AA=="]),
@@ -229,7 +229,7 @@ def test_event_without_output_item_is_the_result() -> None:
     )
 
 
-def test_prompts_without_events_are_told_by_their_tags() -> None:
+def test_prompts_without_events_are_detected_by_tags() -> None:
     found = [
         META,
         message(1, "user", "<environment_context>x</environment_context>"),
@@ -240,12 +240,12 @@ def test_prompts_without_events_are_told_by_their_tags() -> None:
     assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
 
 
-def test_untagged_notice_is_no_prompt_in_a_file_with_events() -> None:
+def test_untagged_notice_in_file_with_events_is_no_prompt() -> None:
     found = [*START, message(12, "user", "Files changed on disk."), message(13, "assistant", "I see.")]
     assert figures(read(codex, lines(found))[0])["user"] == 1
 
 
-def test_events_for_what_codex_put_in_are_no_prompts() -> None:
+def test_events_of_inserted_messages_are_no_prompts() -> None:
     put_in = "<environment_context>x</environment_context>"
     events = [
         line(1, "event_msg", type="user_message", message=put_in, kind="environment_context"),
@@ -267,7 +267,7 @@ def completed(second: int, kind: str, said: str) -> dict[str, Any]:
     return event(second, "item_completed", item={"type": kind, "id": "i", **content})
 
 
-def test_parts_that_say_what_they_are_are_told_apart() -> None:
+def test_content_item_kinds_separate_typed_and_inserted() -> None:
     both = item(
         1,
         "message",
@@ -287,7 +287,7 @@ def test_parts_that_say_what_they_are_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 1, 0)])
-def test_prompt_that_stands_three_times_counts_once(order: tuple[int, ...]) -> None:
+def test_prompt_in_three_lines_counts_once(order: tuple[int, ...]) -> None:
     said = [
         message(1, "user", "Go on", **kinds("user.text")),
         event(1, "user_message", message="Go on"),
@@ -311,7 +311,7 @@ def test_short_prompt_is_not_matched_within_a_later_one() -> None:
     assert figures(read(codex, lines(found))[0])["user"] == 2
 
 
-def test_completed_items_alone_make_a_session() -> None:
+def test_completed_items_without_events_are_a_session() -> None:
     found = [
         META,
         completed(1, "UserMessage", "Hello"),
@@ -324,7 +324,7 @@ def test_completed_items_alone_make_a_session() -> None:
         assert ((session.messages or [])[2].metadata or {})["reasoning_content"] == "Hm."
 
 
-def test_prompt_within_the_context_of_an_editor_is_one() -> None:
+def test_prompt_within_editor_context_counts_once() -> None:
     found = [
         META,
         message(1, "user", "# Context from my IDE setup:\n\n## My request for Codex:\nHello\n"),
@@ -334,7 +334,7 @@ def test_prompt_within_the_context_of_an_editor_is_one() -> None:
     assert figures(read(codex, lines(found))[0])["user"] == 1
 
 
-def test_compaction_and_rollback_are_messages_of_the_system() -> None:
+def test_compaction_and_rollback_are_system_messages() -> None:
     found = [
         *START,
         line(12, "compacted", message="So far: tests fail.", replacement_history=[{"type": "message"}] * 3),
@@ -350,7 +350,7 @@ def test_compaction_and_rollback_are_messages_of_the_system() -> None:
     ]
 
 
-def test_usage_of_a_compaction_is_in_the_sum() -> None:
+def test_usage_of_compaction_is_added_to_next_reply() -> None:
     found = [
         *START,
         tokens(12, 1000, 100, 1430),
@@ -363,7 +363,7 @@ def test_usage_of_a_compaction_is_in_the_sum() -> None:
     assert sum(usage["total_tokens"] for usage in usages) == 110 + 220 + 1100 + 10
 
 
-def test_usage_written_before_its_reply_is_that_of_the_reply() -> None:
+def test_usage_before_its_reply_belongs_to_the_reply() -> None:
     found = [
         META,
         tokens(1, 1, 1, 2),
@@ -386,14 +386,14 @@ def test_fork_keeps_its_own_id_and_names_its_ancestors() -> None:
     assert figures(found)["user"] == 2
 
 
-def test_files_one_behind_the_other_are_several_sessions() -> None:
+def test_concatenated_files_are_several_sessions() -> None:
     other = line(30, "session_meta", id="0199-b", timestamp="2026-05-04T10:00:30Z", cwd="/srv")
     found, _ = read(codex, lines([*START, other, message(31, "user", "Hello"), message(32, "assistant", "Hi")]))
     assert [session.external_id for session in found] == ["0199-a", "0199-b"]
     assert [len(session.messages or ()) for session in found] == [6, 2]
 
 
-def test_first_version_has_no_envelopes() -> None:
+def test_first_version_without_envelopes_is_read() -> None:
     found = [
         {"id": "old", "timestamp": "2025-06-01T10:00:00Z", "instructions": None},
         {"record_type": "state"},
@@ -407,7 +407,7 @@ def test_first_version_has_no_envelopes() -> None:
     assert [call.status for call in calls(session)] == ["error"]
 
 
-def test_headless_file_is_read_and_reports_what_it_leaves_out() -> None:
+def test_headless_file_is_read_and_reports_omissions() -> None:
     found, left_out = read(
         codex, lines([*START[4:], 3, {"x": 1}, line(12, "world_state", a=1), event(12, "new_event")])
     )
@@ -421,7 +421,7 @@ def test_headless_file_is_read_and_reports_what_it_leaves_out() -> None:
     ]
 
 
-def test_long_session_is_read_again_instead_of_being_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_session_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     other = line(30, "session_meta", id="0199-b", timestamp="2026-05-04T10:00:30Z", cwd="/srv")
     document = lines([*START, other, *START[1:], 3])
     expected = read(codex, document)
@@ -429,7 +429,7 @@ def test_long_session_is_read_again_instead_of_being_held(monkeypatch: pytest.Mo
     assert read(codex, document) == expected
 
 
-def test_lines_in_a_list_say_the_same() -> None:
+def test_lines_in_a_list_give_the_same_session() -> None:
     assert format_of(START) is codex
     assert read(codex, START)[0] == read(codex, lines(START))[0]
 
@@ -438,12 +438,12 @@ WITHIN_A_RESPONSE = (10, 11, 12)
 
 
 @pytest.mark.parametrize("count", [at for at in range(2, len(START) + len(MORE) + 1) if at not in WITHIN_A_RESPONSE])
-def test_rollout_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_rollout_keeps_earlier_records(count: int) -> None:
     assert_grows(codex, lines([*START, *MORE][:count]), lines([*START, *MORE]))
 
 
 @pytest.mark.parametrize("count", WITHIN_A_RESPONSE)
-def test_rollout_cut_within_a_response_is_the_start_of_the_whole(count: int) -> None:
+def test_rollout_cut_within_response_is_prefix_of_whole(count: int) -> None:
     start, whole = (read(codex, lines(found))[0][0] for found in (START[:count], [*START, *MORE]))
     said, now = digests_of(start.metadata), digests_of(whole.metadata)
     assert said == now[: len(said)]
@@ -452,7 +452,7 @@ def test_rollout_cut_within_a_response_is_the_start_of_the_whole(count: int) -> 
 
 
 @given(mangled([*START, *MORE, line(16, "compacted", message="S")]))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, lines(document) if isinstance(document, list) else None):
         if codex.recognises(form):
             for session in read(codex, form)[0]:
@@ -460,7 +460,7 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "payload", "output", "call_id", "message"]), inner)))  # fmt: skip
-def test_any_payload_is_survived(payload: Any) -> None:
+def test_any_payload_never_raises(payload: Any) -> None:
     kinds = ("response_item", "event_msg", "turn_context", "compacted", "session_meta")
     found = [*START, *({"timestamp": "2026-05-04T10:00:00Z", "type": kind, "payload": payload} for kind in kinds)]
     assert read(codex, lines(found))[0]
@@ -480,14 +480,14 @@ def test_any_payload_is_survived(payload: Any) -> None:
         lines([{"type": "message", "role": "user", "content": []}]),
     ],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not codex.recognises(document)
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(codex)
 
 
-def test_arguments_stay_the_text_that_the_model_wrote() -> None:
+def test_arguments_keep_the_text_of_the_model() -> None:
     (first, *_others) = calls(read(codex, lines(START))[0][0])
     assert json.loads(first.args) == {"cmd": "make test"}

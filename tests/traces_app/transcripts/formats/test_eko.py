@@ -128,7 +128,7 @@ EXPECTED = [
 ]
 
 
-def test_a_run_is_what_its_finished_messages_say() -> None:
+def test_finished_messages_give_the_run() -> None:
     (session,), left_out = read(RUN)
     assert left_out == []
     assert outline(session) == EXPECTED
@@ -139,7 +139,7 @@ def test_a_run_is_what_its_finished_messages_say() -> None:
     ]
 
 
-def test_a_reply_holds_thoughts_and_usage_and_a_result_its_data() -> None:
+def test_reply_has_thoughts_and_usage_result_has_data() -> None:
     _prompt, reply, dark, road, _answer = entries(RUN)
     assert isinstance(reply, Reply)
     assert (reply.reasoning, reply.usage, reply.metadata) == (
@@ -178,14 +178,14 @@ VERSIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", VERSIONS.values(), ids=VERSIONS)
-def test_every_version_says_the_same(document: Document) -> None:
+def test_every_version_gives_the_same_session(document: Document) -> None:
     assert recognises(document)
     (session,), left_out = read(document)
     assert left_out == []
     assert outline(session) == EXPECTED
 
 
-def test_the_times_of_the_debugger_are_those_of_the_entries() -> None:
+def test_debugger_times_are_times_of_entries() -> None:
     found = [str(entry.created_at) for entry in entries([wrapped(message) for message in RUN])]
     assert found == ["2026-03-01 12:00:00+00:00"] * 5
 
@@ -201,7 +201,7 @@ PARALLEL = [
 
 
 @pytest.mark.requirement("003-33")
-def test_agents_at_work_at_the_same_time_are_told_apart_though_their_calls_have_the_same_ids() -> None:
+def test_parallel_agents_with_equal_call_ids_stay_apart() -> None:
     (session,), _left_out = read(PARALLEL)
     (message,) = outline(session)
     assert message[2] == [
@@ -210,7 +210,7 @@ def test_agents_at_work_at_the_same_time_are_told_apart_though_their_calls_have_
     ]
 
 
-def test_tasks_in_one_file_are_sessions_of_their_own() -> None:
+def test_tasks_in_one_file_are_sessions() -> None:
     other = [{**message, "taskId": "t2"} for message in RUN]
     mixed = [message for pair in zip(RUN, other, strict=True) for message in pair]
     found, left_out = read(mixed)
@@ -219,7 +219,7 @@ def test_tasks_in_one_file_are_sessions_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 500, 1_500, 10**9])
-def test_a_file_of_many_tasks_is_read_a_few_times(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_tasks_are_read_within_the_held_limit(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eko, "_MAX_HELD_CHARACTERS", most)
     times = 0
     mixed = [{**message, "taskId": f"t{n}"} for message in RUN for n in range(4)]
@@ -235,7 +235,7 @@ def test_a_file_of_many_tasks_is_read_a_few_times(most: int, monkeypatch: pytest
     assert times == {10**9: 2}.get(most, times)
 
 
-def test_an_agent_that_fails_is_a_reply_that_failed() -> None:
+def test_failed_agent_is_a_failed_reply() -> None:
     document = [text("Hm."), said("agent_result", agentNode={"status": "error"}, error={"message": "No model"})]
     (reply,) = entries(document)
     assert isinstance(reply, Reply)
@@ -244,18 +244,18 @@ def test_an_agent_that_fails_is_a_reply_that_failed() -> None:
     assert session.status == "error"
 
 
-def test_an_error_that_json_made_empty_is_an_error_still() -> None:
+def test_empty_error_object_is_an_error() -> None:
     (reply,) = entries([said("error", error={})])
     assert isinstance(reply, Reply)
     assert (reply.content, reply.error) == (None, "an error without a text")
 
 
-def test_the_result_of_an_agent_is_its_answer_where_its_texts_were_not_kept() -> None:
+def test_agent_result_without_texts_is_the_answer() -> None:
     (session,), _left_out = read([said("agent_result", agentNode={}, result="Done.")])
     assert outline(session) == [("assistant", "Done.", [])]
 
 
-def test_a_file_is_a_part_of_the_reply() -> None:
+def test_file_message_is_part_of_the_reply() -> None:
     (reply,) = entries([text("See"), said("file", mimeType="image/png", data="iVBO"), finish()])
     assert isinstance(reply, Reply)
     assert reply.content == [
@@ -264,7 +264,7 @@ def test_a_file_is_a_part_of_the_reply() -> None:
     ]
 
 
-def test_the_debugger_tells_what_was_asked_how_long_a_call_took_and_how_it_ended() -> None:
+def test_debugger_gives_prompt_duration_and_status() -> None:
     document = [
         said("debug_task_start", None, taskPrompt="Show me."),
         use("c1"),
@@ -283,7 +283,7 @@ def test_the_debugger_tells_what_was_asked_how_long_a_call_took_and_how_it_ended
     }
 
 
-def test_a_chat_is_a_session_of_its_own_beside_the_task_that_it_started() -> None:
+def test_chat_and_its_task_are_two_sessions() -> None:
     chat = {"streamType": "chat", "chatId": "chat", "messageId": "m1"}
     document = [
         chat | {"type": "chat_start"},
@@ -301,14 +301,14 @@ def test_a_chat_is_a_session_of_its_own_beside_the_task_that_it_started() -> Non
     assert ((found[0].metadata or {})["duration"], (found[1].metadata or {})["chatId"]) == (9, "chat")
 
 
-def test_a_reply_that_is_not_finished_is_left_out_until_it_is() -> None:
+def test_unfinished_reply_is_left_out() -> None:
     found, left_out = read(RUN[:9])
     assert outline(found[0]) == [("user", "Show me.", [])]
     assert left_out == [("reply 0 of t1-00", "the file ends before it is finished")]
 
 
 @given(st.integers(0, len(RUN)))
-def test_the_start_of_a_run_is_the_start_of_its_entries(count: int) -> None:
+def test_prefix_of_run_gives_prefix_of_entries(count: int) -> None:
     whole = entries(RUN)
     found = [list(found.entries()) for found in transcripts(RUN[:count], lambda _where, _why: None)]
     for start in found:
@@ -316,7 +316,7 @@ def test_the_start_of_a_run_is_the_start_of_its_entries(count: int) -> None:
         assert digests(start) == digests(whole)[: len(digests(start))]
 
 
-def test_what_cannot_be_read_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     found, left_out = read([*RUN, 5, said("hologram"), said("tool_result", toolId="c9", toolResult="text")])
     assert len(found) == 1
     assert left_out == [
@@ -358,7 +358,7 @@ CHAIN = {
 }
 
 
-def test_a_chain_is_what_its_agents_did() -> None:
+def test_chain_gives_replies_of_its_agents() -> None:
     (session,), left_out = read(CHAIN)
     assert left_out == []
     assert outline(session) == [
@@ -391,12 +391,12 @@ def test_a_chain_is_what_its_agents_did() -> None:
     ]
 
 
-def test_the_context_of_a_task_holds_its_chain() -> None:
+def test_chain_in_task_context_is_read() -> None:
     (session,), _left_out = read({"taskId": "t9", "chain": CHAIN, "workflow": PLAN, "variables": {"a": 1}})
     assert (session.external_id, session.workflow, (session.metadata or {})["variables"]) == ("t9", PLAN, {"a": 1})
 
 
-def test_a_chain_that_has_grown_begins_as_it_did() -> None:
+def test_grown_chain_keeps_earlier_records() -> None:
     (agent,) = CHAIN["agents"]
     shorter = CHAIN | {"agents": [{**agent, "tools": agent["tools"][:1], "agentResult": None}]}  # type: ignore[dict-item]
     start, whole = digests(entries(shorter)), digests(entries(CHAIN))
@@ -420,7 +420,7 @@ _json = st.recursive(
 
 
 @given(_json, st.sampled_from([*RUN, *map(fourth, RUN)]), st.sampled_from(sorted({key for m in RUN for key in m})))
-def test_no_document_whatever_breaks_the_format(inner: Any, message: dict[str, Any], key: str) -> None:
+def test_read_mangled_document_never_raises(inner: Any, message: dict[str, Any], key: str) -> None:
     documents = (inner, [*RUN[:9], message | {key: inner}], {"taskPrompt": "x", "agents": inner}, CHAIN | {key: inner})
     for document in documents:
         recognises(document)
@@ -447,7 +447,7 @@ def load(path: Path) -> Any:
         "eko/eko_callback_messages_done_only.json",
     ],
 )
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     if not (SHARED / name).exists():
         pytest.skip("the shared data are not on this machine")
     document = load(SHARED / name)
@@ -481,7 +481,7 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
 
 
 @pytest.mark.parametrize("version", ["eko", "eko4"])
-def test_a_chain_and_the_messages_of_the_same_run_agree(version: str) -> None:
+def test_chain_and_messages_of_one_run_agree(version: str) -> None:
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
     files = [SHARED / "eko" / f"{version}_{name}" for name in ("callback_messages.jsonl", "chain.json")]
@@ -497,7 +497,7 @@ def test_a_chain_and_the_messages_of_the_same_run_agree(version: str) -> None:
     assert steps(heard) == steps(kept)
 
 
-def test_parallel_agents_of_a_real_run_get_their_own_results() -> None:
+def test_parallel_agents_of_real_run_have_own_results() -> None:
     path = SHARED / "eko" / "eko_3.1.5_parallel_callbacks.jsonl"
     if not path.exists():
         pytest.skip("the shared data are not on this machine")

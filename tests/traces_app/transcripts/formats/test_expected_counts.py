@@ -185,12 +185,12 @@ def names() -> list[Any]:
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_real_file_gives_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_file_matches_independent_counts(name: str) -> None:
     found, wanted = figures(sessions(name), name), expected(name)
     assert found == wanted
 
 
-def test_every_real_file_is_known_to_one_format_and_no_other() -> None:
+def test_every_real_file_is_recognised_by_one_format() -> None:
     if not counted():
         pytest.skip("the shared data are not on this machine")
     known = {
@@ -203,7 +203,7 @@ def test_every_real_file_is_known_to_one_format_and_no_other() -> None:
     assert {name: formats for name, formats in known.items() if len(set(formats)) != 1} == {}
 
 
-def test_the_table_in_the_docs_names_every_file_whose_figures_are_right_another_way() -> None:
+def test_docs_table_lists_every_file_with_other_counts() -> None:
     rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `")]
     named = [cells[1].strip().strip("`") for cells in rows]
     assert sorted(named) == sorted([*OTHERWISE, *LANGFUSE])

@@ -87,7 +87,7 @@ def as_one(form: str) -> Any:
 
 
 @pytest.mark.parametrize("form", ["json", "lines"])
-def test_session_is_read_whole(form: str) -> None:
+def test_full_session_gives_expected_records(form: str) -> None:
     session = only(gemini_cli, as_one(form))
     assert (session.external_id, session.title, session.status) == ("s-1", "A look", "completed")
     assert session.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -125,7 +125,7 @@ def test_session_is_read_whole(form: str) -> None:
     assert (shell.output, shell.metadata) == ("no such command", None)
 
 
-def test_rewound_messages_are_left_out_and_told_of() -> None:
+def test_rewound_messages_are_left_out_and_reported() -> None:
     found = [*LINES, {"$rewindTo": "m5"}, message("m7", "user", "Other", 20)]
     (session,), left_out = read(gemini_cli, lines(found))
     assert [said.external_id for said in session.messages or ()] == ["m1", "m2", "m3", "m7"]
@@ -135,13 +135,13 @@ def test_rewound_messages_are_left_out_and_told_of() -> None:
     ]
 
 
-def test_rewind_to_an_unknown_message_takes_nothing_back() -> None:
+def test_rewind_to_unknown_message_removes_nothing() -> None:
     (session,), left_out = read(gemini_cli, lines([*LINES, {"$rewindTo": "gone"}]))
     assert len(session.messages or ()) == 5
     assert left_out == [("line 12", "rewinds to a message that is not here")]
 
 
-def test_history_that_the_client_goes_on_with_removes_nothing() -> None:
+def test_set_messages_removes_no_message() -> None:
     masked = {**CALLS, "toolCalls": [call("c1", "read_file", "success", {"output": "[masked]"})]}
     history = [
         message("h1", "user", "<state_snapshot>So far.</state_snapshot>", 30),
@@ -159,7 +159,7 @@ def test_history_that_the_client_goes_on_with_removes_nothing() -> None:
     ]
 
 
-def test_calls_repeated_under_other_ids_count_once() -> None:
+def test_calls_repeated_with_other_ids_count_once() -> None:
     found = message(
         "m2",
         "gemini",
@@ -175,14 +175,14 @@ def test_calls_repeated_under_other_ids_count_once() -> None:
     assert figures([session])["results_without_call"] == 0
 
 
-def test_context_that_the_client_puts_first_is_no_prompt() -> None:
+def test_inserted_context_is_no_prompt() -> None:
     context = message("h0", "user", [{"text": "<session_context>\nThis is the Gemini CLI.\n</session_context>"}])
     session = only(gemini_cli, lines([HEADER, {"$set": {"messages": [context]}}, *LINES[1:]]))
     assert [said.role for said in session.messages or ()][:2] == ["system", "user"]
     assert (session.title, figures([session])["user"]) == ("A look", 2)
 
 
-def test_history_alone_is_the_session() -> None:
+def test_set_messages_alone_is_a_session() -> None:
     history = [
         message("h1", "user", [{"text": "Hello"}]),
         message("h2", "gemini", [{"text": "Hm.", "thought": True}, {"functionCall": {"id": "c1", "name": "ls", "args": {"a": 1}}}]),
@@ -196,7 +196,7 @@ def test_history_alone_is_the_session() -> None:
     assert steps((session.messages or [])[1])[0].reasoning_content == "Hm."
 
 
-def test_files_one_behind_the_other_are_several_sessions() -> None:
+def test_concatenated_files_are_several_sessions() -> None:
     found, left_out = read(gemini_cli, lines([*LINES, {**HEADER, "sessionId": "s-2"}, message("x", "user", "Hi"), 3, {"a": 1}]))  # fmt: skip
     assert [(session.external_id, len(session.messages or ())) for session in found] == [("s-1", 5), ("s-2", 1)]
     assert left_out == [
@@ -205,7 +205,7 @@ def test_files_one_behind_the_other_are_several_sessions() -> None:
     ]
 
 
-def test_old_qwen_sessions_and_lists_of_sessions_are_read() -> None:
+def test_old_qwen_sessions_and_lists_are_read() -> None:
     document = [RECORD, {**HEADER, "sessionId": "s-2", "messages": [USER, {**DONE, "type": "qwen"}]}]
     found, left_out = read(gemini_cli, document)
     assert format_of(document) is gemini_cli
@@ -213,7 +213,7 @@ def test_old_qwen_sessions_and_lists_of_sessions_are_read() -> None:
     assert (found[1].messages or [])[1].content == "Done."
 
 
-def test_message_of_an_unknown_type_is_told_of() -> None:
+def test_message_of_unknown_type_is_reported() -> None:
     _, left_out = read(gemini_cli, {**RECORD, "messages": [*WHOLE, message("x", "new", "?"), 3]})
     assert left_out == [
         ("messages[7]", "not an object"),
@@ -223,24 +223,24 @@ def test_message_of_an_unknown_type_is_told_of() -> None:
 
 # Up to the fourth line the reply has no calls, and is the answer so far.
 @pytest.mark.parametrize("count", [2, 3, *range(5, len(LINES) + 1)])
-def test_session_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_session_keeps_earlier_records(count: int) -> None:
     assert_grows(gemini_cli, lines(LINES[:count]), lines(LINES))
 
 
 @pytest.mark.parametrize("count", range(1, len(WHOLE) + 1))
-def test_older_form_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_older_form_keeps_earlier_records(count: int) -> None:
     assert_grows(gemini_cli, {**RECORD, "messages": WHOLE[:count]}, RECORD)
 
 
 @given(mangled([*LINES, {"$rewindTo": "m5"}, {"$set": {"messages": WHOLE}}]))
-def test_no_lines_whatever_break_the_format(document: Any) -> None:
+def test_read_mangled_lines_never_raises(document: Any) -> None:
     for form in (document, lines(document)):
         if gemini_cli.recognises(form):
             read(gemini_cli, form)
 
 
 @given(mangled(RECORD))
-def test_no_object_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_object_never_raises(document: Any) -> None:
     if gemini_cli.recognises(document):
         read(gemini_cli, document)
 
@@ -257,11 +257,11 @@ def test_no_object_whatever_breaks_the_format(document: Any) -> None:
         lines([{"sessionId": "a", "type": "user", "message": {"role": "user", "content": "x"}, "timestamp": ""}]),
     ],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not gemini_cli.recognises(document)
 
 
-def test_real_file_has_the_figures_that_were_counted_by_hand() -> None:
+def test_real_file_matches_counts_made_by_hand() -> None:
     path = SHARED / "not_claude_code" / "entire_gemini_cli_51-3fab7adf0b.jsonl"
     if not path.exists():
         pytest.skip("the shared data are not on this machine")
@@ -279,5 +279,5 @@ def test_real_file_has_the_figures_that_were_counted_by_hand() -> None:
     assert [message.usage and message.usage["total"] for message in session.messages or ()] == [None, None, None, 12178]
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(gemini_cli, "not_claude_code")

@@ -120,7 +120,7 @@ def archive(members: dict[str, Any]) -> Files:
     return Files(tuple(members), member)
 
 
-def test_a_sample_is_a_session_with_its_messages_steps_and_results() -> None:
+def test_full_sample_gives_expected_records() -> None:
     session = only(inspect_ai, WHOLE)
     assert (session.external_id, session.title, session.status) == ("U1", "Go", session.status)
     question, answer = session.messages or []
@@ -143,7 +143,7 @@ def test_a_sample_is_a_session_with_its_messages_steps_and_results() -> None:
     )
 
 
-def test_events_know_the_times_and_the_tokens() -> None:
+def test_events_give_times_and_tokens() -> None:
     (transcript,) = inspect_ai.transcripts(WHOLE, lambda where, why: None)
     entries: list[Any] = list(transcript.entries())
     assert [entry.created_at for entry in entries] == [
@@ -158,7 +158,7 @@ def test_events_know_the_times_and_the_tokens() -> None:
     assert transcript.created_at == datetime(2025, 5, 12, 20, 0, 30, tzinfo=UTC)
 
 
-def test_what_messages_do_not_say_is_metadata() -> None:
+def test_fields_outside_messages_are_metadata() -> None:
     metadata = dict(only(inspect_ai, WHOLE).metadata or {})
     told = {"event": "model", "model": "mock/model"}
     assert metadata.pop("events") == [
@@ -187,14 +187,14 @@ def test_what_messages_do_not_say_is_metadata() -> None:
     }
 
 
-def test_the_event_of_another_model_is_kept_whole() -> None:
+def test_event_of_another_model_is_kept_whole() -> None:
     grader = model_event({"id": "g1", "role": "assistant", "content": "Good."}, 3, input_refs=[[0, 1]])
     document = log(sample(messages=[USER, DONE], events=[grader], events_data={"messages": [USER]}))
     metadata = only(inspect_ai, document).metadata or {}
     assert (metadata["events"], metadata["events_data"]) == ([grader], {"messages": [USER]})
 
 
-def test_attachments_are_resolved_and_those_that_events_refer_to_stay() -> None:
+def test_attachments_are_resolved_and_kept_for_events() -> None:
     image = {"type": "image", "image": "attachment://a1", "detail": "auto"}
     document = log(
         sample(
@@ -219,7 +219,7 @@ def test_attachments_are_resolved_and_those_that_events_refer_to_stay() -> None:
     assert "input" not in (session.metadata or {})
 
 
-def test_a_tool_that_the_provider_ran_is_a_call_with_its_result() -> None:
+def test_tool_use_part_is_call_with_result() -> None:
     used = {"type": "tool_use", "tool_type": "web_search", "id": "w1", "name": "web_search", "arguments": '{"q": 1}'}
     parts = [
         {**used, "result": "found"},
@@ -245,17 +245,17 @@ def test_a_tool_that_the_provider_ran_is_a_call_with_its_result() -> None:
         ({"limit": {"type": "token", "limit": 99}}, None),
     ],
 )
-def test_a_sample_that_was_halted_has_failed_or_was_aborted(fields: dict[str, Any], status: str | None) -> None:
+def test_halted_sample_has_error_or_aborted_status(fields: dict[str, Any], status: str | None) -> None:
     (transcript,) = inspect_ai.transcripts(log(sample(messages=[USER, DONE], **fields)), lambda where, why: None)
     assert transcript.status == status
 
 
-def test_a_sample_without_messages_says_its_input() -> None:
+def test_sample_without_messages_has_its_input() -> None:
     (message,) = only(inspect_ai, log(sample(error={"message": "no sandbox"}))).messages or []
     assert (message.role, message.content) == ("user", "Go")
 
 
-def test_old_logs_have_neither_ids_nor_events() -> None:
+def test_old_log_without_ids_and_events_is_read() -> None:
     old = sample(
         messages=[
             {"role": "user", "content": "Go"},
@@ -280,7 +280,7 @@ def test_old_logs_have_neither_ids_nor_events() -> None:
     assert transcript.created_at == datetime(2025, 5, 12, 20, tzinfo=UTC)
 
 
-def test_an_archive_is_read_like_a_log() -> None:
+def test_archive_gives_the_same_as_a_log() -> None:
     header = {key: value for key, value in WHOLE.items() if key != "samples"}
     (whole,) = WHOLE["samples"]
     members = {
@@ -292,12 +292,12 @@ def test_an_archive_is_read_like_a_log() -> None:
     assert only(inspect_ai, archive(members)) == only(inspect_ai, WHOLE)
 
 
-def test_a_sample_that_was_taken_out_of_its_archive_is_the_same_session() -> None:
+def test_sample_without_archive_is_the_same_session() -> None:
     whole, alone = only(inspect_ai, WHOLE), only(inspect_ai, WHOLE["samples"][0])
     assert (alone.external_id, alone.messages) == (whole.external_id, whole.messages)
 
 
-def test_an_archive_of_an_evaluation_that_runs_has_a_start_only() -> None:
+def test_archive_of_running_evaluation_is_read() -> None:
     header = {key: WHOLE[key] for key in ("version", "eval")}
     document = archive(
         {
@@ -312,7 +312,7 @@ def test_an_archive_of_an_evaluation_that_runs_has_a_start_only() -> None:
     assert left_out == [("samples/1_epoch_1.json", "cut off")]
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     odd = sample(
         messages=[USER, 3, {"role": "critic", "content": "x"}, {"content": "y"}, {**CALLS, "tool_calls": ["c"]}]
     )
@@ -328,7 +328,7 @@ def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
 
 
 @given(st.sampled_from([(1, 0), (2, 1), (3, 2), (4, 3)]))
-def test_a_sample_that_has_grown_says_the_same_and_more(counts: tuple[int, int]) -> None:
+def test_grown_sample_keeps_earlier_records(counts: tuple[int, int]) -> None:
     messages, events = counts
     (whole,) = WHOLE["samples"]
     start = sample(
@@ -338,7 +338,7 @@ def test_a_sample_that_has_grown_says_the_same_and_more(counts: tuple[int, int])
 
 
 @given(mangled(WHOLE))
-def test_no_log_whatever_breaks_the_format(document: object) -> None:
+def test_read_mangled_log_never_raises(document: object) -> None:
     if inspect_ai.recognises(document):
         for session in read(inspect_ai, document)[0]:
             assert session.external_id
@@ -347,7 +347,7 @@ def test_no_log_whatever_breaks_the_format(document: object) -> None:
 @given(
     mangled({"header.json": {key: WHOLE[key] for key in ("version", "eval")}, "samples/1.json": WHOLE["samples"][0]})
 )
-def test_no_archive_whatever_breaks_the_format(members: Any) -> None:
+def test_read_mangled_archive_never_raises(members: Any) -> None:
     document = archive(members)
     if inspect_ai.recognises(document):
         for session in read(inspect_ai, document)[0]:
@@ -355,7 +355,7 @@ def test_no_archive_whatever_breaks_the_format(members: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["browser.json", "log_images.json", "log_tool_call_error.json", "log_streaming.eval"])
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"inspect_ai/{name}")
     path = SHARED / "inspect_ai" / name
     document = _archive(path) if path.suffix == ".eval" else load(path)
@@ -375,5 +375,5 @@ def _member(opened: zipfile.ZipFile, name: str) -> Any:
     return json.loads(opened.read(name))
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(inspect_ai, "inspect_ai")

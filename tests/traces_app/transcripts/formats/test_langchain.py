@@ -109,7 +109,7 @@ FORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", FORMS.values(), ids=FORMS)
-def test_the_messages_are_found_in_every_form(document: object) -> None:
+def test_messages_in_every_form_are_found(document: object) -> None:
     assert recognises(document)
     assert format_of(document) is langchain
     question, answer = only(document)
@@ -135,7 +135,7 @@ def test_forms_of_one_conversation_are_one_session() -> None:
 # --- Messages -----------------------------------------------------------------------------------------------------
 
 
-def test_a_reply_keeps_its_model_its_usage_and_what_has_no_field() -> None:
+def test_reply_has_model_usage_and_other_fields() -> None:
     about = {"model_name": "m-1", "token_usage": {"total_tokens": 7}, "finish_reason": "tool_calls"}
     usage = {"input_tokens": 5, "output_tokens": 2}
     message = AI | {"name": "ada", "response_metadata": about, "usage_metadata": usage, "additional_kwargs": {"refusal": None, "x": 1}}  # fmt: skip
@@ -145,7 +145,7 @@ def test_a_reply_keeps_its_model_its_usage_and_what_has_no_field() -> None:
 
 
 @pytest.mark.requirement("003-35")
-def test_a_tool_message_answers_its_call_with_text_data_and_status() -> None:
+def test_tool_message_gives_text_data_and_status() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,x"}}
     content = [{"type": "text", "text": "chart"}, image]
     tool = TOOL | {"content": content, "artifact": {"rows": [[1]]}, "status": "error", "additional_kwargs": {"took": 3}}
@@ -160,7 +160,7 @@ def test_a_tool_message_answers_its_call_with_text_data_and_status() -> None:
 
 
 @pytest.mark.requirement("003-35")
-def test_a_tool_message_made_by_hand_is_an_orphan_with_its_id_and_name() -> None:
+def test_tool_message_without_call_is_an_orphan() -> None:
     bare = {"type": "tool", "content": "{'a': 1}", "tool_call_id": "5", "name": "lookup", "id": None}
     (_question, answer) = only([HUMAN, bare])
     (call,) = (answer.agent_steps or [])[0].tool_calls or ()
@@ -170,7 +170,7 @@ def test_a_tool_message_made_by_hand_is_an_orphan_with_its_id_and_name() -> None
 
 
 @pytest.mark.requirement("003-38")
-def test_a_call_that_could_not_be_read_has_failed_with_its_arguments_as_they_came() -> None:
+def test_invalid_tool_call_has_failed_with_raw_arguments() -> None:
     invalid = {"type": "invalid_tool_call", "id": "c9", "name": "lookup", "args": "{bad", "error": None}
     beside = {"tool_calls": [{"id": "c9", "type": "function", "function": {"name": "lookup", "arguments": "{bad"}}]}
     message = AI | {"tool_calls": [], "invalid_tool_calls": [invalid], "additional_kwargs": beside}
@@ -189,13 +189,13 @@ def test_a_call_that_could_not_be_read_has_failed_with_its_arguments_as_they_cam
     ],
     ids=["OpenAI's own", "Anthropic's own", "both", "OpenAI's items", "a dict of a role"],
 )  # fmt: skip
-def test_calls_that_are_said_elsewhere_or_twice_are_calls_once(message: dict[str, Any]) -> None:
+def test_calls_in_other_fields_or_twice_count_once(message: dict[str, Any]) -> None:
     found = step(message, TOOL)
     assert [(c.id, c.name, c.status) for c in found.tool_calls or ()] == [("c1", "lookup", None)]
     assert (found.thought, (found.metadata or {}).get("content_parts")) == ("Looking.", None)
 
 
-def test_success_stands_wherever_nobody_said_otherwise_so_the_content_decides() -> None:
+def test_status_success_leaves_decision_to_content() -> None:
     found = step(AI, TOOL | {"content": '{"success": false, "error": "no such table"}'})
     ((normal,), _flags) = normalise_steps([found])
     (call,) = normal.tool_calls or ()
@@ -204,7 +204,7 @@ def test_success_stands_wherever_nobody_said_otherwise_so_the_content_decides() 
 
 
 @pytest.mark.requirement("003-30")
-def test_odd_names_and_ids_are_passed_on_as_they_are() -> None:
+def test_odd_names_and_ids_are_kept() -> None:
     doubled = {"id": "call_abccall_abc", "name": "lookuplookup", "args": {}, "type": "tool_call"}
     found = step(AI | {"tool_calls": [{"id": None, "name": "", "args": {}, "type": "tool_call"}, doubled]})
     assert [(c.id, c.name) for c in found.tool_calls or ()] == [(None, ""), ("call_abccall_abc", "lookuplookup")]
@@ -220,12 +220,12 @@ def test_odd_names_and_ids_are_passed_on_as_they_are() -> None:
         ({"content": [{"type": "reasoning", "summary": [{"text": "h"}, {"text": "m"}]}, "Looking."]}, "h\n\nm"),
     ],
 )  # fmt: skip
-def test_thoughts_stay_apart_from_the_text(fields: dict[str, Any], expected: str) -> None:
+def test_thoughts_are_reasoning_not_text(fields: dict[str, Any], expected: str) -> None:
     found = step(AI | fields)
     assert (found.thought, found.reasoning_content) == ("Looking.", expected)
 
 
-def test_a_reply_goes_on_after_calls_that_the_provider_carried_out() -> None:
+def test_text_after_provider_results_is_another_reply() -> None:
     content = [
         {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "a"}},
         {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"url": "https://a.example"}]},
@@ -239,7 +239,7 @@ def test_a_reply_goes_on_after_calls_that_the_provider_carried_out() -> None:
     assert (answer.content, answer.usage) == ("Found.", {"output_tokens": 3})
 
 
-def test_every_kind_of_message_has_its_place() -> None:
+def test_every_message_type_is_read() -> None:
     document = [
         {"type": "system", "content": "Be kind.", "additional_kwargs": {}},
         {"type": "chat", "role": "user", "content": "Go", "additional_kwargs": {}},
@@ -266,7 +266,7 @@ def test_every_kind_of_message_has_its_place() -> None:
 
 
 @pytest.mark.requirement("003-37")
-def test_messages_of_one_id_in_a_list_both_stay() -> None:
+def test_two_messages_with_one_id_in_a_list_are_kept() -> None:
     assert [m.external_id for m in only([HUMAN, HUMAN, DONE])] == ["h1", "h1#2", "a2"]
 
 
@@ -288,7 +288,7 @@ def piece(args: str, name: str | None = None, id_: str | None = None) -> dict[st
     return {"type": "tool_call_chunk", "name": name, "args": args, "id": id_, "index": 0}
 
 
-def test_chunks_of_one_id_are_one_message_whose_pieces_are_one_call() -> None:
+def test_chunks_with_one_id_are_one_message() -> None:
     found = step(
         chunk("Look", usage_metadata={"input_tokens": 5, "output_tokens": 0}),
         chunk("ing.", additional_kwargs={"reasoning_content": "h"}),
@@ -306,7 +306,7 @@ def test_chunks_of_one_id_are_one_message_whose_pieces_are_one_call() -> None:
     assert [(c.id, c.name, c.args, c.status) for c in found.tool_calls or ()] == [("c1", "lookup", '{"q": "a"}', None)]
 
 
-def test_parts_of_chunks_are_put_together_by_their_index() -> None:
+def test_parts_of_chunks_are_joined_by_index() -> None:
     found = step(
         chunk([{"type": "thinking", "thinking": "h", "index": 0}]),
         chunk([{"type": "thinking", "thinking": "m", "index": 0}]),
@@ -316,7 +316,7 @@ def test_parts_of_chunks_are_put_together_by_their_index() -> None:
     assert (found.thought, found.reasoning_content) == ("Looking.", "hm")
 
 
-def test_a_whole_message_takes_the_place_of_its_chunks() -> None:
+def test_whole_message_replaces_its_chunks() -> None:
     assert only([HUMAN, chunk("Look"), AI, TOOL, DONE]) == only(MESSAGES)
 
 
@@ -332,7 +332,7 @@ def test_streams_of_a_graph_are_read(name: str) -> None:
 # --- Threads ------------------------------------------------------------------------------------------------------
 
 
-def test_snapshots_of_a_thread_tell_when_messages_came_and_who_asked() -> None:
+def test_snapshots_give_message_times_and_end_user() -> None:
     (session,), _left_out = read([snapshot(n) for n in (4, 3, 2, 1)])
     assert (session.external_id, session.end_user) == ("t-9", "li.wei")
     question, answer = session.messages or ()
@@ -341,12 +341,12 @@ def test_snapshots_of_a_thread_tell_when_messages_came_and_who_asked() -> None:
     assert (session.metadata or {})["metadata"] == {"step": 4, "user_id": "li.wei"}
 
 
-def test_a_thread_that_was_trimmed_loses_nothing() -> None:
+def test_trimmed_thread_keeps_all_messages() -> None:
     trimmed = snapshot(4) | {"values": {"messages": [DONE]}}
     assert [m.external_id for m in only([trimmed, snapshot(3)])] == ["h1", "a1"]
 
 
-def test_a_fork_is_a_session_of_its_own_and_the_thread_goes_on() -> None:
+def test_fork_is_another_session() -> None:
     found, left_out = read(own("history"))
     assert left_out == []
     assert [(s.external_id, [m.content for m in s.messages or () if m.role == "user"]) for s in found] == [
@@ -355,14 +355,14 @@ def test_a_fork_is_a_session_of_its_own_and_the_thread_goes_on() -> None:
     ]
 
 
-def test_threads_are_told_apart_and_graphs_in_a_graph_too() -> None:
+def test_threads_and_subgraphs_are_separate_sessions() -> None:
     other = snapshot(1) | {"config": {"configurable": {"thread_id": "t-8"}}}
     inner = snapshot(2) | {"config": {"configurable": {"thread_id": "t-9", "checkpoint_ns": "tools:1"}}}
     found, _left_out = read([snapshot(4), other, inner])
     assert sorted(str(s.external_id) for s in found) == ["t-8", "t-9", "t-9:tools:1"]
 
 
-def test_an_interrupted_thread_is_paused() -> None:
+def test_interrupted_thread_is_paused() -> None:
     (session,), _left_out = read([snapshot(2, tasks=[{"name": "tools", "interrupts": [{"value": "ok?"}]}])])
     assert session.status == "paused"
 
@@ -378,7 +378,7 @@ GROWING: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("whole", GROWING.values(), ids=GROWING)
-def test_a_start_is_the_start_of_the_whole(whole: list[Any]) -> None:
+def test_prefix_of_document_gives_prefix_of_records(whole: list[Any]) -> None:
     full = {session.external_id: session for session in read(whole)[0]}
     for length in range(1, len(whole)):
         for session in read(whole[:length])[0]:
@@ -405,7 +405,7 @@ STRANGERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not recognises(document)
 
 
@@ -421,13 +421,13 @@ EVERYTHING: list[Any] = [
 ]  # fmt: skip
 
 
-def test_one_message_is_a_list_of_one() -> None:
+def test_single_message_equals_list_of_one() -> None:
     assert recognises(HUMAN)
     assert [m.content for m in only(HUMAN)] == ["Find a"]
 
 
 @given(mangled(EVERYTHING) | mangled([snapshot(n, n - 1) for n in (4, 2, 1)]) | mangled(FORMS["snapshots as tuples"]))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for one in (document, {"messages": document}, [{"agent": {"messages": document}}, *document]):
         recognises(one)
         for session in read(one)[0]:
@@ -440,7 +440,7 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["langchain_dumpd_lc1", "langchain_messages_to_dict", "langchain_model_dump", "langgraph_state_history"]
 )
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     name = f"sdk_transcripts/openinference-langgraph/{name}.json"
     # Of the roles, that of the user has another name here.
     expected = counted(name) | {"user": 2}
@@ -452,7 +452,7 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
 
 
 @pytest.mark.parametrize("version", ["0.3.77", "1.7.2"])
-def test_samples_of_old_and_new_versions_are_read_the_same(version: str) -> None:
+def test_samples_of_all_versions_give_the_same(version: str) -> None:
     path = SHARED / "langchain" / f"langchain_{version}_samples.json"
     if not path.exists():
         pytest.skip("the shared data are not on this machine")
@@ -472,6 +472,6 @@ def test_samples_of_old_and_new_versions_are_read_the_same(version: str) -> None
     assert (image.output, len(image.attachments or ())) == ("chart", 1)
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     strangers = [path for path in other_files("langchain", "not_claude_code", "claude_code") if "openinference-langgraph/lang" not in str(path)]  # fmt: skip
     assert [path.name for path in strangers if recognises(load(path))] == []

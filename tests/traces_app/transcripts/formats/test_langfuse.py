@@ -162,14 +162,14 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_every_wrapping_gives_the_same_run(document: Document) -> None:
+def test_every_wrapping_gives_the_same_session(document: Document) -> None:
     assert recognises(document)
     (session,), left_out = read(document)
     assert left_out == []
     assert (session.external_id, outline(session)) == ("t1", EXPECTED)
 
 
-def test_times_model_usage_and_durations_are_those_of_the_observations() -> None:
+def test_observations_give_times_model_usage_and_duration() -> None:
     (session,), _left_out = read(WRAPPINGS["as downloaded"])
     message = (session.messages or [])[2]
     (step,) = message.agent_steps or ()
@@ -186,7 +186,7 @@ def test_times_model_usage_and_durations_are_those_of_the_observations() -> None
     assert str(message.completed_at) == "2026-03-01 12:00:05+00:00"
 
 
-def test_what_has_no_field_is_metadata() -> None:
+def test_fields_without_column_are_metadata() -> None:
     (session,), _left_out = read(WRAPPINGS["as downloaded"])
     assert (session.end_user, session.tags, session.title) == ("li.wei", ["prod"], "Weather?")
     ((trace,)) = (session.metadata or {})["traces"]
@@ -232,7 +232,7 @@ SESSION = _session()
 """Two traces of one session."""
 
 
-def test_the_traces_of_a_session_are_one_session_in_the_order_of_their_times() -> None:
+def test_traces_of_session_are_ordered_by_time() -> None:
     first, second = SESSION
     (session,), left_out = read([second, first])
     assert left_out == []
@@ -244,7 +244,7 @@ def test_the_traces_of_a_session_are_one_session_in_the_order_of_their_times() -
         assert {message.external_id for message in alone.messages or ()} <= ids
 
 
-def test_a_trace_without_a_session_tells_what_was_said_before_it() -> None:
+def test_trace_without_session_has_earlier_turns() -> None:
     history = [
         USER,
         ASKS,
@@ -261,7 +261,7 @@ def test_a_trace_without_a_session_tells_what_was_said_before_it() -> None:
     ]  # fmt: skip
 
 
-def test_a_tool_that_no_generation_asked_for_is_a_call_of_its_own() -> None:
+def test_tool_without_generation_is_a_call_of_its_own() -> None:
     tool = observation("w1", "TOOL", "execute_tool weather", 2, input={"city": "Oslo"}, output="sunny")
     (session,), _left_out = read({"trace": TRACE, "observations": [tool]})
     assert outline(session) == [
@@ -270,7 +270,7 @@ def test_a_tool_that_no_generation_asked_for_is_a_call_of_its_own() -> None:
     ]
 
 
-def test_another_observation_named_as_an_open_call_is_its_result() -> None:
+def test_observation_named_like_open_call_is_its_result() -> None:
     message = {"lc": 1, "type": "constructor", "id": ["ToolMessage"], "kwargs": {"content": "dark", "tool_call_id": "c2", "status": "error"}}  # fmt: skip
     document = [TRACE, *OBSERVATIONS[:2], observation("n1", "SPAN", "weather", 3, output=json.dumps(message))]
     (session,), _left_out = read(document)
@@ -279,7 +279,7 @@ def test_another_observation_named_as_an_open_call_is_its_result() -> None:
     ]
 
 
-def test_the_id_of_the_call_wins_over_its_arguments() -> None:
+def test_call_id_takes_precedence_over_arguments() -> None:
     said = {"attributes": {"gen_ai.tool.call.id": "c2", "gen_ai.tool.name": "weather"}}
     tool = observation(
         "w1", "TOOL", "running tool", 3, input={"city": "Oslo"}, output="sunny", metadata=json.dumps(said)
@@ -290,7 +290,7 @@ def test_the_id_of_the_call_wins_over_its_arguments() -> None:
     ]
 
 
-def test_a_result_that_only_the_next_input_tells_is_taken_from_there() -> None:
+def test_result_only_in_next_input_is_read() -> None:
     told = [
         USER,
         ASKS,
@@ -306,7 +306,7 @@ def test_a_result_that_only_the_next_input_tells_is_taken_from_there() -> None:
     )
 
 
-def test_an_agent_below_a_tool_is_a_sub_agent() -> None:
+def test_generation_below_tool_is_a_sub_agent() -> None:
     prompt = [{"role": "system", "content": "You search."}, {"role": "user", "content": "Find Oslo"}]
     below = [
         observation("a", "AGENT", "researcher", 3.1, parentObservationId="w2"),
@@ -322,7 +322,7 @@ def test_an_agent_below_a_tool_is_a_sub_agent() -> None:
     assert (steps[1].metadata or {})["prompt"] == ["You search.", "Find Oslo"]
 
 
-def test_a_generation_around_another_is_left_to_it() -> None:
+def test_generation_around_another_is_dropped() -> None:
     outer = observation("o", "GENERATION", "ai.generateText", 0.5, 3, input={"prompt": "Weather?"}, output="Sunny.")
     inner = observation("i", "GENERATION", "doGenerate", 1, 2, parentObservationId="o", input=[USER], output="Sunny.")
     (session,), _left_out = read([TRACE, outer, inner])
@@ -332,7 +332,7 @@ def test_a_generation_around_another_is_left_to_it() -> None:
 AGNO = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]}}]}  # fmt: skip
 
 
-def test_wrapper_that_says_more_than_its_only_generation_is_the_reply() -> None:
+def test_wrapper_with_more_output_is_the_reply() -> None:
     outer = observation("o", "GENERATION", "OpenAIChat.invoke", 0.5, 3, input=[USER], output=AGNO)
     inner = observation("i", "GENERATION", "chat m", 1, 2, parentObservationId="o", input=[USER], output="None")
     found = observation("s", "TOOL", "search", 4, 5, output="Sunny.")
@@ -345,7 +345,7 @@ def test_wrapper_that_says_more_than_its_only_generation_is_the_reply() -> None:
     ]
 
 
-def test_wrapper_of_several_generations_is_left_to_them() -> None:
+def test_wrapper_of_several_generations_is_dropped() -> None:
     outer = observation("o", "GENERATION", "generateText", 0.5, 9, input=[USER], output=AGNO)
     inner = [
         observation(f"i{n}", "GENERATION", "doGenerate", n, parentObservationId="o", input=[USER], output="None")
@@ -355,7 +355,7 @@ def test_wrapper_of_several_generations_is_left_to_them() -> None:
     assert [call for message in session.messages or () for step in message.agent_steps or () for call in step.tool_calls or ()] == []  # fmt: skip
 
 
-def test_calls_in_a_text_are_calls_and_spans_of_tools_their_results() -> None:
+def test_calls_in_text_are_answered_by_tool_spans() -> None:
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": f"{n}Tool", "arguments": "{}"}} for n in "AB"]
     asked = observation("g1", "GENERATION", "llm.chat", 1, input=[USER], output={"role": "assistant", "content": json.dumps(calls)})  # fmt: skip
     spans = [observation(f"s{n}", "SPAN", f"tool.{n}Tool", 3, output=f"{n} is done") for n in "BA"]
@@ -368,7 +368,7 @@ def test_calls_in_a_text_are_calls_and_spans_of_tools_their_results() -> None:
 @pytest.mark.parametrize(
     "output", ["{'role': 'assistant', 'text': \"It's 29 °C.\"}", {"text": "It's 29 °C."}, "It's 29 °C."]
 )
-def test_trace_whose_generations_say_nothing_is_answered_by_its_output(output: Any) -> None:
+def test_trace_with_empty_generations_has_output_as_answer(output: Any) -> None:
     generation = observation("g1", "GENERATION", "chat", 1, input=None, output=None)
     (session,), _left_out = read([{**TRACE, "output": json.dumps(output)}, generation])
     assert [(message.role, message.content) for message in session.messages or ()] == [
@@ -380,7 +380,7 @@ def test_trace_whose_generations_say_nothing_is_answered_by_its_output(output: A
 @pytest.mark.parametrize(
     "contents", ["Weather?", {"role": "user", "parts": [{"text": "Weather?"}]}, [{"parts": [{"text": "Weather?"}]}]]
 )
-def test_contents_of_gemini_may_be_a_single_text(contents: Any) -> None:
+def test_gemini_contents_may_be_a_single_text(contents: Any) -> None:
     asked = {"model": "gemini-2.5-flash", "contents": contents}
     got = {"candidates": [{"content": {"role": "model", "parts": [{"text": "Sunny."}]}}]}
     generation = observation("g1", "GENERATION", "chat", 1, input=json.dumps(asked), output=got)
@@ -391,13 +391,13 @@ def test_contents_of_gemini_may_be_a_single_text(contents: Any) -> None:
     ]
 
 
-def test_a_generation_that_failed_is_an_error() -> None:
+def test_failed_generation_is_an_error() -> None:
     failed = observation("g1", "GENERATION", "chat", 1, input=[USER], level="ERROR", statusMessage="429")
     (session,), _left_out = read([TRACE, failed])
     assert (session.status, (session.messages or [])[-1].error) == ("error", "429")
 
 
-def test_what_a_request_and_a_response_say_beside_the_messages_is_kept() -> None:
+def test_other_fields_of_request_and_response_are_kept() -> None:
     sent = {"messages": [USER], "tools": [{"name": "weather"}], "tool_choice": "auto"}
     got = {"object": "response", "id": "resp_1", "output": [{"type": "message", "role": "assistant", "content": "Hi."}]}
     (session,), _left_out = read([TRACE, observation("g1", "GENERATION", "chat", 1, input=sent, output=got)])
@@ -409,7 +409,7 @@ def test_what_a_request_and_a_response_say_beside_the_messages_is_kept() -> None
     }
 
 
-def test_what_a_later_request_says_that_no_entry_is_stays_with_its_reply() -> None:
+def test_unknown_messages_of_request_are_context_of_reply() -> None:
     told = [
         USER,
         {"role": "assistant", "content": "An example."},
@@ -423,7 +423,7 @@ def test_what_a_later_request_says_that_no_entry_is_stays_with_its_reply() -> No
     ]
 
 
-def test_a_trace_alone_is_its_input_and_output() -> None:
+def test_trace_alone_gives_input_and_output() -> None:
     rows = [TRACE, {**TRACE, "id": "t2", "input": {"args": [1]}, "output": {"answer": "One."}}, TRACE | {"id": "t3", "input": None, "output": None}]  # fmt: skip
     found, left_out = read(rows)
     assert [outline(session) for session in found] == [
@@ -434,13 +434,13 @@ def test_a_trace_alone_is_its_input_and_output() -> None:
 
 
 @given(st.integers(0, len(OBSERVATIONS)))
-def test_a_trace_that_has_grown_keeps_the_ids_of_what_it_said(count: int) -> None:
+def test_grown_trace_keeps_ids(count: int) -> None:
     whole = {message.external_id for message in read([TRACE, *OBSERVATIONS])[0][0].messages or ()}
     (start,), _left_out = read([{**TRACE, "output": None}, *OBSERVATIONS[:count]])
     assert {message.external_id for message in start.messages or ()} <= whole
 
 
-def test_what_cannot_be_read_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     document = [{"trace": TRACE, "observations": [*OBSERVATIONS, 5, {"type": "SPAN"}]}, "text"]
     assert read(document)[1] == [
         ("[0].observations[6]", "no observation: it has no id"),
@@ -449,7 +449,7 @@ def test_what_cannot_be_read_is_named_with_its_place() -> None:
     ]
 
 
-def test_parents_in_a_circle_are_followed_once() -> None:
+def test_circular_parents_are_followed_once() -> None:
     circle = [
         observation("a", "GENERATION", "x", 1, parentObservationId="b", output="A"),
         observation("b", "TOOL", "y", 1, parentObservationId="a", output="B"),
@@ -475,7 +475,7 @@ _json = st.recursive(
     st.sampled_from(sorted({key for row in OBSERVATIONS for key in row} | {"sessionId"})),
 )
 @example("", OBSERVATIONS[0], "id")
-def test_no_document_whatever_breaks_the_format(inner: Any, row: dict[str, Any], key: str) -> None:
+def test_read_mangled_document_never_raises(inner: Any, row: dict[str, Any], key: str) -> None:
     changed = [row | {key: inner} if found is row else found for found in OBSERVATIONS]
     for document in (inner, {"trace": TRACE, "observations": inner}, {"trace": TRACE | {key: inner}, "observations": changed}, {"data": changed}):  # fmt: skip
         recognises(document)
@@ -503,7 +503,7 @@ EXPECTED_CALLS: dict[str, dict[str, tuple[int, int]]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED_CALLS)
-def test_real_files_give_the_tools_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_tool_counts(name: str) -> None:
     path = SHARED / "langfuse" / f"{name}.trace.json"
     if not path.exists():
         pytest.skip("the shared data are not on this machine")

@@ -72,7 +72,7 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
+def test_messages_in_every_wrapping_are_found(document: object) -> None:
     assert recognises(document)
     assert [(m.role, m.external_id, m.content) for m in only(document)] == [
         ("user", "0", "Go"),
@@ -80,7 +80,7 @@ def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
     ]
 
 
-def test_what_stands_beside_the_messages_is_metadata() -> None:
+def test_fields_beside_messages_are_metadata() -> None:
     document = [
         {"task_id": 0, "trial": 1, "reward": 0.0, "info": {"source": "user"}, "traj": [USER, DONE]},
         {"task_id": 1, "trial": 0, "reward": 1.0, "traj": [USER]},
@@ -98,18 +98,18 @@ def test_what_stands_beside_the_messages_is_metadata() -> None:
     assert first.external_id != second.external_id
 
 
-def test_the_model_of_a_request_is_that_of_its_steps_and_its_user_the_end_user() -> None:
+def test_request_gives_model_of_steps_and_end_user() -> None:
     (session,), _left_out = read({"model": "m-1", "user": "li.wei", "messages": [USER, calling(call())]})
     assert session.end_user == "li.wei"
     assert [step.model for step in (session.messages or [])[1].agent_steps or ()] == ["m-1"]
 
 
-def test_a_conversation_is_called_by_an_id_of_its_own() -> None:
+def test_own_id_is_external_id_of_conversation() -> None:
     (session,), _left_out = read({"conversation_id": "thread-9", "messages": [USER]})
     assert session.external_id == "thread-9"
 
 
-def test_an_id_and_a_title_beside_the_messages_are_those_of_the_conversation() -> None:
+def test_id_and_title_beside_messages_are_used() -> None:
     (session,), _left_out = read({"id": "day1", "title": "Invoice", "messages": [USER, DONE]})
     assert (session.external_id, session.title) == ("day1", "Invoice")
     exported = {"id": "c-1", "title": "Trip", "model": "m", "messages": [USER]}
@@ -129,22 +129,22 @@ def test_an_id_and_a_title_beside_the_messages_are_those_of_the_conversation() -
         {"task_id": "a7"},
     ],
 )
-def test_ids_of_requests_and_numbers_are_no_ids_of_conversations(beside: dict[str, Any]) -> None:
+def test_request_ids_and_numbers_are_no_external_ids(beside: dict[str, Any]) -> None:
     (session,), _left_out = read({**beside, "messages": [USER, DONE]})
     assert session.external_id == read([USER, DONE])[0][0].external_id
 
 
-def test_an_id_beside_the_messages_of_a_benchmark_is_that_of_its_task() -> None:
+def test_benchmark_task_id_is_no_external_id() -> None:
     (session,), _left_out = read({"id": "task-7", "title": "Airline", "traj": [USER, DONE]})
     assert (session.external_id, session.title) == (read([USER, DONE])[0][0].external_id, "Go")
 
 
-def test_another_transcript_under_the_same_id_is_another_session() -> None:
+def test_other_messages_with_same_id_are_another_session() -> None:
     document = [{"session_id": "s", "messages": [USER, DONE]}, {"session_id": "s", "messages": [DONE, USER]}]
     assert [session.external_id for session in read(document)[0]] == ["s", "s#2"]
 
 
-def test_requests_of_a_growing_conversation_are_one_session() -> None:
+def test_requests_of_growing_conversation_are_one_session() -> None:
     steps = [USER, calling(call()), {"role": "tool", "tool_call_id": "c1", "content": "one"}, DONE]
     other = {"model": "m", "messages": [{"role": "user", "content": "Something else"}]}
     requests = [{"model": "m", "n": n, "messages": steps[:n]} for n in (1, 3, 3, 4)]
@@ -157,17 +157,17 @@ def test_requests_of_a_growing_conversation_are_one_session() -> None:
     assert found[0].external_id == read([requests[0], other])[0][1].external_id
 
 
-def test_a_second_answer_to_the_same_request_is_a_session_of_its_own() -> None:
+def test_second_answer_to_same_request_is_another_session() -> None:
     answers = [{"model": "m", "messages": [USER, {"role": "assistant", "content": text}]} for text in ("A", "B")]
     found, _left_out = read([{"model": "m", "messages": [USER]}, *answers])
     assert [[m.content for m in session.messages or ()] for session in found] == [["Go", "A"], ["Go", "B"]]
 
 
-def test_conversations_that_are_no_requests_are_never_joined() -> None:
+def test_conversations_other_than_requests_stay_apart() -> None:
     assert len(read([{"messages": [USER]}, {"messages": [USER, DONE]}, {"messages": [USER, DONE]}])[0]) == 3
 
 
-def test_a_log_of_requests_gives_the_run_and_its_sub_agent() -> None:
+def test_request_log_gives_run_and_sub_agent() -> None:
     found, left_out = read(load(OWN / "weather_requests.jsonl"))
     assert left_out == []
     outline = [
@@ -190,7 +190,7 @@ def test_a_log_of_requests_gives_the_run_and_its_sub_agent() -> None:
     assert [len((session.metadata or {})["tools"]) for session in found] == [1, 2]
 
 
-def test_the_runs_of_tau2_bench_are_conversations_with_times_and_errors() -> None:
+def test_tau2_bench_runs_have_times_and_errors() -> None:
     asks = {
         "role": "assistant",
         "content": None,
@@ -213,7 +213,7 @@ def test_the_runs_of_tau2_bench_are_conversations_with_times_and_errors() -> Non
     assert (found[0].metadata or {})["beside"] == {"timestamp": "2026", "tasks": [{"id": "7"}]}
 
 
-def test_calls_of_a_simulated_user_are_its_own() -> None:
+def test_calls_of_simulated_user_are_a_reply() -> None:
     toggle = {"id": "u1", "name": "toggle_data", "arguments": {}, "requestor": "user"}
     asks = {"role": "user", "content": None, "tool_calls": [toggle], "timestamp": "2026-03-01T12:00:00Z"}
     answers = {"id": "u1", "role": "tool", "content": "Data is on.", "error": False, "requestor": "user"}
@@ -229,7 +229,7 @@ def test_calls_of_a_simulated_user_are_its_own() -> None:
     assert [(c.id, c.name, c.status) for c in step.tool_calls or ()] == [("u1", "toggle_data", "success")]
 
 
-def test_one_message_may_answer_several_calls_with_a_text_for_each() -> None:
+def test_autogen_message_answers_several_calls() -> None:
     told = [
         {"tool_call_id": "c1", "role": "tool", "content": "sunny"},
         {"tool_call_id": "c2", "role": "tool", "content": "Error: no such city"},
@@ -243,13 +243,13 @@ def test_one_message_may_answer_several_calls_with_a_text_for_each() -> None:
     ]
 
 
-def test_a_page_of_stored_completions_is_an_answer_each() -> None:
+def test_page_of_completions_gives_a_session_each() -> None:
     page = {"object": "list", "data": [RESPONSE, RESPONSE | {"id": "chatcmpl-2"}], "has_more": False}
     assert recognises(page)
     assert len(read(page)[0]) == 2
 
 
-def test_a_run_that_crashed_without_a_message_is_a_failed_session() -> None:
+def test_crashed_run_without_messages_is_failed_session() -> None:
     document = [{"task_id": 1, "traj": [], "info": {"error": "boom", "traceback": "..."}}, {"task_id": 2, "traj": []}]
     found, left_out = read([{"traj": [USER]}, *document])
     assert [(session.status, len(session.messages or ())) for session in found] == [(None, 1), ("error", 0)]
@@ -273,18 +273,18 @@ def test_a_run_that_crashed_without_a_message_is_a_failed_session() -> None:
         ({"odd": 1}, '{"odd":1}'),
     ],
 )
-def test_content_may_be_nothing_text_or_parts(content: object, expected: object) -> None:
+def test_content_may_be_null_text_or_parts(content: object, expected: object) -> None:
     (question, answer) = only([{"role": "user", "content": content}, {"role": "assistant", "content": content}])
     assert (question.content, answer.content) == (expected, expected)
 
 
 @pytest.mark.parametrize("nothing", [{}, {"tool_calls": None}, {"tool_calls": []}])
-def test_a_reply_without_calls_is_the_answer(nothing: dict[str, Any]) -> None:
+def test_reply_without_calls_is_the_answer(nothing: dict[str, Any]) -> None:
     (_question, answer) = only([USER, DONE | nothing])
     assert (answer.content, answer.agent_steps) == ("Done.", [])
 
 
-def test_text_beside_calls_is_the_thought_and_reasoning_stays_apart() -> None:
+def test_text_beside_calls_is_thought_not_reasoning() -> None:
     reply = calling(call(), content="I look.", reasoning_content="Let me see.", name="ada")
     (_question, answer) = only([USER, reply])
     (step,) = answer.agent_steps or ()
@@ -293,29 +293,29 @@ def test_text_beside_calls_is_the_thought_and_reasoning_stays_apart() -> None:
 
 
 @pytest.mark.parametrize("arguments", ['{"q": 1}', '{"q": "broken', "", None, {"q": 1}])
-def test_arguments_are_passed_on_as_they_are(arguments: object) -> None:
+def test_arguments_are_unchanged(arguments: object) -> None:
     (_question, answer) = only([USER, calling(call(arguments=arguments))])
     (step,) = answer.agent_steps or ()
     assert [c.args for c in step.tool_calls or ()] == [arguments]
 
 
-def test_a_refusal_is_an_answer() -> None:
+def test_refusal_is_the_answer() -> None:
     (_question, answer) = only([USER, {"role": "assistant", "content": None, "refusal": "I cannot."}])
     assert (answer.content, answer.metadata) == ("I cannot.", {"refusal": "I cannot."})
 
 
-def test_a_developer_is_the_system_and_names_are_kept() -> None:
+def test_developer_is_system_and_names_are_kept() -> None:
     found = only([{"role": "developer", "content": "Be kind."}, USER | {"name": "maria"}])
     assert [(m.role, m.metadata) for m in found] == [("system", {"role": "developer"}), ("user", {"name": "maria"})]
 
 
-def test_fields_of_no_meaning_here_are_kept_unless_they_are_empty() -> None:
+def test_unknown_fields_are_kept_unless_empty() -> None:
     reply = DONE | {"annotations": [], "audio": None, "weight": 0, "citations": ["a"]}
     (_question, answer) = only([USER, reply])
     assert answer.metadata == {"weight": 0, "citations": ["a"]}
 
 
-def test_that_a_tool_failed_is_told_from_its_result() -> None:
+def test_failed_tool_is_detected_by_its_result() -> None:
     outputs = ["Error: no", "0 errors found", '{"error": null}', '{"error": "no"}']
     replies = [calling(*(call(f"c{n}") for n in range(4)))]
     answers = [{"role": "tool", "tool_call_id": f"c{n}", "content": text} for n, text in enumerate(outputs)]
@@ -324,7 +324,7 @@ def test_that_a_tool_failed_is_told_from_its_result() -> None:
 
 
 @pytest.mark.requirement("003-35")
-def test_parts_of_a_result_are_its_text_and_its_attachments() -> None:
+def test_result_parts_are_text_and_attachments() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,x"}}
     answer = {"role": "tool", "tool_call_id": "c1", "name": "a", "content": [{"type": "text", "text": "Seen"}, image]}
     (step,) = only([USER, calling(call()), answer])[1].agent_steps or ()
@@ -332,7 +332,7 @@ def test_parts_of_a_result_are_its_text_and_its_attachments() -> None:
     assert found.result == records.ToolResult(output="Seen", attachments=[image])
 
 
-def test_functions_of_the_old_kind_are_calls_without_ids() -> None:
+def test_function_call_is_call_without_id() -> None:
     document = [
         USER,
         {"role": "assistant", "content": "", "function_call": {"name": "a", "arguments": "{}"}},
@@ -343,7 +343,7 @@ def test_functions_of_the_old_kind_are_calls_without_ids() -> None:
     assert step.tool_calls == [records.ToolCall(name="a", args="{}", result=records.ToolResult(output="one"))]
 
 
-def test_a_custom_tool_is_a_call_with_its_input() -> None:
+def test_custom_tool_is_call_with_raw_input() -> None:
     custom = {"id": "c1", "type": "custom", "custom": {"name": "shell", "input": "ls -l"}}
     (step,) = only([USER, calling(custom)])[1].agent_steps or ()
     assert step.tool_calls == [
@@ -351,7 +351,7 @@ def test_a_custom_tool_is_a_call_with_its_input() -> None:
     ]
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     document = [
         {"messages": [USER, {"role": "critic", "content": "Bad."}, "text", {"content": "?"}, DONE]},
         {"messages": [USER, calling("text", call()), DONE | {"tool_calls": {"no": "list"}}]},
@@ -394,11 +394,11 @@ STRANGERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not recognises(document)
 
 
-def test_one_odd_message_does_not_hide_the_format() -> None:
+def test_document_with_one_odd_message_is_recognised() -> None:
     assert recognises([USER, calling(call()), {"role": "assistant", "content": [{"type": "hologram"}]}, "text"])
 
 
@@ -412,9 +412,7 @@ def test_one_odd_message_does_not_hide_the_format() -> None:
         ({"role": "x" * 99, "content": "Go"}, f"unknown role '{'x' * 60}'; {ROLES}"),
     ],
 )
-def test_a_wrong_role_costs_that_message_and_is_named_with_the_roles_that_are_right(
-    odd: dict[str, Any], why: str
-) -> None:
+def test_wrong_role_is_reported_with_allowed_roles(odd: dict[str, Any], why: str) -> None:
     document = {"messages": [USER, DONE, odd]}
     assert recognises(document)
     (session,), left_out = read(document)
@@ -422,7 +420,7 @@ def test_a_wrong_role_costs_that_message_and_is_named_with_the_roles_that_are_ri
     assert left_out == [("messages[2]", why)]
 
 
-def test_a_file_whose_only_role_is_misspelt_is_of_this_format() -> None:
+def test_misspelt_role_is_recognised() -> None:
     assert recognises({"messages": [{"role": "usr", "content": "Go"}]})
     assert not recognises({"messages": [{"role": "admin", "content": "Go"}]})
 
@@ -443,7 +441,7 @@ _json = st.recursive(
 
 
 @given(_json)
-def test_no_document_whatever_breaks_the_format(document: object) -> None:
+def test_read_mangled_document_never_raises(document: object) -> None:
     recognises(document)
     for session in read(document)[0]:
         assert session.external_id
@@ -484,7 +482,7 @@ EXCHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", EXCHANGES.values(), ids=EXCHANGES)
-def test_an_exchange_is_what_was_asked_and_the_answer_with_its_usage(document: Any) -> None:
+def test_exchange_gives_messages_and_answer_with_usage(document: Any) -> None:
     assert recognises(document)
     assert [candidate.NAME for candidate in FORMATS if candidate.recognises(document)] == [NAME]
     (question, answer) = only([document])
@@ -500,7 +498,7 @@ def test_an_exchange_is_what_was_asked_and_the_answer_with_its_usage(document: A
 
 
 @pytest.mark.parametrize("answers", [[RESPONSE], CHUNKS], ids=["a response", "the chunks of a stream"])
-def test_an_answer_alone_is_a_conversation_of_one_reply(answers: list[Any]) -> None:
+def test_answer_alone_is_conversation_of_one_reply(answers: list[Any]) -> None:
     assert recognises(answers)
     (answer,) = only(answers)
     assert [(c.id, c.name, c.args) for step in answer.agent_steps or () for c in step.tool_calls or ()] == [
@@ -520,7 +518,7 @@ LOG = [
 ]
 
 
-def test_a_log_of_exchanges_is_one_conversation_that_knows_what_each_answer_cost() -> None:
+def test_log_of_exchanges_keeps_usage_of_each_answer() -> None:
     (session,), left_out = read(LOG)
     assert left_out == []
     (question, answer) = session.messages or ()
@@ -540,7 +538,7 @@ def test_a_log_of_exchanges_is_one_conversation_that_knows_what_each_answer_cost
     ]
 
 
-def test_an_answer_that_was_sent_back_changed_keeps_what_it_cost_to_itself() -> None:
+def test_answer_changed_by_later_request_has_no_usage() -> None:
     changed = [USER, {"role": "assistant", "content": "Something else"}, USER]
     log = [
         {"request": REQUEST, "response": RESPONSE},
@@ -550,14 +548,14 @@ def test_an_answer_that_was_sent_back_changed_keeps_what_it_cost_to_itself() -> 
     assert [m.usage for m in session.messages or () if m.role == "assistant"][0] is None
 
 
-def test_an_exchange_that_failed_is_a_reply_that_failed() -> None:
+def test_failed_exchange_is_a_failed_reply() -> None:
     failed = {"request": REQUEST, "response": {"error": {"message": "Too many requests", "code": 429}}}
     (session,), _left_out = read([failed, {"request": REQUEST, "response": RESPONSE}])
     assert [m.error for m in read([failed])[0][0].messages or ()] == [None, "Too many requests"]
     assert [m.error for m in session.messages or ()] == [None, None]
 
 
-def test_lines_of_a_batch_that_came_back_are_answers() -> None:
+def test_batch_output_lines_are_answers() -> None:
     lines = [
         {"id": "b1", "custom_id": "r1", "response": {"status_code": 200, "body": RESPONSE}, "error": None},
         {"id": "b2", "custom_id": "r2", "response": None, "error": {"code": "expired", "message": "Too late"}},
@@ -570,33 +568,33 @@ def test_lines_of_a_batch_that_came_back_are_answers() -> None:
     ]
 
 
-def test_a_preference_is_the_answer_that_was_preferred() -> None:
+def test_preference_pair_gives_preferred_answer() -> None:
     line = {"input": {"messages": [USER]}, "preferred_output": [DONE], "non_preferred_output": [{"role": "assistant", "content": "No."}]}  # fmt: skip
     (session,), _left_out = read([line])
     assert [m.content for m in session.messages or ()] == ["Go", "Done."]
     assert (session.metadata or {})["non_preferred_output"] == [{"role": "assistant", "content": "No."}]
 
 
-def test_a_stream_that_is_not_finished_is_left_out_until_it_is() -> None:
+def test_unfinished_stream_is_left_out() -> None:
     found, left_out = read([RESPONSE, *CHUNKS[:3]])
     assert len(found) == 1
     assert left_out == [("[1]", "the chunks of an answer end before it is finished")]
 
 
-def test_other_choices_of_a_response_are_kept_beside_the_first() -> None:
+def test_other_choices_are_metadata_of_the_first() -> None:
     (answer,) = only([RESPONSE | {"choices": [{"message": DONE}, {"message": {"role": "assistant", "content": "B"}}]}])
     assert answer.content == "Done."
     assert (answer.metadata or {})["choices"] == [{"message": {"role": "assistant", "content": "B"}}]
 
 
-def test_times_that_somebody_added_to_messages_are_their_times() -> None:
+def test_times_added_to_messages_are_used() -> None:
     document = [USER | {"timestamp": "2026-03-01T12:00:00"}, DONE | {"created_at": 1_772_366_460}]
     (question, answer) = only(document)
     assert [str(m.created_at) for m in (question, answer)] == ["2026-03-01 12:00:00+00:00", "2026-03-01 12:01:00+00:00"]
     assert (question.health, answer.metadata) == (["naive_time"], None)
 
 
-def test_reasoning_and_speech_are_found_where_servers_put_them() -> None:
+def test_reasoning_and_speech_in_server_fields_are_read() -> None:
     details = [{"type": "reasoning.summary", "summary": "Hm."}, {"type": "reasoning.encrypted", "data": "x"}]
     spoken = {"role": "assistant", "content": None, "audio": {"id": "a1", "transcript": "Hello"}}
     (question, answer) = only([USER, spoken | {"reasoning_details": details}])
@@ -665,7 +663,7 @@ TOLD_BY_TEXT = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     if not (SHARED / name).exists():
         pytest.skip("the shared data are not on this machine")
     document = load(SHARED / name)
@@ -677,7 +675,7 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert left_out == []
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
     others = [
@@ -699,7 +697,7 @@ def test_no_other_real_file_is_taken_for_this_format() -> None:
     assert [path.name for path in others if recognises(load(path))] == []
 
 
-def test_our_own_runs_of_the_sdks_are_read_whole() -> None:
+def test_own_sdk_runs_give_expected_records() -> None:
     found = [read(load(OWN / f"{name}.json"))[0] for name in ("broken_arguments", "broken_arguments_again")]
     assert [counts(sessions) for sessions in found] == [
         {
@@ -733,7 +731,7 @@ def lines_of(*values: object) -> tuple[Lines, list[int]]:
     return Lines(read_again), passes
 
 
-def test_lines_are_read_again_instead_of_being_held_where_each_is_a_message() -> None:
+def test_lines_of_messages_are_read_twice() -> None:
     document, passes = lines_of(USER, calling(call()), {"role": "critic"}, {"role": "tool", "tool_call_id": "c1"}, DONE)
     left_out: list[tuple[str, str]] = []
     (found,) = transcripts(document, lambda where, why: left_out.append((where, why)))
@@ -743,7 +741,7 @@ def test_lines_are_read_again_instead_of_being_held_where_each_is_a_message() ->
     assert len(passes) == before + 1
 
 
-def test_lines_give_what_a_list_of_them_does() -> None:
+def test_lines_equal_a_list() -> None:
     bodies = [{"model": "m", "messages": [USER, DONE, USER][:n]} for n in (1, 2, 3)]
     named = [{"session_id": "s", "messages": [USER]}, {"session_id": "s", "messages": [DONE]}]
     values = [bodies[0], named[0], [USER], bodies[1], "odd", {"messages": []}, named[1], bodies[2]]
@@ -754,6 +752,6 @@ def test_lines_give_what_a_list_of_them_does() -> None:
     assert [where for where, _why in left_out] == ["line 5", "line 6.messages"]
 
 
-def test_a_part_whose_type_is_no_text_hides_nothing() -> None:
+def test_part_with_invalid_type_does_not_hide_format() -> None:
     assert recognises([USER, calling(call()), {"role": "user", "content": [{"type": ["text"]}]}])
     assert not recognises([{"role": "user", "content": [{"type": ["text"]}]}])

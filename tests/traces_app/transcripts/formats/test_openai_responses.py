@@ -84,7 +84,7 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_the_items_are_found_in_every_wrapping(document: object) -> None:
+def test_items_in_every_wrapping_are_found(document: object) -> None:
     assert recognises(document)
     assert format_of(document) is openai_responses
     messages = only(document)
@@ -121,7 +121,7 @@ def test_items_are_a_turn_of_steps_and_an_answer() -> None:
     ]
 
 
-def test_a_body_tells_its_instructions_and_its_user_and_the_rest_is_metadata() -> None:
+def test_body_gives_instructions_user_and_metadata() -> None:
     body = {
         "model": "m-1",
         "instructions": "Be brief.",
@@ -146,7 +146,7 @@ def test_a_body_tells_its_instructions_and_its_user_and_the_rest_is_metadata() -
     }
 
 
-def test_model_usage_and_time_are_those_of_the_response() -> None:
+def test_response_gives_model_usage_and_time() -> None:
     (reply,) = replies(
         response(THINKS, SAYS, ASKS, incomplete_details={"reason": "max_output_tokens"}, status="incomplete")
     )
@@ -158,13 +158,13 @@ def test_model_usage_and_time_are_those_of_the_response() -> None:
     assert reply.metadata["response_id"] == "resp_1"
 
 
-def test_what_was_sent_with_a_request_has_its_time() -> None:
+def test_input_of_request_has_time_of_response() -> None:
     (transcript,) = transcripts({"request": {"input": "Hi"}, "response": response(DONE)}, lambda *_: None)
     said = [entry.created_at for entry in transcript.entries() if isinstance(entry, Said)]
     assert said == [datetime(2025, 3, 4, 12, tzinfo=UTC)]
 
 
-def test_a_response_that_failed_says_why() -> None:
+def test_failed_response_has_error_reason() -> None:
     error = {"code": "server_error", "message": "The model is overloaded."}
     document = {
         "request": {"model": "m", "input": "Hi"},
@@ -190,7 +190,7 @@ RAIN = {"type": "message", "role": "assistant", "content": [{"type": "output_tex
 THIRD = exchange(3, [USER, ASKS, ANSWER, DONE, MORE], RAIN)
 
 
-def test_requests_of_a_growing_conversation_are_one_session_in_which_replies_keep_their_models() -> None:
+def test_replies_of_joined_requests_keep_their_models() -> None:
     document = [FIRST, SECOND, THIRD]
     assert [(r.model, r.created_at, r.usage) for r in replies(document)] == [
         (f"m-{n}", datetime(2025, 3, 4, 12, tzinfo=UTC) + timedelta(seconds=n), USAGE) for n in (1, 2, 3)
@@ -203,7 +203,7 @@ def test_requests_of_a_growing_conversation_are_one_session_in_which_replies_kee
     ]
 
 
-def test_a_response_goes_on_from_the_one_that_it_names() -> None:
+def test_previous_response_id_continues_conversation() -> None:
     document = [
         exchange(1, "Weather in Paris?", ASKS),
         exchange(2, [ANSWER], DONE, previous_response_id="resp_1"),
@@ -212,7 +212,7 @@ def test_a_response_goes_on_from_the_one_that_it_names() -> None:
     assert outline(only(document)) == outline(only([FIRST, SECOND, THIRD]))
 
 
-def test_a_second_answer_to_one_response_is_a_session_of_its_own() -> None:
+def test_second_answer_to_response_is_another_session() -> None:
     document = [
         exchange(1, "Weather in Paris?", ASKS),
         exchange(2, [ANSWER], DONE, previous_response_id="resp_1"),
@@ -227,7 +227,7 @@ def test_a_second_answer_to_one_response_is_a_session_of_its_own() -> None:
     ]
 
 
-def test_exchanges_of_one_conversation_are_a_session_of_its_name() -> None:
+def test_conversation_id_joins_exchanges() -> None:
     document = [
         exchange(1, "Weather in Paris?", ASKS, conversation="conv_1"),
         exchange(2, "Hi", RAIN, conversation={"id": "conv_2"}),
@@ -240,7 +240,7 @@ def test_exchanges_of_one_conversation_are_a_session_of_its_name() -> None:
     ]
 
 
-def test_instructions_that_change_are_said_where_they_do() -> None:
+def test_changed_instructions_are_a_system_message() -> None:
     document = [
         exchange(1, [USER], ASKS, instructions="You triage."),
         exchange(2, [USER, ASKS, ANSWER], DONE, instructions="You bill."),
@@ -262,7 +262,7 @@ WHOLE: dict[str, tuple[list[Any], list[int]]] = {
 
 
 @pytest.mark.parametrize(("whole", "lengths"), WHOLE.values(), ids=WHOLE)
-def test_a_start_is_the_start_of_the_whole(whole: list[Any], lengths: list[int]) -> None:
+def test_prefix_of_document_gives_prefix_of_records(whole: list[Any], lengths: list[int]) -> None:
     full = {session.external_id: session for session in read(whole)[0]}
     for length in lengths:
         for session in read(whole[:length])[0]:
@@ -276,7 +276,7 @@ def test_a_start_is_the_start_of_the_whole(whole: list[Any], lengths: list[int])
 # --- Items --------------------------------------------------------------------------------------------------------
 
 
-def test_a_reply_goes_on_after_calls_that_the_provider_carried_out() -> None:
+def test_text_after_provider_results_is_another_reply() -> None:
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "Paris", "sources": [{"type": "url", "url": "https://a.example"}]}}  # fmt: skip
     (_question, answer) = only([USER, THINKS, search, search | {"id": "ws_2", "status": "failed"}, DONE])
     assert answer.content == "Sunny."
@@ -314,7 +314,7 @@ CARRIED_OUT: dict[str, tuple[dict[str, Any], str, Any, dict[str, Any] | None]] =
 
 
 @pytest.mark.parametrize(("item", "name", "args", "result"), CARRIED_OUT.values(), ids=CARRIED_OUT)
-def test_calls_carry_the_results_of_what_the_provider_carried_out(
+def test_provider_calls_contain_their_results(
     item: dict[str, Any], name: str, args: Any, result: dict[str, Any] | None
 ) -> None:
     (call,) = calls(only([USER, item]))
@@ -380,7 +380,7 @@ def test_calls_are_answered_by_their_outputs(
     assert (call.id, call.name, call.args, call.result.output, call.status) == ("c", name, args, output, status)
 
 
-def test_parts_of_an_output_are_its_text_and_its_attachments() -> None:
+def test_output_parts_are_text_and_attachments() -> None:
     image = {"type": "input_image", "image_url": "data:,x", "detail": "auto"}
     output = [{"type": "input_text", "text": "Seen"}, image]
     (call,) = calls(only([USER, ASKS, ANSWER | {"output": output}]))
@@ -388,7 +388,7 @@ def test_parts_of_an_output_are_its_text_and_its_attachments() -> None:
 
 
 @pytest.mark.requirement("003-09")
-def test_texts_are_plain_and_other_parts_are_kept() -> None:
+def test_single_text_is_plain_other_parts_are_kept() -> None:
     image = {"type": "input_image", "image_url": "data:,x"}
     (one, many, _answer) = only(
         [
@@ -400,7 +400,7 @@ def test_texts_are_plain_and_other_parts_are_kept() -> None:
     assert (one.content, many.content) == ("Hi", [{"type": "text", "text": "See"}, image])
 
 
-def test_a_refusal_is_an_answer_and_citations_are_kept() -> None:
+def test_refusal_is_answer_and_citations_are_kept() -> None:
     refusal = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]}
     cited = {"type": "url_citation", "url": "https://a.example"}
     citing = {
@@ -415,7 +415,7 @@ def test_a_refusal_is_an_answer_and_citations_are_kept() -> None:
     ]
 
 
-def test_what_is_said_of_tools_only_is_metadata() -> None:
+def test_items_about_tools_only_are_metadata() -> None:
     listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "gh", "tools": [{"name": "roll"}]}
     searched = {"type": "tool_search_call", "id": "tsc_1", "execution": "server", "call_id": None, "arguments": {}}
     more = {"type": "additional_tools", "role": "developer", "tools": [{"name": "a"}]}
@@ -427,7 +427,7 @@ def test_what_is_said_of_tools_only_is_metadata() -> None:
     )
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     found, left_out = read([USER, ASKS, "text", {"type": "message", "role": "critic"}, {"id": "msg_7"}, {"id": "fc_1"}])
     assert len(found) == 1
     assert left_out == [
@@ -456,7 +456,7 @@ STRANGERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not recognises(document)
 
 
@@ -470,13 +470,13 @@ EVERYTHING: list[Any] = [
 ]  # fmt: skip
 
 
-def test_one_item_is_a_list_of_one() -> None:
+def test_single_item_equals_list_of_one() -> None:
     assert recognises(ASKS)
     assert [c.name for c in calls(only(ASKS))] == ["weather"]
 
 
 @given(mangled(EVERYTHING) | mangled([*ITEMS, *EVERYTHING[4]["input"]]))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     documents = [document, lines(*document), *document] if isinstance(document, list) else [document]
     for one in documents:
         recognises(one)
@@ -494,7 +494,7 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
         "sdk_transcripts/traceloop-openai-agents/responses_input_list.json",
     ],
 )
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name)
     document = load(SHARED / name)
     assert format_of(document) is openai_responses
@@ -503,6 +503,6 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert left_out == []
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     strangers = [path for path in other_files("claude_code", "not_claude_code") if "responses" not in str(path)]
     assert [path.name for path in strangers if recognises(load(path))] == []

@@ -81,7 +81,7 @@ def export(messages: list[Any], **beside: Any) -> dict[str, Any]:
     return {"info": INFO, "messages": messages, **beside}
 
 
-def test_session_is_read_whole() -> None:
+def test_full_session_gives_expected_records() -> None:
     session = only(opencode, export(WHOLE, todos=[{"content": "x"}]))
     assert (session.external_id, session.title, session.status) == ("ses_1", "Look around", None)
     assert session.created_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -119,25 +119,25 @@ def test_session_is_read_whole() -> None:
     assert (bash.metadata or {}) == {"title": "ls"}
 
 
-def test_aborted_session_says_so() -> None:
+def test_aborted_session_has_status_aborted() -> None:
     session = only(opencode, export([USER, ABORTED]))
     assert session.status == "aborted"
     assert (session.messages or [])[-1].error == "MessageAbortedError: The operation was aborted."
 
 
-def test_error_of_the_provider_is_that_of_the_message() -> None:
+def test_provider_error_is_error_of_the_message() -> None:
     failed = message("msg_2", "assistant", 1, error={"name": "APIError", "data": {"message": "529"}})
     session = only(opencode, export([USER, failed]))
     assert ((session.messages or [])[-1].error, session.status) == ("APIError: 529", "error")
 
 
-def test_made_up_title_gives_way_to_the_first_words() -> None:
+def test_generated_title_is_replaced_by_first_prompt() -> None:
     document = {**export([USER]), "info": {**INFO, "title": "New session - 2026-03-01T10:00:00.000Z"}}
     assert only(opencode, document).title == "Look at @a.py"
 
 
 @pytest.mark.parametrize("form", ["list", "lines"])
-def test_messages_as_the_server_lists_them_are_read(form: str) -> None:
+def test_messages_listed_by_server_are_read(form: str) -> None:
     other = {"info": {**USER["info"], "id": "msg_9", "sessionID": "ses_9"}, "parts": USER["parts"]}
     messages = [*WHOLE, other]
     document = messages if form == "list" else lines(messages)
@@ -156,7 +156,7 @@ def test_lines_and_lists_of_exports_are_read() -> None:
         assert [why for _where, why in left_out] == ["neither an export of OpenCode nor a message of one"]
 
 
-def test_what_is_no_message_or_part_is_told_of() -> None:
+def test_invalid_messages_and_parts_are_reported() -> None:
     odd = message("msg_7", "system", 9)
     _, left_out = read(opencode, export([USER, {**DONE, "parts": [3]}, odd, 5]))
     assert left_out == [
@@ -166,24 +166,24 @@ def test_what_is_no_message_or_part_is_told_of() -> None:
     ]
 
 
-def test_part_of_a_new_kind_is_kept() -> None:
+def test_part_of_unknown_type_is_kept() -> None:
     session = only(opencode, export([USER, message("msg_2", "assistant", 1, part("1", "hologram", x=1))]))
     assert (session.messages or [])[-1].content == [{"type": "hologram", "x": 1}]
 
 
 @pytest.mark.parametrize("count", range(1, len(WHOLE) + 1))
-def test_session_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_session_keeps_earlier_records(count: int) -> None:
     assert_grows(opencode, export(WHOLE[:count]), export(WHOLE))
 
 
-def test_call_that_was_open_gets_its_result() -> None:
+def test_open_call_gets_result_in_grown_session() -> None:
     running = {**REPLY, "parts": [*REPLY["parts"][:3], tool("7", "bash", "running")]}
     assert_grows(opencode, export([USER, running]), export(WHOLE))
     assert [has_failed(call) for call in calls(only(opencode, export(WHOLE)))] == [False, True, True, False]
 
 
 @given(mangled(export([*WHOLE, ABORTED])))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, [document], lines([document])):
         if opencode.recognises(form):
             read(opencode, form)
@@ -193,9 +193,9 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
     "document",
     [None, [], {}, [3], {"info": {"id": "x"}, "messages": []}, {"info": {"id": "x"}, "messages": [{"role": "user", "content": "x"}]}, lines([])],
 )  # fmt: skip
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not opencode.recognises(document)
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(opencode)

@@ -86,7 +86,7 @@ SAID = {"id": 5, "source": "agent", "action": "message", "args": {"content": "Do
 EVENTS = [SYSTEM, ASKED, STATE, RUN, RAN, SAID]
 
 
-def test_an_action_is_a_step_and_its_observation_the_result() -> None:
+def test_action_is_step_and_observation_its_result() -> None:
     session = only(openhands, EVENTS)
     system, question, answer = session.messages or []
     assert (system.role, system.content, system.metadata) == ("system", "You code.", {"tools": [{"name": "x"}]})
@@ -139,19 +139,19 @@ def test_tokens_of_one_response_are_counted_once() -> None:
         ({"observation": "browse", "content": "a page", "extras": {"error": False}}, False),
     ],
 )
-def test_an_observation_has_failed_by_its_kind_or_exit_code(observation: dict[str, Any], failed: bool) -> None:
+def test_observation_type_or_exit_code_decides_status(observation: dict[str, Any], failed: bool) -> None:
     (call,) = calls(only(openhands, [ASKED, RUN, {"id": 4, "source": "environment", "cause": 3, **observation}]))
     assert (call.id, call.status) == ("c1", "error" if failed else "success")
 
 
-def test_an_error_that_answers_no_call_is_that_of_the_message() -> None:
+def test_error_without_call_is_error_of_the_message() -> None:
     error = {"id": 9, "source": "environment", "observation": "error", "content": "LLM is gone", "extras": {}}
     stopped = {"id": 10, "observation": "agent_state_changed", "content": "", "extras": {"agent_state": "error"}}
     session = only(openhands, [ASKED, error, stopped])
     assert (session.status, (session.messages or [])[1].error) == ("error", "LLM is gone")
 
 
-def test_what_a_delegate_does_stands_below_the_call_that_delegated() -> None:
+def test_delegate_steps_are_below_delegating_call() -> None:
     delegate = RUN | {
         "id": 10,
         "action": "delegate",
@@ -177,7 +177,7 @@ OLD_DONE = {"outputs": {}, "thought": "All is well.", "action": "finish"}
 @pytest.mark.parametrize(
     "history", [[OLD_ASKED, OLD_RUN, OLD_RAN, OLD_DONE], [[OLD_ASKED], [OLD_RUN, OLD_RAN], [OLD_DONE]]]
 )
-def test_without_function_calling_the_actions_are_the_calls(history: list[Any]) -> None:
+def test_actions_without_function_calling_are_calls(history: list[Any]) -> None:
     document = {
         "instance_id": "x__x-1",
         "history": history,
@@ -209,7 +209,7 @@ def test_lines_are_evaluations_or_events() -> None:
     assert only(openhands, {"trajectory": EVENTS}).messages == only(openhands, EVENTS).messages
 
 
-def test_an_evaluation_that_failed_is_a_failed_session() -> None:
+def test_failed_evaluation_is_a_failed_session() -> None:
     assert only(openhands, {"history": EVENTS, "error": "RuntimeError"}).status == "error"
 
 
@@ -227,7 +227,7 @@ SDK: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_events_of_the_sdk_are_read() -> None:
+def test_sdk_events_give_expected_records() -> None:
     session = only(openhands, SDK)
     assert session.external_id == "e0"
     system, question, answer = session.messages or []
@@ -246,7 +246,7 @@ def test_events_of_the_sdk_are_read() -> None:
     assert "import_digests" not in (session.metadata or {})
 
 
-def test_a_rejection_and_an_error_of_the_conversation_are_failures() -> None:
+def test_rejection_and_conversation_error_are_failures() -> None:
     rejected = {
         "kind": "UserRejectObservation",
         "id": "x1",
@@ -269,7 +269,7 @@ def test_a_rejection_and_an_error_of_the_conversation_are_failures() -> None:
     assert [message.error for message in session.messages or () if message.error] == ["gone"]
 
 
-def test_calls_of_an_agent_from_outside_are_told_once() -> None:
+def test_calls_of_external_agent_count_once() -> None:
     call = {
         "kind": "ACPToolCallEvent",
         "source": "agent",
@@ -291,7 +291,7 @@ def test_calls_of_an_agent_from_outside_are_told_once() -> None:
 
 @pytest.mark.parametrize("events", [EVENTS, SDK], ids=["openhands-ai", "SDK"])
 @given(data=st.data())
-def test_a_conversation_that_has_grown_says_the_same_and_more(events: list[Any], data: st.DataObject) -> None:
+def test_grown_conversation_keeps_earlier_records(events: list[Any], data: st.DataObject) -> None:
     assert_grows(openhands, events[: data.draw(st.integers(2, len(events)))], events)
 
 
@@ -300,13 +300,13 @@ def test_a_conversation_that_has_grown_says_the_same_and_more(events: list[Any],
         mangled(EVENTS), mangled(SDK), mangled([{"instance_id": "a", "history": [[OLD_ASKED], [OLD_RUN, OLD_RAN]]}])
     )
 )
-def test_no_document_whatever_breaks_the_format(document: object) -> None:
+def test_read_mangled_document_never_raises(document: object) -> None:
     if openhands.recognises(document):
         for session in read(openhands, document)[0]:
             assert session.external_id
 
 
-def test_what_cannot_be_read_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     _found, left_out = read(openhands, [*EVENTS, 3, {"id": 9, "source": "agent"}])
     assert left_out == [("[6]", "not an object"), ("[7]", "neither an action nor an observation")]
 
@@ -325,12 +325,12 @@ def test_what_cannot_be_read_is_named_with_its_place() -> None:
         [{"id": 1, "timestamp": "2025-01-01T00:00:00Z", "source": "user", "action": "message", "message": "login"}],
     ],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not openhands.recognises(document)
 
 
 @pytest.mark.parametrize("name", ["basic_gui_mode.json", "wrong_initial_state.json", "resolver_mock_output.jsonl"])
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"openhands/{name}")
     document = load(SHARED / "openhands" / name)
     assert format_of(document) is openhands
@@ -342,5 +342,5 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert figures(found) == expected
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(openhands, "openhands")

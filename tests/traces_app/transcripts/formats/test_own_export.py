@@ -114,7 +114,7 @@ def only(document: object) -> records.Session:
     return session
 
 
-def test_an_export_comes_back_as_records() -> None:
+def test_export_gives_its_records_back() -> None:
     session = only(copy(EXPORT))
     assert (session.id, session.title, session.end_user, session.tags) == (EXPORT["id"], "Weather", "li", ["a"])
     assert (session.metadata, session.created_at) == ({"k": 1}, NOON)
@@ -141,7 +141,7 @@ def test_an_export_comes_back_as_records() -> None:
     ],
     ids=["body", "list", "ingest", "lines", "without ids"],
 )
-def test_a_body_of_the_api_is_a_session(document: object) -> None:
+def test_api_body_is_a_session(document: object) -> None:
     session = only(copy(document) if not hasattr(document, "head") else document)
     assert session.external_id
     assert [message.content for message in session.messages or ()] == ["Go"]
@@ -153,7 +153,7 @@ def test_a_body_of_the_api_is_a_session(document: object) -> None:
 @pytest.mark.parametrize(
     "wrap", [lambda page: {"results": page, "next": None}, lambda page: {"data": page}, lambda page: page]
 )
-def test_a_page_of_messages_is_told_apart_by_sessions(wrap: Any) -> None:
+def test_page_of_messages_is_grouped_by_session(wrap: Any) -> None:
     other = {**USER, "id": "x", "session_id": "s-2"}
     found, left_out = read(wrap(copy([USER, other, ANSWER])))
     assert left_out == []
@@ -163,12 +163,12 @@ def test_a_page_of_messages_is_told_apart_by_sessions(wrap: Any) -> None:
     ]
 
 
-def test_a_field_that_no_record_has_is_metadata() -> None:
+def test_unknown_field_is_metadata() -> None:
     session = only({**copy(PLAIN), "mood": "good", "project": "p"})
     assert session.metadata == {"mood": "good"}
 
 
-def test_a_message_that_is_not_valid_is_left_out_with_the_reason() -> None:
+def test_invalid_message_is_left_out_with_reason() -> None:
     odd = [
         {"role": "critic"},
         3,
@@ -199,16 +199,16 @@ def test_a_message_that_is_not_valid_is_left_out_with_the_reason() -> None:
         {"results": [{"role": "user"}]},
     ],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not own_export.recognises(document)
 
 
 @given(st.one_of(mangled(EXPORT), mangled({"sessions": [EXPORT, PLAIN]}), mangled([USER, ANSWER])))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     if own_export.recognises(document):
         for session in read(document)[0]:
             assert session.id or session.external_id
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(own_export)

@@ -66,7 +66,7 @@ DONE = entry("e4", "e3", second=7, message=message("assistant", 6, content=[{"ty
 WHOLE = [HEADER, USER, CALLS, RESULT, DONE]
 
 
-def test_a_session_is_read() -> None:
+def test_full_session_gives_expected_records() -> None:
     session = only(pi, lines(WHOLE))
     assert (session.external_id, (session.metadata or {})["cwd"]) == ("s-1", "/srv/shop")
     question, answer = session.messages or []
@@ -100,7 +100,7 @@ def test_a_session_is_read() -> None:
         ({"stopReason": "length"}, None, None),
     ],
 )
-def test_a_reply_that_broke_off_has_failed(ended: dict[str, Any], status: str | None, error: str | None) -> None:
+def test_aborted_reply_has_failed(ended: dict[str, Any], status: str | None, error: str | None) -> None:
     broken = entry("e2", "e1", message=message("assistant", 2, content=[], **ended))
     (transcript,) = pi.transcripts(lines([HEADER, USER, broken]), lambda where, why: None)
     assert transcript.status == status
@@ -108,7 +108,7 @@ def test_a_reply_that_broke_off_has_failed(ended: dict[str, Any], status: str | 
     assert (session.messages or [])[1].error == error
 
 
-def test_what_nobody_asked_for_is_of_the_system() -> None:
+def test_other_context_is_a_system_message() -> None:
     entries = [
         entry("a", "e1", message=message("bashExecution", command="ls", output="a.py", exitCode=0, cancelled=False)),
         entry("b", "a", message=message("custom", customType="memo", content="Note", display=True)),
@@ -132,7 +132,7 @@ def test_what_nobody_asked_for_is_of_the_system() -> None:
     ]
 
 
-def test_other_entries_are_metadata_and_a_name_the_title() -> None:
+def test_other_entries_are_metadata_last_name_is_title() -> None:
     entries = [
         entry("a", "e1", "model_change", provider="openai", modelId="gpt"),
         entry("b", "a", "session_info", name="My work"),
@@ -142,7 +142,7 @@ def test_other_entries_are_metadata_and_a_name_the_title() -> None:
     assert (session.title, (session.metadata or {})["entries"]) == ("My work", entries)
 
 
-def test_a_branch_is_read_in_the_order_of_time_and_says_where_it_begins() -> None:
+def test_branch_is_read_in_order_with_its_origin() -> None:
     again = entry("e5", "e1", second=9, message=message("user", 9, content="Again"))
     session = only(pi, lines([*WHOLE, again]))
     assert [(said.external_id, (said.metadata or {}).get("branched_from")) for said in session.messages or ()] == [
@@ -152,7 +152,7 @@ def test_a_branch_is_read_in_the_order_of_time_and_says_where_it_begins() -> Non
     ]
 
 
-def test_the_first_version_has_no_ids() -> None:
+def test_first_version_without_ids_is_read() -> None:
     old = [{key: value for key, value in line.items() if key not in ("parentId", "version")} for line in WHOLE]
     for line in old[1:]:
         del line["id"]
@@ -160,7 +160,7 @@ def test_the_first_version_has_no_ids() -> None:
     assert [said.external_id for said in session.messages or ()] == ["0", "1"]
 
 
-def test_several_files_one_behind_the_other_are_several_sessions() -> None:
+def test_concatenated_files_are_several_sessions() -> None:
     found, left_out = read(pi, lines([*WHOLE, {**HEADER, "id": "s-2"}, USER, 3, {"id": "x"}]))
     assert [session.external_id for session in found] == ["s-1", "s-2"]
     assert left_out == [
@@ -169,7 +169,7 @@ def test_several_files_one_behind_the_other_are_several_sessions() -> None:
     ]
 
 
-def test_a_long_session_is_read_again_instead_of_being_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_session_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     document = lines([*WHOLE, {**HEADER, "id": "s-2"}, *WHOLE[1:], 3])
     expected = read(pi, document)
     monkeypatch.setattr(pi, "_MAX_HELD_ENTRIES", 2)
@@ -177,7 +177,7 @@ def test_a_long_session_is_read_again_instead_of_being_held(monkeypatch: pytest.
 
 
 @given(st.integers(2, 7))
-def test_a_session_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_session_keeps_earlier_records(count: int) -> None:
     more = [
         entry("e5", "e1", second=9, message=message("user", 9, content="Again")),
         entry("e6", "e5", "compaction", second=10, summary="S"),
@@ -186,7 +186,7 @@ def test_a_session_that_has_grown_says_the_same_and_more(count: int) -> None:
 
 
 @given(mangled([*WHOLE, entry("x", "e1", "compaction", summary="S")]))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, lines(document) if isinstance(document, list) else None):
         if pi.recognises(form):
             for session in read(pi, form)[0]:
@@ -204,11 +204,11 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
         lines([HEADER, {"type": "user", "message": {"role": "user"}}]),
     ],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not pi.recognises(document)
 
 
-def test_a_real_file_gives_the_figures_that_were_counted_independently() -> None:
+def test_real_file_matches_independent_counts() -> None:
     expected = counted("pi/large-session.jsonl")
     document = load(SHARED / "pi" / "large-session.jsonl")
     assert format_of(document) is pi
@@ -218,5 +218,5 @@ def test_a_real_file_gives_the_figures_that_were_counted_independently() -> None
     assert len(calls(found[0])) == 391
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(pi, "pi")

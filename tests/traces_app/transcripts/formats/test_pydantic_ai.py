@@ -80,7 +80,7 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
+def test_messages_in_every_wrapping_are_found(document: object) -> None:
     assert recognises(document)
     assert format_of(document) is pydantic_ai
     assert only(document) == [
@@ -113,12 +113,12 @@ def test_the_messages_are_found_in_every_wrapping(document: object) -> None:
     ]
 
 
-def test_what_stands_beside_the_messages_is_metadata() -> None:
+def test_fields_beside_messages_are_metadata() -> None:
     (session,), _left_out = read({"messages": MESSAGES, "task": "dice"})
     assert (session.metadata or {})["task"] == "dice"
 
 
-def test_runs_of_one_conversation_are_a_session_of_its_name() -> None:
+def test_runs_with_conversation_id_are_one_session() -> None:
     whole = [m | {"conversation_id": "conv-1"} for m in MESSAGES]
     runs = [whole[:2], [request(prompt("Hi"), conversation_id="conv-2")], whole[2:], whole, whole[:3]]
     found, left_out = read(runs)
@@ -139,7 +139,7 @@ def test_runs_of_one_conversation_are_a_session_of_its_name() -> None:
     ],
     ids=["messages", "messages of a conversation", "runs", "new messages of each run"],
 )
-def test_a_start_is_the_start_of_the_whole(whole: list[Any]) -> None:
+def test_prefix_of_document_gives_prefix_of_records(whole: list[Any]) -> None:
     full = {session.external_id: session for session in read(whole)[0]}
     for length in range(1, len(whole)):
         for session in read(whole[:length])[0]:
@@ -153,7 +153,7 @@ def test_a_start_is_the_start_of_the_whole(whole: list[Any]) -> None:
 # --- Parts --------------------------------------------------------------------------------------------------------
 
 
-def test_instructions_are_the_systems_and_said_where_they_change() -> None:
+def test_changed_instructions_are_a_system_message() -> None:
     first, again = request(prompt(), instructions="Be brief."), request(returned(), instructions="Be brief.")
     other = request({"part_kind": "system-prompt", "content": "You roll."}, prompt("And?"), instructions="Be kind.")
     document = [first, response(call()), again, response(text("Four.")), other]
@@ -189,11 +189,11 @@ def test_prompts_may_have_images_and_files() -> None:
     ("outcome", "status"),
     [("success", "success"), ("failed", "error"), ("retried", "error"), ("denied", "error"), ("interrupted", "error"), (None, None)],
 )  # fmt: skip
-def test_the_outcome_tells_whether_a_call_has_failed(outcome: str | None, status: str | None) -> None:
+def test_outcome_decides_call_status(outcome: str | None, status: str | None) -> None:
     assert answered(returned(outcome=outcome)).status == status
 
 
-def test_a_retry_of_a_tool_is_its_failed_result() -> None:
+def test_retry_prompt_of_tool_is_failed_result() -> None:
     retry = {"part_kind": "retry-prompt", "content": "sides must be >= 2", "tool_name": "roll", "tool_call_id": "c1"}
     assert answered(retry).result == records.ToolResult(
         status="error", output="sides must be >= 2", metadata={"part_kind": "retry-prompt"}
@@ -201,7 +201,7 @@ def test_a_retry_of_a_tool_is_its_failed_result() -> None:
 
 
 @pytest.mark.parametrize("kind", ["retry-prompt", "retry-feedback"])
-def test_a_retry_of_no_tool_is_said_by_the_system(kind: str) -> None:
+def test_retry_prompt_without_tool_is_system_message(kind: str) -> None:
     retry = {"part_kind": kind, "content": "Answer in JSON.", "tool_name": None}
     (_question, answer, system) = only([request(prompt()), response(text("4")), request(retry), response(text('"4"'))])
     assert (answer.content, system.role, system.content, system.metadata) == (
@@ -212,7 +212,7 @@ def test_a_retry_of_no_tool_is_said_by_the_system(kind: str) -> None:
     )
 
 
-def test_what_a_tool_keeps_for_the_application_is_data_beside_its_text() -> None:
+def test_tool_metadata_is_data_of_the_result() -> None:
     image = {"kind": "binary", "media_type": "image/png", "data": "AAAA"}
     found = [
         answered(returned(content, metadata={"took": 3})).result for content in ("four", {"n": 4}, ["four", image])
@@ -225,7 +225,7 @@ def test_what_a_tool_keeps_for_the_application_is_data_beside_its_text() -> None
     ]
 
 
-def test_a_reply_goes_on_after_calls_that_the_provider_carried_out() -> None:
+def test_text_after_provider_results_is_another_reply() -> None:
     search = {"part_kind": "builtin-tool-call", "tool_name": "web_search", "args": {"q": "a"}, "tool_call_id": "n1"}
     found = {
         "part_kind": "builtin-tool-return",
@@ -245,7 +245,7 @@ def test_a_reply_goes_on_after_calls_that_the_provider_carried_out() -> None:
     assert (answer.content, answer.usage) == ("Found.", {"input_tokens": 5, "output_tokens": 3})
 
 
-def test_parts_that_nobody_said_are_kept_with_the_reply() -> None:
+def test_other_request_parts_are_metadata_of_reply() -> None:
     delta = {"part_kind": "tool-availability-delta", "tools_added": ["roll"]}
     compaction = {"part_kind": "compaction", "content": "summary", "id": "cm_1"}
     (_question, answer) = only([request(prompt(), delta), response(compaction, text("Four."), finish_reason="stop")])
@@ -257,7 +257,7 @@ def test_parts_that_nobody_said_are_kept_with_the_reply() -> None:
     }
 
 
-def test_older_messages_are_read_too() -> None:
+def test_messages_of_older_versions_are_read() -> None:
     usage = {"requests": 1, "request_tokens": 5, "response_tokens": 3, "total_tokens": 8, "details": None}
     old = response(call(args={"args_json": '{"sides": 6}'}), call(None, {"args_dict": {"sides": 8}}), usage=usage)
     (_question, answer) = only([request(prompt()), old])
@@ -266,7 +266,7 @@ def test_older_messages_are_read_too() -> None:
     assert step.usage == {"requests": 1, "request_tokens": 5, "response_tokens": 3, "total_tokens": 8, "input_tokens": 5, "output_tokens": 3}  # fmt: skip
 
 
-def test_every_part_that_the_sdk_writes_is_taken_over() -> None:
+def test_every_part_kind_of_the_sdk_is_read() -> None:
     found, left_out = read(load(OWN))
     assert left_out == []
     assert figures(found) == {
@@ -280,7 +280,7 @@ def test_every_part_that_the_sdk_writes_is_taken_over() -> None:
     }
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     _found, left_out = read([*MESSAGES, "text", {"kind": "event", "parts": []}, response("text")])  # type: ignore[arg-type]
     assert left_out == [
         ("[4]", "not an object"),
@@ -302,17 +302,17 @@ STRANGERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", STRANGERS.values(), ids=STRANGERS)
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not recognises(document)
 
 
-def test_one_message_is_a_list_of_one() -> None:
+def test_single_message_equals_list_of_one() -> None:
     assert recognises(MESSAGES[0])
     assert [m.content for m in only(MESSAGES[0])] == ["Roll."]
 
 
 @given(mangled(load(OWN)))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for one in (document, {"messages": document}, [document, MESSAGES, *document]):
         recognises(one)
         for session in read(one)[0]:
@@ -322,7 +322,7 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
 # --- Real files ---------------------------------------------------------------------------------------------------
 
 
-def test_a_real_file_gives_the_figures_that_were_counted_independently() -> None:
+def test_real_file_matches_independent_counts() -> None:
     name = "sdk_transcripts/logfire-pydantic-ai/pydantic_ai_all_messages.json"
     # Of the roles, that of the user has another name here.
     expected = counted(name) | {"user": 1}
@@ -333,6 +333,6 @@ def test_a_real_file_gives_the_figures_that_were_counted_independently() -> None
     assert left_out == []
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     strangers = [path for path in other_files("not_claude_code", "claude_code") if "all_messages" not in path.name]
     assert [path.name for path in strangers if recognises(load(path))] == []

@@ -67,7 +67,7 @@ MORE = [
 ]  # fmt: skip
 
 
-def test_session_is_read_whole() -> None:
+def test_full_session_gives_expected_records() -> None:
     session = only(qwen_code, lines(START))
     assert (session.external_id, session.title) == ("s-1", "Why?")
     assert {name: value for name, value in (session.metadata or {}).items() if name != "import_format"} == {
@@ -108,7 +108,7 @@ def test_bookkeeping_is_counted_and_branches_are_metadata() -> None:
     assert (added[2].metadata or {})["branched_from"] == "r1"
 
 
-def test_result_without_parts_is_taken_from_the_record() -> None:
+def test_result_without_parts_uses_tool_call_result() -> None:
     found = [
         START[0],
         record("r2", "r1", "assistant", [{"functionCall": {"name": "bash", "args": {}}}]),
@@ -124,11 +124,11 @@ def test_result_without_parts_is_taken_from_the_record() -> None:
     ]
 
 
-def test_lines_that_stand_twice_count_once() -> None:
+def test_repeated_lines_count_once() -> None:
     assert figures(read(qwen_code, lines([*START, *START]))[0]) == figures(read(qwen_code, lines(START))[0])
 
 
-def test_files_one_behind_the_other_are_several_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concatenated_files_are_several_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     document = lines([*START, *({**value, "sessionId": "s-2"} for value in START), 3])
     found, left_out = read(qwen_code, document)
     assert [session.external_id for session in found] == ["s-1", "s-2"]
@@ -142,12 +142,12 @@ def test_lines_in_a_list_are_recognised() -> None:
 
 
 @pytest.mark.parametrize("count", range(1, len(START) + len(MORE) + 1))
-def test_session_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_session_keeps_earlier_records(count: int) -> None:
     assert_grows(qwen_code, lines([*START, *MORE][:count]), lines([*START, *MORE]))
 
 
 @given(mangled([*START, *MORE]))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, lines(document)):
         if qwen_code.recognises(form):
             read(qwen_code, form)
@@ -164,9 +164,9 @@ def test_no_document_whatever_breaks_the_format(document: Any) -> None:
         lines([MORE[0]]),
     ],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not qwen_code.recognises(document)
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(qwen_code)

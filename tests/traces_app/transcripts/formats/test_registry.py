@@ -7,10 +7,10 @@ from pathlib import Path
 from traces_app.transcripts.formats import registry
 
 
-def test_every_format_is_in_the_registry_once() -> None:
+def test_registry_has_every_format_once() -> None:
     modules = {path.stem for path in Path(registry.__file__).parent.glob("*.py")} - {"__init__", "registry"}
     assert sorted(format_.__name__.rsplit(".", 1)[-1] for format_ in registry.FORMATS) == sorted(modules)  # type: ignore[attr-defined]
 
 
-def test_no_two_formats_have_one_name() -> None:
+def test_registry_names_are_unique() -> None:
     assert len({format_.NAME for format_ in registry.FORMATS}) == len(registry.FORMATS)

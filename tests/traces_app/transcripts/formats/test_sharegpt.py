@@ -41,7 +41,7 @@ FACTORY = [
 ROW = {"id": "row_7", "conversations": HERMES, "tools": "[]", "category": "weather"}
 
 
-def test_row_with_calls_in_text_is_read_whole() -> None:
+def test_row_with_calls_in_text_gives_expected_records() -> None:
     session = only(sharegpt, [ROW])
     assert session.title == "Weather in Bonn and Kiel?"
     metadata = session.metadata or {}
@@ -72,14 +72,14 @@ def test_turns_of_calls_and_observations_are_read() -> None:
     assert call.result.output == '{"age": 7}'
 
 
-def test_several_calls_in_one_turn_get_their_results_in_order() -> None:
+def test_calls_in_one_turn_match_results_in_order() -> None:
     many = turn("function_call", json.dumps([{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]))
     session = only(sharegpt, {"conversations": [turn("user", "x"), many, turn("observation", "1"), turn("observation", "2")]})  # fmt: skip
     found = [(call.name, call.result.output) for call in calls(session) if isinstance(call.result, records.ToolResult)]
     assert found == [("a", "1"), ("b", "2")]
 
 
-def test_calls_in_text_count_only_in_data_sets_with_tools() -> None:
+def test_calls_in_text_count_only_with_tools() -> None:
     said = f"Write <tool_call>{asked('f')}</tool_call> to call f."
     plain = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", said)]})
     assert ((plain.messages or [])[1].content, calls(plain)) == (said, [])
@@ -104,13 +104,13 @@ def test_broken_call_stays_text(broken: str) -> None:
         (r"""{'a': '\x41'}""", {"a": r"\x41"}),
     ],
 )
-def test_python_dictionary_is_read_as_what_it_means(written: str, args: dict[str, Any]) -> None:
+def test_python_dictionary_is_parsed(written: str, args: dict[str, Any]) -> None:
     said = f"<tool_call>{{'name': 'f', 'arguments': {written}}}</tool_call>"
     (call,) = calls(only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", said)], "tools": "[]"}))
     assert call.args == args
 
 
-def test_time_to_read_a_dictionary_grows_with_its_length() -> None:
+def test_python_dictionary_is_parsed_in_linear_time() -> None:
     def seconds(written: str) -> float:
         began = time.perf_counter()
         read(sharegpt, {"conversations": [turn("human", "x"), turn("function_call", written)]})
@@ -120,7 +120,7 @@ def test_time_to_read_a_dictionary_grows_with_its_length() -> None:
         assert seconds("{'" + unit * 200_000) < 5
 
 
-def test_turn_of_a_call_that_is_none_stays_text() -> None:
+def test_invalid_call_turn_stays_text() -> None:
     session = only(
         sharegpt, {"conversations": [turn("human", "x"), turn("function_call", "nothing"), turn("gpt", "y")]}
     )
@@ -130,7 +130,7 @@ def test_turn_of_a_call_that_is_none_stays_text() -> None:
 @pytest.mark.parametrize(
     ("who", "role"), [("human", "user"), ("User", "user"), ("gpt", "assistant"), ("chatgpt", "assistant"), ("system", "system")]
 )  # fmt: skip
-def test_names_of_roles(who: str, role: str) -> None:
+def test_role_names_of_data_sets_are_known(who: str, role: str) -> None:
     session = only(sharegpt, {"conversations": [turn("human", "x"), turn(who, "y")]})
     assert (session.messages or [])[1].role == role
 
@@ -150,7 +150,7 @@ def test_every_form_of_a_document_is_recognised(form: str) -> None:
     assert ({len(calls(session)) for session in found}, left_out) == ({2}, [])
 
 
-def test_rows_are_sessions_with_names_of_their_own() -> None:
+def test_rows_are_sessions_with_derived_ids() -> None:
     other = {**ROW, "conversations": FACTORY}
     found, left_out = read(
         sharegpt, lines([ROW, other, 3, {"conversations": []}, {"conversations": [turn("system", "x")]}])
@@ -164,7 +164,7 @@ def test_rows_are_sessions_with_names_of_their_own() -> None:
     assert figures(found)["tool_calls_by_name"] == {"weather": 2, "age": 1}
 
 
-def test_turn_of_nobody_is_told_of() -> None:
+def test_turn_of_unknown_sender_is_reported() -> None:
     _, left_out = read(sharegpt, {"conversations": [turn("human", "x"), turn("alien", "y"), 5, {"value": "z"}]})
     assert left_out == [
         ("conversations[1]", "from is alien, which is nobody"),
@@ -174,19 +174,19 @@ def test_turn_of_nobody_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("count", range(2, len(HERMES) + 1))
-def test_row_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_row_keeps_earlier_records(count: int) -> None:
     assert_grows(sharegpt, {**ROW, "conversations": HERMES[:count]}, ROW)
 
 
 @given(mangled([ROW, {"conversations": FACTORY}]))
-def test_no_document_whatever_breaks_the_format(document: Any) -> None:
+def test_read_mangled_document_never_raises(document: Any) -> None:
     for form in (document, lines(document)):
         if sharegpt.recognises(form):
             read(sharegpt, form)
 
 
 @given(st.text(), st.text(alphabet="{}[]'\"\\:,1jabc ()-*"))
-def test_any_text_in_a_call_is_survived(said: str, literal: str) -> None:
+def test_any_text_in_a_call_never_raises(said: str, literal: str) -> None:
     turns = [turn("human", "x"), turn("gpt", f"<tool_call>{literal}</tool_call>"), turn("tool", said), turn("function_call", literal)]  # fmt: skip
     assert read(sharegpt, {"conversations": turns, "tools": "[]"})[0]
 
@@ -195,9 +195,9 @@ def test_any_text_in_a_call_is_survived(said: str, literal: str) -> None:
     "document",
     [None, [], {}, [3], {"conversations": []}, {"conversations": [{"role": "user", "content": "x"}]}, [{"from": 1, "value": 2}], lines([])],
 )  # fmt: skip
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not sharegpt.recognises(document)
 
 
-def test_no_real_file_of_another_format_is_taken() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(sharegpt)

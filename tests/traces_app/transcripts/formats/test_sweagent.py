@@ -35,7 +35,7 @@ RUN: dict[str, Any] = {
 }
 
 
-def test_a_reply_knows_how_long_its_action_took_and_where_it_left_the_agent() -> None:
+def test_reply_has_duration_and_state_of_its_action() -> None:
     session = only(sweagent, RUN)
     assert sorted(session.metadata or {}) == ["environment", "import_digests", "import_format", "info"]
     assert (session.messages or [])[2].agent_steps == [
@@ -58,7 +58,7 @@ def test_a_reply_knows_how_long_its_action_took_and_where_it_left_the_agent() ->
     ]
 
 
-def test_without_function_calling_actions_and_what_came_of_them_are_said() -> None:
+def test_actions_without_function_calling_are_messages() -> None:
     reply = {"role": "assistant", "content": "I look.\n```\nls\n```", "thought": "I look.", "action": "ls\n"}
     seen = {"role": "user", "content": "a.py"}
     session = only(sweagent, RUN | {"history": [SYSTEM, USER, reply, seen]})
@@ -76,20 +76,20 @@ def test_without_function_calling_actions_and_what_came_of_them_are_said() -> No
     }
 
 
-def test_a_demonstration_is_no_step_of_the_trajectory() -> None:
+def test_demonstration_is_no_step() -> None:
     demo = CALLS | {"is_demo": True}
     (_system, _user, answer) = only(sweagent, RUN | {"history": [SYSTEM, USER, demo, CALLS, RESULT]}).messages or []
     assert [(step.metadata or {}).get("state") for step in answer.agent_steps or ()] == [None, {"dir": "/"}]
 
 
-def test_a_reply_may_say_nothing() -> None:
+def test_reply_without_content_is_read() -> None:
     (_system, _user, answer) = (
         only(sweagent, {"history": [SYSTEM, USER, {"role": "assistant", "content": None}]}).messages or []
     )
     assert (answer.content, answer.agent_steps) == (None, [])
 
 
-def test_a_trajectory_that_does_not_match_its_history_is_kept_whole() -> None:
+def test_trajectory_other_than_history_is_metadata() -> None:
     session = only(sweagent, RUN | {"trajectory": [STEP, STEP]})
     assert (session.metadata or {})["trajectory"] == [STEP, STEP]
 
@@ -97,19 +97,19 @@ def test_a_trajectory_that_does_not_match_its_history_is_kept_whole() -> None:
 @pytest.mark.parametrize(
     ("exit_status", "status"), [("submitted", None), ("exit_error", "error"), ("exit_cost", None), (3, None)]
 )
-def test_a_run_that_ended_in_an_error_has_failed(exit_status: object, status: str | None) -> None:
+def test_run_with_error_status_has_failed(exit_status: object, status: str | None) -> None:
     (transcript,) = sweagent.transcripts(RUN | {"info": {"exit_status": exit_status}}, lambda where, why: None)
     assert transcript.status == status
 
 
 @pytest.mark.parametrize("document", [[RUN, RUN], lines([RUN, RUN])], ids=["list", "lines"])
-def test_a_document_may_hold_several_runs(document: object) -> None:
+def test_several_runs_in_document_are_sessions(document: object) -> None:
     assert format_of(document) is sweagent
     found, left_out = read(sweagent, document)
     assert (len({session.external_id for session in found}), left_out) == (2, [])
 
 
-def test_what_cannot_be_taken_over_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     odd = [SYSTEM, USER, {"role": "critic", "content": "x"}, {**CALLS, "tool_calls": [3]}, RESULT, *[DONE] * 16, 5]
     _found, left_out = read(sweagent, [RUN | {"history": odd}, {"history": 1}])
     assert left_out == [
@@ -127,18 +127,18 @@ DONE = {"role": "assistant", "content": "Done."}
     "document",
     [None, [], {"history": []}, {"history": [{"action": "run", "args": {}}]}, {"messages": [USER], "history": [USER]}],
 )
-def test_other_documents_are_not_recognised(document: object) -> None:
+def test_recognises_other_documents_returns_false(document: object) -> None:
     assert not sweagent.recognises(document)
 
 
 @given(st.integers(2, 4))
-def test_a_run_that_has_grown_says_the_same_and_more(count: int) -> None:
+def test_grown_run_keeps_earlier_records(count: int) -> None:
     start = {"history": RUN["history"][:count], "trajectory": RUN["trajectory"][: max(count - 2, 0)]}
     assert_grows(sweagent, start, RUN)
 
 
 @given(mangled(RUN))
-def test_no_document_whatever_breaks_the_format(document: object) -> None:
+def test_read_mangled_document_never_raises(document: object) -> None:
     if sweagent.recognises(document):
         for session in read(sweagent, document)[0]:
             assert session.external_id
@@ -147,7 +147,7 @@ def test_no_document_whatever_breaks_the_format(document: object) -> None:
 @pytest.mark.parametrize(
     "name", ["ctf_katy_no_function_calling", "function_calling_simple", "marshmallow-1867_function_calling_replace"]
 )
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"openai_chat/sweagent_{name}.traj")
     document = load(SHARED / "openai_chat" / f"sweagent_{name}.traj")
     assert format_of(document) is sweagent
@@ -156,5 +156,5 @@ def test_real_files_give_the_figures_that_were_counted_independently(name: str) 
     assert figures(found) == expected
 
 
-def test_no_other_real_file_is_taken_for_this_format() -> None:
+def test_recognises_real_files_of_other_formats_returns_false() -> None:
     assert_takes_no_other(sweagent, ".traj")

@@ -79,7 +79,7 @@ def outline(session: records.Session) -> list[Any]:
     ]
 
 
-def test_calls_of_the_newer_kind_are_answered_by_their_ids() -> None:
+def test_tool_calls_are_answered_by_id() -> None:
     asked = [
         {"id": id_, "type": "function", "function": {"name": "weather_for_x", "arguments": "{}"}}
         for id_ in ("c1", "c2")
@@ -98,7 +98,7 @@ def test_calls_of_the_newer_kind_are_answered_by_their_ids() -> None:
     assert [(call.id, call.status) for call in step.tool_calls or ()] == [("c1", "error"), ("c2", "success")]
 
 
-def test_every_branch_of_the_search_is_a_session() -> None:
+def test_every_branch_is_a_session() -> None:
     found, left_out = read(answer())
     assert left_out == []
     assert [outline(session) for session in found] == [
@@ -133,7 +133,7 @@ def test_every_branch_of_the_search_is_a_session() -> None:
     assert len({session.external_id for session in found}) == 2
 
 
-def test_the_last_branch_holds_the_search_and_all_hold_what_came_of_it() -> None:
+def test_last_branch_has_the_search_all_have_the_answer() -> None:
     first, last = (session.metadata or {} for session in read(answer())[0])
     assert (first["final_answer"], first["win"], first["branch"], first["branches"]) == ("Sunny.", True, 0, 2)
     assert "tree" not in first
@@ -141,12 +141,12 @@ def test_the_last_branch_holds_the_search_and_all_hold_what_came_of_it() -> None
     assert last["tools"] == [{"name": "weather_for_x"}, {"name": "Finish"}]
 
 
-def test_a_search_that_gave_up_has_failed() -> None:
+def test_search_that_gave_up_has_failed() -> None:
     found, _left_out = read(answer(finish_type="give_up"))
     assert [session.status for session in found] == [None, "error"]
 
 
-def test_a_list_of_answers_and_its_lines_are_told_apart() -> None:
+def test_list_and_lines_of_answers_are_sessions() -> None:
     found, left_out = read([answer(), {"no": "answer"}, answer(query="Another")])
     assert len({session.external_id for session in found}) == 4
     assert left_out == [("[1]", "no answer of ToolBench")]
@@ -156,7 +156,7 @@ def node(kind: str, description: str, *children: dict[str, Any], **fields: Any) 
     return {"node_type": kind, "description": description, "children": list(children), **fields}
 
 
-def test_without_branches_the_finished_path_of_the_tree_is_read() -> None:
+def test_finished_tree_path_without_branches_is_read() -> None:
     finished = node(
         "Thought",
         "I look.",
@@ -174,7 +174,7 @@ def test_without_branches_the_finished_path_of_the_tree_is_read() -> None:
     ]
 
 
-def test_without_branches_the_chain_is_read() -> None:
+def test_chain_without_branches_is_read() -> None:
     chain = [
         {"node_type": "Thought", "description": "I look."},
         {"node_type": "Action", "description": "look"},
@@ -188,7 +188,7 @@ def test_without_branches_the_chain_is_read() -> None:
     ]
 
 
-def test_what_cannot_be_read_is_named_with_its_place() -> None:
+def test_invalid_parts_are_reported_with_their_places() -> None:
     document = answer(
         train_messages=["text", [QUERY, 5, {"role": "critic"}, {"content": "?"}, LOST | {"function_call": "x"}]]
     )
@@ -216,7 +216,7 @@ _json = st.recursive(
 
 
 @given(_json)
-def test_no_document_whatever_breaks_the_format(inner: object) -> None:
+def test_read_mangled_document_never_raises(inner: object) -> None:
     recognises(inner)
     for document in (inner, {"answer_generation": inner}, answer(train_messages=inner), answer() | {"tree": inner}):
         for session in read(document)[0]:
@@ -229,7 +229,7 @@ FILES = ["toolbench_G1_10.json", "toolbench_G2_127.json", "toolbench_G3_21.json"
 
 
 @pytest.mark.parametrize("name", [f"openai_chat_legacy_functions/{file}" for file in FILES])
-def test_real_files_give_the_figures_that_were_counted_independently(name: str) -> None:
+def test_real_files_match_independent_counts(name: str) -> None:
     if not (SHARED / name).exists():
         pytest.skip("the shared data are not on this machine")
     document = json.loads((SHARED / name).read_text())
