@@ -1,19 +1,19 @@
-"""Conversations of ChatGPT: `conversations.json` of the data export, or one conversation as the site loads it.
+"""Read conversations of ChatGPT: `conversations.json` of the data export, or one conversation as loaded by the site.
 
-A conversation is a tree under `mapping`: each node has a `message`, its `parent` and its `children`. What is read is the branch that ends
-with `current_node`, followed upwards; without one it is the leaf that was written last. Messages of other branches
-(prompts that were edited, answers that were made again) are left out, and counted.
+A conversation is a tree under `mapping`: each node has a `message`, a `parent` and `children`. The branch that ends with
+`current_node` is read, or without it the branch of the latest leaf. Messages of other branches (edited prompts,
+regenerated answers) are left out and counted.
 
-* `user` is a prompt. What is hidden in the conversation, custom instructions (`user_editable_context`), memories
-  (`model_editable_context`) and `system` are messages of the system; those that say nothing are passed over.
-* `assistant` to the recipient `all` is text, `thoughts` are the reasoning of the reply that they lead to. To any other
-  recipient it is a call of that tool (`python`, `browser`, `web.run`, `dalle.text2im` ...): all of them run on the
-  provider's servers. The arguments are the text as JSON, or as `code`. Texts and calls up to the first result are one reply.
-* `tool` is the result of the last call of that tool before it; several in a row are one result. It has failed by its
-  `aggregate_result`, or as a `system_error`; that and what a browser shows are the data, images the attachments.
+* `user` is a prompt. Hidden messages, custom instructions (`user_editable_context`), memories (`model_editable_context`)
+  and `system` are system messages; empty ones are ignored.
+* `assistant` with the recipient `all` is text; `thoughts` are the reasoning of the next reply. With any other recipient
+  it is a call of that tool (`python`, `browser`, `web.run`, `dalle.text2im` ...), which runs on the provider's servers.
+  The arguments are the text as JSON, or as `code`. Texts and calls up to the first result are one reply.
+* `tool` is the result of the last call of that tool before it; several in a row are one result. `aggregate_result` or
+  the type `system_error` marks a failure. `aggregate_result` and browser content are the data, images the attachments.
 
-A call is known by the id of its node. An export says nothing of tokens. Of a conversation that went on in another branch
-since the last import the branches are two sessions.
+The id of a call is that of its node. An export has no tokens. If a conversation continued in another branch since the
+last import, the branches are two sessions.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _CONTEXTS = {
     "user_editable_context": ("user_profile", "user_instructions"),
     "model_editable_context": ("model_set_context", "repository", "structured_context"),
 }
-"""Contents that stand in the context, and what they say."""
+"""Types of context content, and their text fields."""
 _SESSION_FIELDS = ("mapping", "title", "id", "conversation_id", "create_time", "current_node")
 _MESSAGE_FIELDS = ("id", "author", "create_time", "content", "metadata", "recipient", "status", "weight", "end_turn")
 _METADATA_FIELDS = ("model_slug", "parent_id", "aggregate_result", "timestamp_", "message_type")
 _CONTENT_FIELDS = ("content_type", "parts", "text", "result", "summary")
+_TEXT_KINDS = ("text", "multimodal_text", "code", "execution_output", "system_error")
 
 
 def recognises(document: Document) -> bool:
@@ -49,14 +50,12 @@ def recognises(document: Document) -> bool:
     if isinstance(document, Files):
         return False
     if isinstance(document, Lines):
-        found = document.head()
-    else:
-        found = items(document)[:50] if isinstance(document, list) else [document]
-    return any(map(_is_conversation, found))
+        return any(map(_is_conversation, document.head()))
+    return any(map(_is_conversation, document[:50] if isinstance(document, list) else [document]))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the conversations of a document that `recognises` accepts; `skip` is told of what they leave out."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for place, (where, value) in enumerate(_values(document)):
         if not _is_conversation(value):
             skip(where or "(all)", "no conversation: it has no messages under mapping")
@@ -95,30 +94,30 @@ def _is_conversation(value: object) -> bool:
 
 
 def _branch(mapping: dict[str, Any], current: object, where: str, skip: Skip) -> list[tuple[str, dict[str, Any]]]:
-    """Return the messages of the branch that is shown, with the ids of their nodes, from its root on."""
+    """Return the messages of the visible branch with the ids of their nodes, root first."""
     nodes = {own: node for own, node in mapping.items() if isinstance(node, dict)}
     listed = {child: own for own, node in nodes.items() for child in items(node.get("children")) if isinstance(child, str)}  # fmt: skip
     at = current if isinstance(current, str) and current in nodes else _last_leaf(nodes)
-    found: list[str] = []
+    path: list[str] = []
     seen: set[str] = set()
     while at is not None and at in nodes and at not in seen:
         seen.add(at)
-        found.append(at)
+        path.append(at)
         parent = text(nodes[at].get("parent"))
         if parent is not None and parent not in nodes:
             skip(f"{where}.mapping".lstrip("."), f"the node {parent[:60]} is missing")
-            # Who lists the missing node as a child is before it.
+            # The node that lists the missing one as a child comes before it.
             parent = listed.get(parent)
         at = parent if parent is not None else listed.get(at)
-    others = sum(1 for own, node in nodes.items() if own not in seen and _says_something(node))
+    others = sum(1 for own, node in nodes.items() if own not in seen and _has_content(node))
     if others:
         skip(f"{where}.mapping".lstrip("."), f"other branches: {others} message{'s' * (others > 1)}")
-    path = ((own, nodes[own].get("message")) for own in reversed(found))
-    return [(own, message) for own, message in path if isinstance(message, dict)]
+    messages = ((own, nodes[own].get("message")) for own in reversed(path))
+    return [(own, message) for own, message in messages if isinstance(message, dict)]
 
 
 def _last_leaf(nodes: dict[str, dict[str, Any]]) -> str | None:
-    """Return the node without children that was written last."""
+    """Return the latest node without children."""
     leaves = [own for own, node in nodes.items() if not any(child in nodes for child in map(str, items(node.get("children"))))]  # fmt: skip
     times = [(time, own) for own in leaves if (time := instant(fields(nodes[own].get("message")).get("create_time")))]
     return max(times)[1] if times else next(reversed(leaves), None)
@@ -128,19 +127,19 @@ def _role(message: dict[str, Any]) -> str:
     return text(fields(message.get("author")).get("role")) or ""
 
 
-def _says_something(node: dict[str, Any]) -> bool:
+def _has_content(node: dict[str, Any]) -> bool:
     message = fields(node.get("message"))
     if _role(message) not in ("user", "assistant", "tool"):
         return False
-    said = _Content(message)
-    return bool(said.parts or said.thoughts)
+    content = _Content(message)
+    return bool(content.parts or content.thoughts)
 
 
 # --- Contents ---------------------------------------------------------------------------------------------------------
 
 
 class _Content:
-    """What a message says."""
+    """The content of a message."""
 
     def __init__(self, message: dict[str, Any]) -> None:
         content = fields(message.get("content"))
@@ -159,25 +158,19 @@ class _Content:
             self._add_texts([content.get(key) for key in ("summary", "result", "text")])
             for part in items(content.get("parts")):
                 self._add_part(part)
-            if not self.parts and self.kind not in (
-                "text",
-                "multimodal_text",
-                "code",
-                "execution_output",
-                "system_error",
-            ):
+            if not self.parts and self.kind not in _TEXT_KINDS:
                 self.parts = [{"type": self.kind, **self.data}] if self.data else []
 
     def _add_texts(self, texts: list[Any]) -> None:
-        self.parts += [{"type": "text", "text": said} for value in texts if (said := text(value))]
+        self.parts += [{"type": "text", "text": part_text} for value in texts if (part_text := text(value))]
 
     def _add_part(self, part: Any) -> None:
         if isinstance(part, dict):
             kind = text(part.get("content_type")) or text(part.get("type")) or "part"
-            said = part.get("text")
-            if kind in ("text", "audio_transcription") and isinstance(said, str):
-                others = rest(part, ("content_type", "text", "type"))
-                self.parts.append({"type": "text", "text": said, **others})
+            if kind in ("text", "audio_transcription") and isinstance(part.get("text"), str):
+                self.parts.append(
+                    {"type": "text", "text": part["text"], **rest(part, ("content_type", "text", "type"))}
+                )
             else:
                 self.parts.append({"type": kind, **rest(part, ("content_type", "type"))})
         else:
@@ -203,24 +196,23 @@ def _thought(thought: dict[str, Any]) -> str:
     return "\n".join(filter(None, (f"**{summary}**" if summary else None, content)))
 
 
-def _about(message: dict[str, Any]) -> dict[str, Any]:
-    """Return what a message says beside its content."""
-    about = {**rest(message, _MESSAGE_FIELDS), **rest(fields(message.get("metadata")), _METADATA_FIELDS)}
+def _metadata(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a message without a column."""
+    metadata = {**rest(message, _MESSAGE_FIELDS), **rest(fields(message.get("metadata")), _METADATA_FIELDS)}
     if message.get("status") not in (None, "finished_successfully"):
-        about["status"] = message["status"]
-    return about
+        metadata["status"] = message["status"]
+    return metadata
 
 
-def _args(said: _Content) -> Any:
+def _args(content: _Content) -> Any:
     """Return the arguments of a call, which are JSON, or code, or any text."""
-    written = said.text
     try:
-        decoded = msgspec.json.decode(written)
+        decoded = msgspec.json.decode(content.text)
     except (msgspec.DecodeError, RecursionError):
         decoded = None
     if isinstance(decoded, dict):
         return decoded
-    return {"code": written} if said.kind == "code" else {"_raw": written}
+    return {"code" if content.kind == "code" else "_raw": content.text}
 
 
 # --- Entries ----------------------------------------------------------------------------------------------------------
@@ -228,7 +220,7 @@ def _args(said: _Content) -> Any:
 
 @dataclass(kw_only=True)
 class _Open:
-    """A reply, and the results of its calls, that further nodes may belong to."""
+    """A reply with the results of its calls, to which further nodes may belong."""
 
     id: str
     created_at: datetime | None
@@ -236,14 +228,14 @@ class _Open:
     thoughts: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outputs: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
-    """By the call that they answer, the nodes of tools."""
+    """The nodes of tools, by the id of their call."""
     model: str | None = None
     agent_name: str | None = None
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
-    def answers(self, name: str) -> str | None:
-        """Return the call that a tool of this name answers."""
+    def call_of(self, name: str) -> str | None:
+        """Return the id of the call to which a message of this tool belongs."""
         same = [call for call in self.calls if call.name == name]
         same = same or [call for call in self.calls if call.name.split(".")[0] == name.split(".")[0]] or self.calls
         waiting = [call for call in same if call.id not in self.outputs]
@@ -251,70 +243,68 @@ class _Open:
 
 
 def _entries(branch: list[tuple[str, dict[str, Any]]]) -> list[Entry]:
-    found: list[Entry] = []
+    entries: list[Entry] = []
     reply: _Open | None = None
     for own, message in branch:
-        role, said = _role(message), _Content(message)
+        role, content = _role(message), _Content(message)
+        is_hidden = fields(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
+        is_prompt = role == "user" and content.kind not in _CONTEXTS and not is_hidden
         if role == "tool":
-            call_id = reply.answers(_tool_name(message)) if reply is not None else None
+            call_id = reply.call_of(_tool_name(message)) if reply is not None else None
             if reply is not None and call_id is not None:
                 reply.outputs.setdefault(call_id, []).append((own, message))
-            elif said.parts:
-                found += _closed(reply)
+            elif content.parts:
+                entries += _closed(reply)
                 reply = None
-                found.append(_result([(own, message)], None))
+                entries.append(_result([(own, message)], None))
         elif role == "assistant":
-            if not (said.parts or said.thoughts or said.kind == "reasoning_recap"):
+            if not (content.parts or content.thoughts or content.kind == "reasoning_recap"):
                 continue
             recipient = text(message.get("recipient")) or "all"
             is_call = recipient != "all"
             if reply is not None and (reply.outputs or (not is_call and (reply.calls or reply.parts))):
-                found += _closed(reply)
+                entries += _closed(reply)
                 reply = None
             reply = reply or _Open(id=own, created_at=instant(message.get("create_time")))
-            _add(reply, own, message, said, recipient if is_call else None)
-        elif said.parts or _is_typed(role, message, said):
-            found += _closed(reply)
+            _add(reply, own, message, content, recipient if is_call else None)
+        elif content.parts or is_prompt:
+            entries += _closed(reply)
             reply = None
-            found.append(_said(own, role, message, said))
-    return found + _closed(reply)
+            metadata = _metadata(message)
+            if content.kind in _CONTEXTS:
+                metadata["type"] = content.kind
+            elif role != "system" and not is_prompt:
+                metadata["role"] = role
+            entries.append(
+                Said(
+                    id=own,
+                    role="user" if is_prompt else "system",
+                    content=content.content,
+                    created_at=instant(message.get("create_time")),
+                    is_aside=not is_prompt,
+                    metadata=metadata,
+                )
+            )
+    return entries + _closed(reply)
 
 
-def _said(own: str, role: str, message: dict[str, Any], said: _Content) -> Said:
-    is_typed = _is_typed(role, message, said)
-    beside = {"type": said.kind} if said.kind in _CONTEXTS else {"role": role} if role != "system" and not is_typed else {}  # fmt: skip
-    return Said(
-        id=own,
-        role="user" if is_typed else "system",
-        content=said.content,
-        created_at=instant(message.get("create_time")),
-        is_aside=not is_typed,
-        metadata={**_about(message), **beside},
-    )
-
-
-def _is_typed(role: str, message: dict[str, Any], said: _Content) -> bool:
-    is_hidden = fields(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
-    return role == "user" and said.kind not in _CONTEXTS and not is_hidden
-
-
-def _add(reply: _Open, own: str, message: dict[str, Any], said: _Content, recipient: str | None) -> None:
+def _add(reply: _Open, own: str, message: dict[str, Any], content: _Content, recipient: str | None) -> None:
     metadata = fields(message.get("metadata"))
     reply.model = text(metadata.get("model_slug")) or text(metadata.get("resolved_model_slug")) or reply.model
     reply.agent_name = text(fields(message.get("author")).get("name")) or reply.agent_name
     if recipient is not None:
         at = instant(message.get("create_time"))
-        about = {**_about(message), **rest(said.data, ("response_format_name",))}
-        reply.calls.append(Call(id=own, name=recipient, args=_args(said), started_at=at, metadata=about))
+        others = {**_metadata(message), **rest(content.data, ("response_format_name",))}
+        reply.calls.append(Call(id=own, name=recipient, args=_args(content), started_at=at, metadata=others))
         return
-    reply.metadata |= _about(message)
-    if said.kind == "system_error":
-        reply.error = said.text or "system error"
-    elif said.kind == "reasoning_recap":
-        reply.metadata |= said.data
+    reply.metadata |= _metadata(message)
+    if content.kind == "system_error":
+        reply.error = content.text or "system error"
+    elif content.kind == "reasoning_recap":
+        reply.metadata |= content.data
     else:
-        reply.thoughts += said.thoughts
-        reply.parts += said.parts
+        reply.thoughts += content.thoughts
+        reply.parts += content.parts
 
 
 def _closed(reply: _Open | None) -> list[Entry]:
@@ -346,21 +336,23 @@ def _tool_name(message: dict[str, Any]) -> str:
 
 
 def _result(nodes: list[tuple[str, dict[str, Any]]], call_id: str | None) -> Result:
-    """Return the one result that the nodes of a tool are."""
-    contents = [_Content(message) for _own, message in nodes]
-    ran = [fields(fields(message.get("metadata")).get("aggregate_result")) for _own, message in nodes]
-    data = [found for found in (*ran, *(content.data for content in contents if content.kind.startswith("tether"))) if found]  # fmt: skip
-    outcomes = [_failed(*found) for found in zip(contents, ran, nodes, strict=True)]
-    about: dict[str, Any] = {}
-    for _own, message in nodes:
-        about |= _about(message)
-    times = next((found for found in ran if found), {})
-    began, ended = instant(times.get("start_time")), instant(times.get("end_time"))
-    last = nodes[-1][1]
+    """Return the result in the nodes of a tool."""
+    messages = [message for _own, message in nodes]
+    contents = [_Content(message) for message in messages]
+    runs = [fields(fields(message.get("metadata")).get("aggregate_result")) for message in messages]
+    browsed = [content.data for content in contents if content.kind.startswith("tether")]
+    data = [item for item in (*runs, *browsed) if item]
+    outcomes = [_failed(*values) for values in zip(contents, runs, messages, strict=True)]
+    metadata: dict[str, Any] = {}
+    for message in messages:
+        metadata |= _metadata(message)
+    run = next((run for run in runs if run), {})
+    began, ended = instant(run.get("start_time")), instant(run.get("end_time"))
+    last = messages[-1]
     return Result(
         id=nodes[0][0],
         output="\n\n".join(content.text for content in contents if content.text),
-        failed=True if True in outcomes else next((one for one in outcomes if one is not None), None),
+        failed=True if True in outcomes else next((outcome for outcome in outcomes if outcome is not None), None),
         created_at=ended or instant(last.get("create_time")),
         duration=between(began, ended),
         data=data[0] if len(data) == 1 else data or None,
@@ -368,15 +360,15 @@ def _result(nodes: list[tuple[str, dict[str, Any]]], call_id: str | None) -> Res
         name=_tool_name(last) or None,
         attachments=[part for content in contents for part in content.others if not content.kind.startswith("tether")]
         or None,
-        metadata=about,
+        metadata=metadata,
     )
 
 
-def _failed(content: _Content, ran: dict[str, Any], node: tuple[str, dict[str, Any]]) -> bool | None:
-    if content.kind == "system_error" or fields(node[1].get("metadata")).get("is_error") is True:
+def _failed(content: _Content, run: dict[str, Any], message: dict[str, Any]) -> bool | None:
+    if content.kind == "system_error" or fields(message.get("metadata")).get("is_error") is True:
         return True
-    status = text(ran.get("status"))
-    broke = any(ran.get(key) for key in ("in_kernel_exception", "system_exception", "timeout_triggered"))
-    if broke or (status is not None and status.startswith(("failed", "cancelled"))):
+    status = text(run.get("status"))
+    has_exception = any(run.get(key) for key in ("in_kernel_exception", "system_exception", "timeout_triggered"))
+    if has_exception or (status is not None and status.startswith(("failed", "cancelled"))):
         return True
     return False if status == "success" else None

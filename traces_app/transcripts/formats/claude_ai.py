@@ -1,17 +1,17 @@
-"""Conversations of claude.ai: `conversations.json` of the data export, or one conversation as the site loads it.
+"""Read conversations of claude.ai: `conversations.json` of the data export, or one conversation as loaded by the site.
 
-A conversation has a `uuid`, a `name`, and `chat_messages`, whose `content` are blocks as Anthropic's API has them
-(see content_blocks.py), in older exports only their `text`.
+A conversation has a `uuid`, a `name`, and `chat_messages` whose `content` are blocks of Anthropic's API (see
+content_blocks.py); older exports have only their `text`.
 
-* The `human` is the user; `attachments` (with the text that was taken from them) and `files` are parts of the prompt.
-* A message of the `assistant` is one reply up to the results of its tools, and another after them. All tools run on the
-  provider's servers or through its connectors; their calls and results often have no ids, and then belong together in
-  their order. A reply begins with its first block (`start_timestamp`): `created_at` of a message may be its end.
-* Messages that say which one they follow (`parent_message_uuid`) are a tree. What is read is the branch that ends with
-  `current_leaf_message_uuid`, else with the last message; messages of other branches are left out, and counted.
+* The `human` is the user; `attachments` (with their extracted text) and `files` are parts of the prompt.
+* A message of the `assistant` is one reply up to the results of its tools, and another reply after them. All tools run
+  on the provider's servers or through its connectors. Calls and results without ids are matched by name and order. A
+  reply begins with its first block (`start_timestamp`), because `created_at` of a message may be its end.
+* Messages with a `parent_message_uuid` are a tree. The branch that ends with `current_leaf_message_uuid`, else with the
+  last message, is read; messages of other branches are left out and counted.
 
-An export says nothing of models (but for the one of the conversation, where there is one) and of tokens. Of a conversation
-that went on in another branch since the last import the branches are two sessions.
+An export has no tokens, and the model only of the conversation, if at all. If a conversation continued in another branch
+since the last import, the branches are two sessions.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SENDERS = ("human", "user", "assistant")
 _TIMES = ("start_timestamp", "stop_timestamp")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _ROOT = "00000000-0000-4000-8000-000000000000"
-"""What the first message follows."""
-_BESIDE = ("token_budget", "flag")
-"""Blocks that say nothing to anybody."""
+"""The parent of the first message."""
+_METADATA_BLOCKS = ("token_budget", "flag")
+"""Types of blocks that are not part of the conversation."""
 _SESSION_FIELDS = ("uuid", "name", "created_at", "chat_messages", "account", "model")
 _MESSAGE_FIELDS = ("uuid", "text", "content", "sender", "created_at", "attachments", "files", "files_v2", "model")
 
@@ -44,14 +44,12 @@ def recognises(document: Document) -> bool:
     if isinstance(document, Files):
         return False
     if isinstance(document, Lines):
-        found = document.head()
-    else:
-        found = items(document)[:50] if isinstance(document, list) else [document]
-    return any(map(_is_conversation, found))
+        return any(map(_is_conversation, document.head()))
+    return any(map(_is_conversation, document[:50] if isinstance(document, list) else [document]))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """Yield the conversations of a document that `recognises` accepts; `skip` is told of what they leave out."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for place, (where, value) in enumerate(_values(document)):
         if not _is_conversation(value):
             skip(where or "(all)", "no conversation: it has no chat_messages")
@@ -91,19 +89,19 @@ def _is_conversation(value: object) -> bool:
 
 
 def _branch(value: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the messages of the branch that is shown, with their places."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    """Yield the messages of the visible branch with their places."""
+    messages: list[tuple[str, dict[str, Any]]] = []
     for index, message in enumerate(value["chat_messages"]):
         if isinstance(message, dict):
-            found.append((f"{where}chat_messages[{index}]", message))
+            messages.append((f"{where}chat_messages[{index}]", message))
         else:
             skip(f"{where}chat_messages[{index}]", "not an object")
-    at_of = {own: at for at, (_where, message) in enumerate(found) if (own := text(message.get("uuid")))}
-    parents = [text(message.get("parent_message_uuid")) for _where, message in found]
+    at_of = {own: at for at, (_where, message) in enumerate(messages) if (own := text(message.get("uuid")))}
+    parents = [text(message.get("parent_message_uuid")) for _where, message in messages]
     if not any(parent in at_of for parent in parents):
-        yield from found
+        yield from messages
         return
-    at: int | None = at_of.get(text(value.get("current_leaf_message_uuid")) or "", len(found) - 1)
+    at: int | None = at_of.get(text(value.get("current_leaf_message_uuid")) or "", len(messages) - 1)
     path: dict[int, None] = {}
     while at is not None and at not in path:
         path[at] = None
@@ -112,12 +110,12 @@ def _branch(value: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[str
             at = at_of.get(parent)
         else:
             if parent is not None:
-                skip(found[at][0], "the message before it is missing")
+                skip(messages[at][0], "the message before it is missing")
             at = at - 1 if at else None
-    others = len(found) - len(path)
+    others = len(messages) - len(path)
     if others:
         skip(f"{where}chat_messages", f"other branches: {others} message{'s' * (others > 1)}")
-    yield from (found[at] for at in reversed(path))
+    yield from (messages[at] for at in reversed(path))
 
 
 # --- Entries ----------------------------------------------------------------------------------------------------------
@@ -131,9 +129,9 @@ def _entries(value: dict[str, Any], where: str, skip: Skip) -> Iterator[Entry]:
         seen.add(own)
         sender = text(message.get("sender"))
         if sender == "assistant":
-            yield from _replied(own, message, text(value.get("model")), place, skip)
+            yield from _replies(own, message, text(value.get("model")), place, skip)
         elif sender in _SENDERS:
-            yield from _asked(own, message, place, skip)
+            yield from _prompt(own, message, place, skip)
         else:
             skip(place, f"the sender is {sender or 'missing'}; a sender is one of human, assistant")
 
@@ -142,8 +140,8 @@ def _blocks(message: dict[str, Any]) -> list[Any]:
     return blocks_of(message.get("content")) or blocks_of(message.get("text"))
 
 
-def _plain(block: Any) -> Any:
-    """Return a block without its times, and without what is empty in it but arguments and text."""
+def _without_times(block: Any) -> Any:
+    """Return a block without its times and its empty fields, except arguments and text."""
     if not isinstance(block, dict):
         return block
     kept = ("input", "text", "content", "thinking", "is_error")
@@ -154,46 +152,47 @@ def _plain(block: Any) -> Any:
     }
 
 
-def _asked(own: str, message: dict[str, Any], place: str, skip: Skip) -> Iterator[Entry]:
-    blocks = [_plain(block) for block in _blocks(message)]
-    found = read_blocks(blocks, own, f"{place}.content", skip)
-    yield from found.results
-    for kind, shown in (("attachment", message.get("attachments")), ("file", message.get("files_v2") or message.get("files"))):  # fmt: skip
-        found.said += [{"type": kind, **rest(one, ("type",))} for one in items(shown) if isinstance(one, dict)]
-    if found.said or not found.results:
+def _prompt(own: str, message: dict[str, Any], place: str, skip: Skip) -> Iterator[Entry]:
+    blocks = read_blocks(list(map(_without_times, _blocks(message))), own, f"{place}.content", skip)
+    yield from blocks.results
+    for kind, files in (("attachment", message.get("attachments")), ("file", message.get("files_v2") or message.get("files"))):  # fmt: skip
+        blocks.said += [{"type": kind, **rest(file, ("type",))} for file in items(files) if isinstance(file, dict)]
+    if blocks.said or not blocks.results:
         yield Said(
             id=own,
             role="user",
-            content=found.content,
+            content=blocks.content,
             created_at=instant(message.get("created_at")),
             health=time_flags(message.get("created_at")),
-            metadata={**rest(message, _MESSAGE_FIELDS), **found.metadata},
+            metadata={**rest(message, _MESSAGE_FIELDS), **blocks.metadata},
         )
 
 
-def _replied(own: str, message: dict[str, Any], model: str | None, place: str, skip: Skip) -> Iterator[Entry]:
-    blocks = [block for block in _blocks(message) if fields(block).get("type") not in _BESIDE]
-    beside = [block for block in _blocks(message) if fields(block).get("type") in _BESIDE]
-    shown = [one for key in ("attachments", "files") for one in items(message.get(key)) if isinstance(one, dict)]
-    for number, part in enumerate(turns_of(blocks)):
+def _replies(own: str, message: dict[str, Any], model: str | None, place: str, skip: Skip) -> Iterator[Entry]:
+    visible: list[Any] = []
+    others: list[Any] = []
+    for block in _blocks(message):
+        (others if fields(block).get("type") in _METADATA_BLOCKS else visible).append(block)
+    files = [file for key in ("attachments", "files") for file in items(message.get(key)) if isinstance(file, dict)]
+    metadata = {**rest(message, _MESSAGE_FIELDS), **rest({"blocks": others, "files": files}, ())}
+    for number, part in enumerate(turns_of(visible)):
         id_ = f"{own}.{number}" if number else own
-        found = read_blocks([_plain(block) for block in part], id_, f"{place}.content", skip)
-        made = [block for block in part if isinstance(block, dict) and not _is_result(block)]
-        began = next((at for block in made if (at := instant(block.get("start_timestamp")))), None)
-        ended = next((at for block in reversed(made) if (at := instant(block.get("stop_timestamp")))), None)
-        about = {} if number else {**rest(message, _MESSAGE_FIELDS), **rest({"blocks": beside, "files": shown}, ())}
+        blocks = read_blocks(list(map(_without_times, part)), id_, f"{place}.content", skip)
+        output = [block for block in part if isinstance(block, dict) and not _is_result(block)]
+        began = next((at for block in output if (at := instant(block.get("start_timestamp")))), None)
+        ended = next((at for block in reversed(output) if (at := instant(block.get("stop_timestamp")))), None)
         yield Reply(
             id=id_,
-            content=found.content,
-            calls=_timed_calls(found.calls, made),
-            reasoning=found.thought,
+            content=blocks.content,
+            calls=_calls_with_times(blocks.calls, output),
+            reasoning=blocks.thought,
             model=text(message.get("model")) or model,
             created_at=began or instant(message.get("created_at")),
             duration=between(began, ended),
             health=time_flags(message.get("created_at")),
-            metadata={**about, **found.metadata},
+            metadata={**({} if number else metadata), **blocks.metadata},
         )
-        yield from _named_results(found.results, [block for block in part if _is_result(block)])
+        yield from _results_with_names(blocks.results, [block for block in part if _is_result(block)])
 
 
 def _is_result(block: Any) -> bool:
@@ -201,17 +200,17 @@ def _is_result(block: Any) -> bool:
     return isinstance(kind, str) and (kind == "tool_result" or kind.endswith("_tool_result"))
 
 
-def _timed_calls(calls: list[Call], blocks: list[dict[str, Any]]) -> list[Call]:
-    """Return the calls with their times, which their blocks say in the same order."""
-    asked = [block for block in blocks if block.get("type") in _CALLS]
+def _calls_with_times(calls: list[Call], blocks: list[dict[str, Any]]) -> list[Call]:
+    """Return the calls with the times of their blocks, which are in the same order."""
+    call_blocks = [block for block in blocks if block.get("type") in _CALLS]
     return [
         replace(call, started_at=instant(block.get("stop_timestamp")) or instant(block.get("start_timestamp")))
-        for call, block in zip(calls, asked, strict=True)
+        for call, block in zip(calls, call_blocks, strict=True)
     ]
 
 
-def _named_results(results: list[Result], blocks: list[Any]) -> Iterator[Result]:
-    """Yield the results with the names of their tools, by which they find calls without ids."""
+def _results_with_names(results: list[Result], blocks: list[Any]) -> Iterator[Result]:
+    """Yield the results with the names of their tools, which match them with calls without ids."""
     for result, block in zip(results, blocks, strict=True):
         data = block.get("structured_content")
         yield replace(
