@@ -1,20 +1,20 @@
-"""Transcripts in the messages of Vercel's AI SDK: those of the user interface (UIMessage) and those of the model.
+"""Read messages of Vercel's AI SDK: those of the user interface (UIMessage) and those of the model (ModelMessage).
 
-* UIMessage of v5 and later: `{id, role, parts}`; a tool is a part `tool-NAME` or `dynamic-tool` with its state, its input
-  and its output. Of v4: parts `tool-invocation`, or `toolInvocations` beside the `content`.
-* ModelMessage (v5 and later) and CoreMessage (v4): content of parts `tool-call` (`input`, or `args`), answered in messages
-  of the role tool by `tool-result` (`output` of a type, or `result` with `isError`).
+* UIMessage of v5 and later is `{id, role, parts}`; a tool is a part `tool-NAME` or `dynamic-tool` with state, input and
+  output. In v4 tools are parts `tool-invocation`, or `toolInvocations` beside the `content`.
+* ModelMessage (v5 and later) and CoreMessage (v4) have content with `tool-call` parts (`input`, or `args`). Messages with
+  the role tool hold the results as `tool-result` (typed `output`, or `result` with `isError`).
 
-They come as a list or JSON lines of messages, as an object that holds a list (`messages`, with the `id` of the chat beside
-it, or the `response.messages` of a result), as rows with a `chatId`, or as a list of these. What is of one chat is one
-session: a message that comes again takes the place of the earlier one, which it has grown from.
+A document is a list or JSON lines of messages, an object with a list (`messages` beside the `id` of the chat, or the
+`response.messages` of a result), rows with a `chatId`, or a list of these. The messages of one chat are one session; a
+repeated message replaces the earlier version.
 
-A message of the assistant holds a whole run: each `step-start` begins another reply, and so does what follows the output
-of a tool. A tool has failed in the states output-error and output-denied, with an output of the types error-text,
-error-json and execution-denied, and with `isError`; of any other output normalise tells. Model, usage and times are taken
-from `createdAt` and from the `metadata` that an application gives its messages, if it gives them such names.
+An assistant message holds a whole run: each `step-start`, and any content after the output of a tool, begins another
+reply. A tool has failed with the states output-error and output-denied, with the output types error-text, error-json and
+execution-denied, and with `isError`; for any other output normalise decides. Model, usage and times come from `createdAt`
+and from the `metadata` of messages, if the application uses these names.
 
-The shapes are those of `ai` 3.4 to 7.0.
+The forms are those of `ai` 3.4 to 7.0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAME = "ai_sdk"
 
 _ROLES = ("user", "assistant", "system", "tool", "data")
 _CHAT_IDS = ("chatId", "chat_id", "threadId", "thread_id", "conversationId", "sessionId")
-# What a part of a kind has that tells it from other formats' parts of the same name.
+# The field that distinguishes a part from parts with the same type in other formats.
 _MARKS = {
     "text": "text",
     "reasoning": "text",
@@ -57,7 +57,7 @@ _MARKS = {
     "source-document": "sourceId",
     "file": "mediaType",
 }
-_OF_MODEL = ("tool-call", "tool-result", "tool-error", "tool-invocation")
+_MODEL_PARTS = ("tool-call", "tool-result", "tool-error", "tool-invocation")
 _IMAGES = ("image", "image-url", "image-data")
 _FILES = ("file", "file-url", "file-data", *_IMAGES)
 _PENDING = ("input-streaming", "input-available", "approval-requested", "approval-responded", "partial-call", "call")
@@ -80,18 +80,18 @@ _SHOWN = 60
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document has messages with the parts that only this format has."""
+    """Return whether the document has messages with parts of this format only."""
     if isinstance(document, Lines):
         document = document.head()
     if isinstance(document, list):
-        return any(map(_has_marks, document)) or any(_messages_of(item) is not None for item in document)
-    return _has_marks(document) or _messages_of(document) is not None
+        return any(map(_has_marks, document)) or any(_find_messages(item) is not None for item in document)
+    return _has_marks(document) or _find_messages(document) is not None
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for chats in together(partial(_chats, document), _groups, skip):
-        for number, chat in enumerate(_joined(chats), start=1):
+        for number, chat in enumerate(_merged(chats), start=1):
             if not says_something(_entries(chat, tell_nobody)):
                 skip(chat.where or "(all)", NOTHING_SAID)
                 continue
@@ -114,9 +114,9 @@ class _Chat:
     place: int
     where: str
     messages: list[tuple[str, Any]] | NumberedLines
-    """With their places."""
+    """Messages with their places."""
     adds: bool = False
-    """Whether these messages come after those that were there, instead of being all."""
+    """True if these messages are added to those before, False if they are the whole chat."""
     id: str | None = None
     rest: dict[str, Any] = field(default_factory=dict)
 
@@ -124,13 +124,13 @@ class _Chat:
 def _chats(document: Document, skip: Skip) -> Iterator[_Chat]:
     if isinstance(document, Lines):
         places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        in_pieces = any(map(_has_marks, document.head()))
+        are_messages = any(map(_has_marks, document.head()))
     elif isinstance(document, list):
         places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        in_pieces = any(map(_has_marks, document))
+        are_messages = any(map(_has_marks, document))
     else:
-        places, in_pieces = [("", document)], _has_marks(document)
-    if in_pieces:
+        places, are_messages = [("", document)], _has_marks(document)
+    if are_messages:
         head = document.head() if isinstance(document, Lines) else document if isinstance(document, list) else []
         if any(_chat_id(message) for message in head):
             for place, (where, message) in enumerate(places):
@@ -141,11 +141,10 @@ def _chats(document: Document, skip: Skip) -> Iterator[_Chat]:
             )
         return
     for place, (where, value) in enumerate(places):
-        found = _messages_of(value)
-        if found is None:
+        if (located := _find_messages(value)) is None:
             skip(where, "no messages")
             continue
-        path, messages = found
+        path, messages = located
         inner = f"{where}.{path}" if where and path else where + path
         rest = _without(value, path.split(".")) if isinstance(value, dict) else {}
         own = next((id_ for key in (*_CHAT_IDS, "id") if (id_ := json_values.text(rest.get(key)))), None)
@@ -159,12 +158,12 @@ def _chat_id(message: Any) -> str | None:
 
 
 def _groups(chats: Iterable[_Chat]) -> Iterator[object]:
-    """What is of one chat is a group; rows that name none are of one, and anything else is a chat of its own."""
+    """Yield the group of each part: its chat, one group for rows without a chat, and a group of its own for others."""
     return (chat.id if chat.id is not None or chat.adds else at for at, chat in enumerate(chats))
 
 
-def _joined(chats: list[_Chat]) -> list[_Chat]:
-    """What is of one chat put together: a message that comes again has perhaps grown."""
+def _merged(chats: list[_Chat]) -> list[_Chat]:
+    """Merge the parts of one chat; a repeated message replaces the earlier version."""
     first, *others = chats
     if not others:
         return chats
@@ -172,11 +171,11 @@ def _joined(chats: list[_Chat]) -> list[_Chat]:
     places = {own: at for at, (_where, message) in enumerate(held) if (own := _own_id(message))}
     kept = [first]
     for chat in others:
-        told = list(chat.messages)
-        if not chat.adds and not (len(places) == len(held) and all(_own_id(message) for _where, message in told)):
+        messages = list(chat.messages)
+        if not chat.adds and not (len(places) == len(held) and all(_own_id(message) for _where, message in messages)):
             kept.append(chat)
             continue
-        for where, message in told:
+        for where, message in messages:
             own = _own_id(message) or ""
             if own in places:
                 held[places[own]] = (where, message)
@@ -193,8 +192,8 @@ def _own_id(message: Any) -> str | None:
     return json_values.text(json_values.fields(message).get("id"))
 
 
-def _messages_of(value: Any) -> tuple[str, list[Any]] | None:
-    """The messages of one chat, and the path to them ("" where there is nothing else)."""
+def _find_messages(value: Any) -> tuple[str, list[Any]] | None:
+    """Return the path and the messages of a chat; the path of a bare list is ""."""
     if isinstance(value, list):
         return ("", value) if any(map(_has_marks, value)) else None
     if not isinstance(value, dict) or _has_marks(value):
@@ -203,7 +202,9 @@ def _messages_of(value: Any) -> tuple[str, list[Any]] | None:
         ("messages", value.get("messages")),
         ("response.messages", json_values.fields(value.get("response")).get("messages")),
     )
-    return next(((path, v) for path, v in held if isinstance(v, list) and any(map(_has_marks, v))), None)
+    return next(
+        ((path, items) for path, items in held if isinstance(items, list) and any(map(_has_marks, items))), None
+    )
 
 
 def _without(value: dict[str, Any], path: list[str]) -> dict[str, Any]:
@@ -214,15 +215,15 @@ def _without(value: dict[str, Any], path: list[str]) -> dict[str, Any]:
 
 
 def _has_marks(value: Any) -> bool:
-    """Whether this is a message as only this format has it."""
+    """Return whether this is a message in a form of this format only."""
     if not isinstance(value, dict) or value.get("role") not in _ROLES:
         return False
     if any(_is_own(part) for part in json_values.items(value.get("parts"))):
         return True
-    if any(isinstance(one, dict) and "toolCallId" in one for one in json_values.items(value.get("toolInvocations"))):
+    if any("toolCallId" in json_values.fields(tool) for tool in json_values.items(value.get("toolInvocations"))):
         return True
-    found = [part for part in json_values.items(value.get("content")) if isinstance(part, dict)]
-    return any(part.get("type") in ("tool-call", "tool-result") and "toolCallId" in part for part in found)
+    parts = [part for part in json_values.items(value.get("content")) if isinstance(part, dict)]
+    return any(part.get("type") in ("tool-call", "tool-result") and "toolCallId" in part for part in parts)
 
 
 def _is_own(part: Any) -> bool:
@@ -234,7 +235,7 @@ def _is_own(part: Any) -> bool:
 
 def _is_tool(part: dict[str, Any]) -> bool:
     kind = part.get("type")
-    if kind in (*_OF_MODEL, "tool-approval-request", "tool-approval-response"):
+    if kind in (*_MODEL_PARTS, "tool-approval-request", "tool-approval-response"):
         return False
     return isinstance(kind, str) and (kind.startswith("tool-") or kind == "dynamic-tool")
 
@@ -245,8 +246,8 @@ def _is_tool(part: dict[str, Any]) -> bool:
 def _entries(chat: _Chat, skip: Skip) -> Iterator[Entry]:
     used: Counter[str] = Counter()
     model = json_values.text(json_values.fields(chat.rest.get("response")).get("modelId"))
-    beside: list[Any] = []
-    """What was said of calls and is no result: the next reply keeps it."""
+    approvals: list[Any] = []
+    """Parts of tool messages other than results; they are metadata of the next reply."""
     for index, (where, message) in enumerate(chat.messages):
         if not isinstance(message, dict):
             skip(where, "not an object")
@@ -256,38 +257,39 @@ def _entries(chat: _Chat, skip: Skip) -> Iterator[Entry]:
         used[id_] += 1
         id_ = id_ if used[id_] == 1 else f"{id_}#{used[id_]}"
         if role == "assistant":
-            yield from _replied(id_, message, model, beside)
-            beside = []
+            yield from _replies(id_, message, model, approvals)
+            approvals = []
         elif role == "tool":
             for number, part in enumerate(_parts(message)):
                 if isinstance(part, dict) and part.get("type") == "tool-result":
                     yield _result(f"{id_}.{number}", part)
                 else:
-                    beside.append(part)
+                    approvals.append(part)
         elif role in ("user", "system", "data"):
-            yield _said(id_, message)
+            yield _message(id_, message)
         else:
-            odd = f"unknown role {role[:_SHOWN]!r}" if isinstance(role, str) else "no role"
-            skip(where, f"{odd}; a role is one of {', '.join(_ROLES)}")
+            problem = f"unknown role {role[:_SHOWN]!r}" if isinstance(role, str) else "no role"
+            skip(where, f"{problem}; a role is one of {', '.join(_ROLES)}")
 
 
 def _parts(message: dict[str, Any]) -> list[Any]:
-    """The parts of a message, whichever version wrote it; the parts of v4 say the content again."""
+    """Return the parts of a message of any version; in v4 the parts repeat the content."""
     parts = json_values.items(message.get("parts"))
     if parts:
         return parts
     content = json_values.content(message.get("content"))
-    said = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
     thought = message.get("reasoning")
     thoughts = [{"type": "reasoning", "text": thought}] if isinstance(thought, str) and thought else []
     tools = [
-        {"type": "tool-invocation", "toolInvocation": one} for one in json_values.items(message.get("toolInvocations"))
+        {"type": "tool-invocation", "toolInvocation": tool}
+        for tool in json_values.items(message.get("toolInvocations"))
     ]
-    # Without parts nothing tells which came first. Most said something after their tools were done.
-    return [*thoughts, *tools, *said]
+    # Without parts the order is unknown; the text usually follows the tools.
+    return [*thoughts, *tools, *texts]
 
 
-def _said(id_: str, message: dict[str, Any]) -> Said:
+def _message(id_: str, message: dict[str, Any]) -> Said:
     metadata = json_values.rest(message, _MESSAGE_FIELDS)
     if message["role"] == "data":
         metadata["role"] = "data"
@@ -304,7 +306,7 @@ def _said(id_: str, message: dict[str, Any]) -> Said:
 
 @dataclass(kw_only=True)
 class _Step:
-    """A part of a message of the assistant: what the model said and asked at a time, and what came back."""
+    """A part of an assistant message: one reply of the model with the results of its calls."""
 
     texts: list[Any] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -320,47 +322,48 @@ class _Step:
             self.metadata.setdefault(name, []).append(value)
 
 
-def _replied(id_: str, message: dict[str, Any], model: str | None, beside: list[Any]) -> Iterator[Entry]:
-    said: list[Said | _Step] = []
+def _replies(id_: str, message: dict[str, Any], model: str | None, approvals: list[Any]) -> Iterator[Entry]:
+    items: list[Said | _Step] = []
     for number, part in enumerate(_parts(message)):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "steering-message":
-            # The user said something more while the run went on.
-            content = _content([_content_part(one) for one in json_values.items(part.get("parts"))])
-            said.append(Said(id=json_values.text(part.get("id")) or f"{id_}.{number}", role="user", content=content))
+            # The user wrote it while the run continued.
+            content = _content([_content_part(item) for item in json_values.items(part.get("parts"))])
+            items.append(Said(id=json_values.text(part.get("id")) or f"{id_}.{number}", role="user", content=content))
             continue
-        step = said[-1] if said and isinstance(said[-1], _Step) else None
-        is_call = kind in _OF_MODEL or (isinstance(part, dict) and _is_tool(part))
+        step = items[-1] if items and isinstance(items[-1], _Step) else None
+        is_call = kind in _MODEL_PARTS or (isinstance(part, dict) and _is_tool(part))
         if step is None or (kind == "step-start" and not step.is_empty()) or (step.results and not is_call):
             step = _Step()
-            said.append(step)
+            items.append(step)
         _add(step, f"{id_}.{number}", part)
-    said = [one for one in said if isinstance(one, Said) or not one.is_empty()] or [_Step()]
-    about = json_values.fields(message.get("metadata"))
+    items = [item for item in items if isinstance(item, Said) or not item.is_empty()] or [_Step()]
+    own = json_values.fields(message.get("metadata"))
     metadata = json_values.rest(message, _MESSAGE_FIELDS)
-    usage = next((about[key] for key in ("usage", "totalUsage") if isinstance(about.get(key), dict)), None)
-    model = next((name for key in ("model", "modelId") if (name := json_values.text(about.get(key)))), model)
-    last = next((one for one in reversed(said) if isinstance(one, _Step)), None)
-    if beside and isinstance(first := next((one for one in said if isinstance(one, _Step)), None), _Step):
-        first.metadata["approvals"] = beside
+    usage = next((own[key] for key in ("usage", "totalUsage") if isinstance(own.get(key), dict)), None)
+    model = next((name for key in ("model", "modelId") if (name := json_values.text(own.get(key)))), model)
+    steps = [item for item in items if isinstance(item, _Step)]
+    if approvals and steps:
+        steps[0].metadata["approvals"] = approvals
     replies = 0
-    for one in said:
-        if isinstance(one, Said):
-            yield one
+    for item in items:
+        if isinstance(item, Said):
+            yield item
             continue
+        is_last = item is steps[-1]
         yield Reply(
             id=f"{id_}.step{replies}" if replies else id_,
-            content=_content(one.texts),
-            calls=one.calls,
-            reasoning="\n\n".join(one.thoughts) or None,
+            content=_content(item.texts),
+            calls=item.calls,
+            reasoning="\n\n".join(item.thoughts) or None,
             model=model,
-            usage=usage if one is last else None,
+            usage=usage if is_last else None,
             created_at=_created_at(message) if replies == 0 else None,
             health=json_values.time_flags(*_times(message)),
-            metadata={**(metadata if one is last else {}), **one.metadata},
+            metadata={**(metadata if is_last else {}), **item.metadata},
         )
         replies += 1
-        yield from one.results
+        yield from item.results
 
 
 def _add(step: _Step, id_: str, part: Any) -> None:
@@ -378,15 +381,17 @@ def _add(step: _Step, id_: str, part: Any) -> None:
     elif kind == "tool-result":
         step.results.append(_result(id_, part))
     elif kind == "tool-error":
-        # Of the content of a step; messages have a result of the type error-text instead.
-        step.results.append(_made(id_, part, part.get("error"), True, json_values.rest(part, (*_TOOL_FIELDS, "error"))))
+        # It is in the content of steps; messages have a result with the type error-text instead.
+        step.results.append(
+            _make_result(id_, part, part.get("error"), True, json_values.rest(part, (*_TOOL_FIELDS, "error")))
+        )
     elif kind == "tool-invocation" or _is_tool(part):
         tool = json_values.fields(part.get("toolInvocation")) if kind == "tool-invocation" else part
         step.calls.append(_call(tool))
         if (result := _own_result(id_, tool)) is not None:
             step.results.append(result)
     elif kind != "step-start":
-        # Sources, data of the application, requests for approval.
+        # This is a source, data of the application, or a request for approval.
         step.keep("parts", part)
 
 
@@ -406,38 +411,38 @@ def _call(tool: dict[str, Any]) -> Call:
 
 
 def _own_result(id_: str, tool: dict[str, Any]) -> Result | None:
-    """The result that a part of a tool carries; None while it has none."""
+    """Return the result in a tool part; None while it has none."""
     state = tool.get("state")
     if state in _PENDING or tool.get("preliminary") is True:
         return None
     if state == "output-error":
-        return _made(id_, tool, tool.get("errorText"), True)
+        return _make_result(id_, tool, tool.get("errorText"), True)
     if state == "output-denied":
         reason = json_values.fields(tool.get("approval")).get("reason")
-        return _made(id_, tool, json_values.text(reason) or _DENIED, True)
+        return _make_result(id_, tool, json_values.text(reason) or _DENIED, True)
     key = next((key for key in ("output", "result") if key in tool), None)
     if key is None and state not in ("output-available", "result"):
         return None
-    return _made(id_, tool, tool[key] if key else None, True if tool.get("isError") is True else None)
+    return _make_result(id_, tool, tool[key] if key else None, True if tool.get("isError") is True else None)
 
 
 def _result(id_: str, part: dict[str, Any]) -> Result:
-    """A part that is a result: its output says of which type it is (v5 and later), or is the result itself."""
+    """Return the result in a `tool-result` part: its output has a type (v5 and later) or is the bare output."""
     failed = True if part.get("isError") is True else None
     metadata = json_values.rest(part, _TOOL_FIELDS)
     output = json_values.fields(part.get("output"))
     kind = output.get("type")
     if not isinstance(kind, str) or ("value" not in output and kind != "execution-denied"):
-        return _made(id_, part, part.get("output", part.get("result")), failed, metadata)
+        return _make_result(id_, part, part.get("output", part.get("result")), failed, metadata)
     metadata |= json_values.rest(output, ("type", "value", "reason"))
     if kind == "execution-denied":
-        return _made(id_, part, json_values.text(output.get("reason")) or _DENIED, True, metadata)
-    return _made(
+        return _make_result(id_, part, json_values.text(output.get("reason")) or _DENIED, True, metadata)
+    return _make_result(
         id_, part, output["value"], True if kind in _ERRORS else failed, metadata, is_content=kind == "content"
     )
 
 
-def _made(
+def _make_result(
     id_: str,
     tool: dict[str, Any],
     output: Any,
@@ -468,7 +473,7 @@ def _made(
 
 
 def _content(parts: list[Any]) -> str | list[Any] | None:
-    """A single text as it is: parts say no more than that."""
+    """Return the text of a single text part, else the parts."""
     parts = [part for part in parts if part not in (None, "")]
     if len(parts) == 1 and is_text(parts[0]):
         text = parts[0] if isinstance(parts[0], str) else parts[0].get("text")
@@ -477,7 +482,7 @@ def _content(parts: list[Any]) -> str | list[Any] | None:
 
 
 def _content_part(part: Any) -> Any:
-    """Texts without their state; images as everybody has them; anything else as it is."""
+    """Return text without its state, an image in OpenAI's form, and any other part unchanged."""
     if not isinstance(part, dict):
         return part
     kind = part.get("type")
@@ -500,10 +505,10 @@ def _content_part(part: Any) -> Any:
 
 
 def _created_at(message: dict[str, Any]) -> datetime | None:
-    return next((at for said in _times(message) if (at := json_values.instant(said))), None)
+    return next((at for value in _times(message) if (at := json_values.instant(value))), None)
 
 
 def _times(message: dict[str, Any]) -> list[Any]:
-    """What may be the time of a message: its own, or what the application put into its metadata."""
+    """Return the possible times of a message: its own, and those in the metadata of the application."""
     holders = (message, json_values.fields(message.get("metadata")))
     return [holder.get(key) for holder in holders for key in ("createdAt", "created_at", "timestamp")]

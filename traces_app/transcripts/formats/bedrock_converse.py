@@ -1,17 +1,15 @@
-"""Transcripts in the messages of Amazon Bedrock's Converse API, which Strands keeps too
+"""Read messages of Amazon Bedrock's Converse API, which Strands uses, too
 (docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html).
 
-* a list of messages, an object that holds it under `messages` (a request; a Strands session), or a list of those;
+* a list of messages, an object with it under `messages` (a request; a Strands session), or a list of these;
 * an answer (`{"output": {"message": ...}, "stopReason", "usage", "metrics"}`);
-* exchanges: the request beside the answer (`output`) or under `request` with `response`, and the invocation logs of
-  Bedrock (`input.inputBodyJson`, `output.outputBodyJson`). The requests of one conversation are joined: see
-  request_logs.py.
+* exchanges: the request beside the answer (`output`) or under `request` with `response`, or invocation logs of Bedrock
+  (`input.inputBodyJson`, `output.outputBodyJson`). The requests of one conversation are joined: see request_logs.py.
 
 A block is an object with one key, its kind: text, toolUse, toolResult (`status`), reasoningContent (text and signature,
-or redacted), image, document, video (bytes as base64, or a place in S3), cachePoint, guardContent (a text that a guardrail
-looks at), citationsContent. They
-are read as the blocks of Anthropic's API of the same meaning: see content_blocks.py. Strands has `metadata` (usage,
-metrics) on a reply; its session files wrap each message (`{"message", "message_id", "created_at"}`).
+or redacted), image, document, video (bytes as base64, or a place in S3), cachePoint, guardContent (text for a guardrail),
+citationsContent. They are converted to the equivalent blocks of Anthropic's API: see content_blocks.py. Strands has
+`metadata` (usage, metrics) on a reply; its session files wrap messages (`{"message", "message_id", "created_at"}`).
 """
 
 from __future__ import annotations
@@ -41,23 +39,23 @@ _MARKS = {
     "guardContent": ("text", "image"),
 }
 _KINDS = frozenset({*_MARKS, "text", "cachePoint", "reasoningContent", "citationsContent", "searchResult", "audio"})
-# What becomes a field of a record; everything else of a message is kept in metadata.
+# Fields with a column of their own; all others of a message are kept in metadata.
 _MESSAGE_FIELDS = frozenset({"role", "content", "usage", "created_at", "stopReason"})
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document is of this format: its content blocks have no type, their only key is their kind."""
+    """Return whether one of the first values has blocks of this API, which have a kind as their only key and no type."""
     if isinstance(document, Files):
         return False
     if isinstance(document, Lines):
         document = document.head()
-    found = [document] if isinstance(document, dict) or _is_message_list(document) else items(document)[:50]
-    return any(map(_has_marks, found))
+    is_single = isinstance(document, dict) or _is_message_list(document)
+    return any(map(_has_marks, [document] if is_single else items(document)[:50]))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
-    for exchange in joined(_exchanges(document, skip), _said_in):
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
+    for exchange in joined(_exchanges(document, skip), _identity):
         entries = list(_entries(exchange, skip))
         if not says_something(entries):
             skip(exchange.where or "(all)", NOTHING_SAID)
@@ -77,13 +75,13 @@ def _has_marks(item: object) -> bool:
     if _is_message_list(item):
         messages = items(item)
     elif isinstance(item, dict):
-        request, answer, _beside = _parted(item)
+        request, answer, _others = _split(item)
         messages = [*items(request.get("messages")), answer]
     else:
         return False
-    blocks = [block for message in messages for block in items(fields(_unwrapped(message)).get("content"))]
-    found = [block for block in blocks if isinstance(block, dict)]
-    return any(map(_is_own, found)) and not any("type" in block for block in found)
+    contents = [items(fields(_unwrapped(message)).get("content")) for message in messages]
+    blocks = [block for content in contents for block in content if isinstance(block, dict)]
+    return any(map(_is_own, blocks)) and not any("type" in block for block in blocks)
 
 
 def _is_own(block: dict[str, Any]) -> bool:
@@ -101,7 +99,7 @@ def _is_message_list(item: object) -> bool:
 
 
 def _unwrapped(message: object) -> object:
-    """The message itself: the session files of Strands have it beside its id and its times."""
+    """Return a message without the wrapper of Strands' session files, which has its id and its times."""
     inner = fields(message).get("message")
     if not isinstance(inner, dict) or "role" not in inner or "message_id" not in fields(message):
         return message
@@ -127,28 +125,28 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
             messages = list(map(_unwrapped, items(item)))
             yield Exchange(place=place, where=where.rstrip(".: "), messages=messages, rest={}, can_grow=False)
             continue
-        request, answer, beside = _parted(item) if isinstance(item, dict) else ({}, None, {})
+        request, answer, others = _split(item) if isinstance(item, dict) else ({}, None, {})
         if not isinstance(request.get("messages"), list) and answer is None:
             skip(where.rstrip(".: "), "no list of messages and no answer")
             continue
-        said = {**request, **beside}
+        merged = {**request, **others}
         yield Exchange(
             place=place,
             where=f"{where}messages",
             messages=list(map(_unwrapped, items(request.get("messages")))),
-            rest={name: value for name, value in said.items() if name not in ("messages", "output")},
+            rest={name: value for name, value in merged.items() if name not in ("messages", "output")},
             answer=answer,
-            sent_at=next((time for key in _TIMES if (time := instant(said.get(key)))), None),
+            sent_at=next((time for key in _TIMES if (time := instant(merged.get(key)))), None),
             can_grow=any(key in item for key in _BODY_FIELDS),
         )
 
 
-def _parted(item: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
-    """The request, the message that came back, and what else an object says beside them."""
-    asked = fields(item.get("input"))
-    if "inputBodyJson" in asked:
+def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
+    """Return the request, the message of the answer, and the other fields of an object."""
+    logged_input = fields(item.get("input"))
+    if "inputBodyJson" in logged_input:
         return (
-            fields(asked["inputBodyJson"]),
+            fields(logged_input["inputBodyJson"]),
             _answer(fields(fields(item.get("output")).get("outputBodyJson"))),
             rest(item, ("input", "output")),
         )
@@ -158,15 +156,15 @@ def _parted(item: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None
 
 
 def _answer(response: dict[str, Any]) -> dict[str, Any] | None:
-    """The message of an answer, with what the answer says of it."""
+    """Return the message of an answer, with the fields of the answer."""
     message = fields(response.get("output")).get("message")
     if not isinstance(message, dict) or "role" not in message:
         return None
     return {**message, **rest(response, ("output", "messages", "system", "modelId", "toolConfig", "inferenceConfig"))}
 
 
-def _said_in(message: Any) -> Any:
-    """What a message says, without what is marked to be cached."""
+def _identity(message: Any) -> Any:
+    """Return the content of a message by which requests are joined, without marks for the cache."""
     blocks = fields(message).get("content")
     return [fields(message).get("role"), [block for block in items(blocks) if "cachePoint" not in fields(block)]]
 
@@ -177,10 +175,10 @@ def _said_in(message: Any) -> Any:
 def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
     request = exchange.rest
     if system := request.get("system"):
-        said = [system] if isinstance(system, str) else [_typed(block) for block in items(system)]
-        found = read_blocks(said, "system", "system", skip)
-        if found.content is not None:
-            yield Said(id="system", role="system", content=found.content, created_at=exchange.times.get(0))
+        converted = [system] if isinstance(system, str) else [_anthropic_block(block) for block in items(system)]
+        system_blocks = read_blocks(converted, "system", "system", skip)
+        if system_blocks.content is not None:
+            yield Said(id="system", role="system", content=system_blocks.content, created_at=exchange.times.get(0))
     model = _text(request.get("modelId"))
     for index, message in enumerate(exchange.messages):
         where = f"{exchange.where}[{index}]"
@@ -188,59 +186,60 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
             skip(where, "not an object")
             continue
         message = exchange.answers.get(index, message)
-        blocks = message.get("content")
-        typed = [_typed(block) for block in blocks] if isinstance(blocks, list) else blocks
+        content = message.get("content")
+        if isinstance(content, list):
+            content = [_anthropic_block(block) for block in content]
         time = instant(message.get("created_at")) or exchange.times.get(index)
         flags = time_flags(message.get("created_at"), *(request.get(key) for key in _TIMES))
         metadata = rest(message, _MESSAGE_FIELDS)
         if stop_reason := message.get("stopReason"):
             metadata["stopReason"] = stop_reason
         if message.get("role") == "assistant":
-            for reply in _replies(str(index), message, typed, f"{where}.content", skip):
-                if isinstance(reply, Result):
-                    yield replace(reply, created_at=time, health=flags)
+            for entry in _replies(str(index), message, content, f"{where}.content", skip):
+                if isinstance(entry, Result):
+                    yield replace(entry, created_at=time, health=flags)
                 else:
-                    about = {**(metadata if reply.id == str(index) else {}), **reply.metadata}
-                    yield replace(reply, created_at=time, health=flags, model=model, metadata=about)
+                    own = {**(metadata if entry.id == str(index) else {}), **entry.metadata}
+                    yield replace(entry, created_at=time, health=flags, model=model, metadata=own)
             continue
         if message.get("role") not in ("user", "system"):
             skip(where, f"the role is {text(message.get('role')) or 'missing'}; a role is user or assistant")
             continue
-        found = read_blocks(typed, str(index), f"{where}.content", skip)
-        for result in found.results:
+        blocks = read_blocks(content, str(index), f"{where}.content", skip)
+        for result in blocks.results:
             yield replace(result, created_at=time, health=flags)
-        if found.content is not None or not found.results:
+        if blocks.content is not None or not blocks.results:
             yield Said(
                 id=str(index),
                 role="system" if message["role"] == "system" else "user",
-                content=found.content,
+                content=blocks.content,
                 created_at=time,
                 health=flags,
-                metadata={**metadata, **found.metadata},
+                metadata={**metadata, **blocks.metadata},
             )
 
 
-def _replies(id_: str, message: dict[str, Any], blocks: object, where: str, skip: Skip) -> Iterator[Reply | Result]:
-    """The replies in a message of the assistant: what follows the results of the provider's own tools is another one."""
+def _replies(id_: str, message: dict[str, Any], content: object, where: str, skip: Skip) -> Iterator[Reply | Result]:
+    """Yield the replies in an assistant message; text after results of the provider's tools is another reply."""
     stop_reason = message.get("stopReason")
     usage = message.get("usage") or fields(message.get("metadata")).get("usage")
-    for number, part in enumerate(turns_of(blocks_of(blocks))):
+    for number, part in enumerate(turns_of(blocks_of(content))):
         own_id = f"{id_}.{number}" if number else id_
-        found = read_blocks(part, own_id, where, skip)
+        blocks = read_blocks(part, own_id, where, skip)
         yield Reply(
             id=own_id,
-            content=found.content,
-            calls=found.calls,
-            reasoning=found.thought,
+            content=blocks.content,
+            calls=blocks.calls,
+            reasoning=blocks.thought,
             usage=usage if isinstance(usage, dict) and not number else None,
             error=stop_reason if stop_reason in ("guardrail_intervened", "content_filtered") and not number else None,
-            metadata=found.metadata,
+            metadata=blocks.metadata,
         )
-        yield from found.results
+        yield from blocks.results
 
 
-def _typed(block: object) -> object:
-    """A block as Anthropic's API would have it."""
+def _anthropic_block(block: object) -> object:
+    """Convert a block to the form of Anthropic's API."""
     if not isinstance(block, dict):
         return block
     kind = next((key for key in block if key in _KINDS), None)
@@ -251,17 +250,17 @@ def _typed(block: object) -> object:
         return {"type": "text", **block}
     value = fields(value)
     if kind == "toolUse":
-        # A tool that the provider runs says so in the `type` of its call.
-        is_own = value.get("type") == "server_tool_use"
-        names = {"toolUseId": "id"} if is_own else {"toolUseId": "id", "type": "call_type"}
+        # The `type` of a call marks a tool run by the provider.
+        is_server_tool = value.get("type") == "server_tool_use"
+        names = {"toolUseId": "id"} if is_server_tool else {"toolUseId": "id", "type": "call_type"}
         return {"type": "tool_use", **_renamed(value, names)}
     if kind == "toolResult":
-        typed = {**_renamed(value, {"toolUseId": "tool_use_id", "type": "result_type"}), "type": "tool_result"}
-        status = typed.pop("status", None)
-        typed["content"] = _output(value.get("content"))
-        return {**typed, "is_error": status == "error"} if status in ("success", "error") else typed
-    if kind == "guardContent" and isinstance(said := fields(value.get("text")).get("text"), str):
-        return {"type": "text", "text": said, **rest(fields(value["text"]), ("text",)), **rest(value, ("text",))}
+        result = {**_renamed(value, {"toolUseId": "tool_use_id", "type": "result_type"}), "type": "tool_result"}
+        status = result.pop("status", None)
+        result["content"] = _output(value.get("content"))
+        return {**result, "is_error": status == "error"} if status in ("success", "error") else result
+    if kind == "guardContent" and isinstance(guarded := fields(value.get("text")).get("text"), str):
+        return {"type": "text", "text": guarded, **rest(fields(value["text"]), ("text",)), **rest(value, ("text",))}
     if kind == "reasoningContent":
         reasoning = fields(value.get("reasoningText"))
         if isinstance(reasoning.get("text"), str):
@@ -271,13 +270,14 @@ def _typed(block: object) -> object:
 
 
 def _output(content: object) -> object:
-    """What a tool returned: the JSON where it is nothing else, else typed blocks."""
+    """Return the output of a tool: a JSON value if it is the only block, else blocks of Anthropic's API."""
     if not isinstance(content, list):
         return content
     if len(content) == 1 and isinstance(content[0], dict) and content[0].keys() == {"json"}:
         return content[0]["json"]
     return [
-        {"type": "json", **block} if isinstance(block, dict) and "json" in block else _typed(block) for block in content
+        {"type": "json", **block} if isinstance(block, dict) and "json" in block else _anthropic_block(block)
+        for block in content
     ]
 
 

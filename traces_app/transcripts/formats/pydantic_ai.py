@@ -1,18 +1,18 @@
-"""Transcripts in the messages of Pydantic AI, as `all_messages_json` and its ModelMessagesTypeAdapter write them.
+"""Read messages of Pydantic AI, as written by `all_messages_json` and its ModelMessagesTypeAdapter.
 
-* a list or JSON lines of messages, each of `kind` request or response with `parts`;
-* an object that holds such a list (`messages`, `all_messages` ...), the rest of it being metadata;
-* a list or JSON lines of those: runs. Runs of one `conversation_id` are one session, whether each brings all messages so
-  far or only its new ones; of runs without one, those that begin with all of an earlier one.
+* a list or JSON lines of messages, each with the `kind` request or response and `parts`;
+* an object with such a list (`messages`, `all_messages` ...); its other fields are metadata;
+* a list or JSON lines of these: runs. Runs with one `conversation_id` are one session, whether each has all messages so
+  far or only the new ones. Of runs without it, those that begin with all messages of an earlier one are one session.
 
-The parts of a request are what the system, the user and tools said. A tool's return has failed by its `outcome`: failed,
-retried, denied and interrupted all leave the call without the result that was asked for. A `retry-prompt` with a tool's
-name is the failed result of that call. One without (and `retry-feedback`) is said by the framework, hence as the system.
-Instructions are the system's, and are said where they change. What a tool keeps for the application (`metadata`) is the
-data of its result. The parts of a response are one reply, until the model goes on after a call that its provider carried
-out itself (`builtin-tool-call`). A part's id is the index of its message and its own.
+The parts of a request are system messages, prompts and results. The `outcome` of a tool return decides failure: failed,
+retried, denied and interrupted leave the call without its result. A `retry-prompt` with the name of a tool is the failed
+result of its call. A `retry-prompt` without it, and `retry-feedback`, come from the framework and are system messages.
+Instructions are a system message, repeated where they change. Data of a tool for the application (`metadata`) is the
+data of its result. The parts of a response are one reply, up to text that follows a call run by the provider
+(`builtin-tool-call`). The id of an entry is the index of its message and of its part.
 
-The parts are those of pydantic-ai 2.68 and older ones, down to `args_json` and `request_tokens`.
+The parts are those of pydantic-ai 2.68 and older versions, down to `args_json` and `request_tokens`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from traces_app.transcripts.parsing.grouping import tell_nobody, together
 
 NAME = "pydantic_ai"
 
-_SAID = ("system-prompt", "user-prompt", "retry-prompt", "retry-feedback", "instruction", "speech")
+_MESSAGE_PARTS = ("system-prompt", "user-prompt", "retry-prompt", "retry-feedback", "instruction", "speech")
 _CALLS = ("tool-call", "builtin-tool-call")
 _RETURNS = ("tool-return", "builtin-tool-return")
 _FILES = ("image-url", "audio-url", "video-url", "document-url", "binary", "uploaded-file")
@@ -56,16 +56,16 @@ _SHOWN = 60
 
 
 def recognises(document: Document) -> bool:
-    """Whether the document holds requests and responses with the parts that only this format has."""
+    """Return whether the document holds requests and responses with parts of this format."""
     if isinstance(document, Lines):
         document = document.head()
     if isinstance(document, list):
-        return any(map(_is_message, document)) or any(_messages_of(item) is not None for item in document)
-    return _is_message(document) or _messages_of(document) is not None
+        return any(map(_is_message, document)) or any(_find_messages(item) is not None for item in document)
+    return _is_message(document) or _find_messages(document) is not None
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
-    """The conversations of a document that `recognises` accepts; what they leave out is told to `skip`."""
+    """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for runs in together(partial(_runs, document), _groups, skip):
         for number, run in enumerate(_conversations(runs), start=1):
             if not says_something(_entries(run, tell_nobody)):
@@ -85,46 +85,45 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 @dataclass(kw_only=True)
 class _Run:
-    """Messages that lie together; of a conversation they are all, or those that are new."""
+    """The messages of a run: all messages of its conversation so far, or the new ones."""
 
     place: int
     where: str
     messages: list[tuple[str, Any]] | NumberedLines
-    """With their places."""
+    """Messages with their places."""
     rest: dict[str, Any] = field(default_factory=dict)
 
     @property
     def id(self) -> str | None:
-        found = (json_values.text(m.get("conversation_id")) for _where, m in self.messages if isinstance(m, dict))
-        return next(filter(None, found), None)
+        own_ids = (json_values.text(json_values.fields(m).get("conversation_id")) for _where, m in self.messages)
+        return next(filter(None, own_ids), None)
 
 
 def _runs(document: Document, skip: Skip) -> Iterator[_Run]:
     if isinstance(document, Lines):
         places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        in_pieces = any(map(_is_message, document.head()))
+        are_messages = any(map(_is_message, document.head()))
     elif isinstance(document, list):
         places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        in_pieces = any(map(_is_message, document))
+        are_messages = any(map(_is_message, document))
     else:
-        places, in_pieces = [("", document)], _is_message(document)
-    if in_pieces:
+        places, are_messages = [("", document)], _is_message(document)
+    if are_messages:
         yield _Run(place=0, where="", messages=NumberedLines(document) if isinstance(document, Lines) else list(places))
         return
     for place, (where, value) in enumerate(places):
-        found = _messages_of(value)
-        if found is None:
+        if (located := _find_messages(value)) is None:
             skip(where, "no messages")
             continue
-        key, messages = found
+        key, messages = located
         inner = f"{where}.{key}" if where and key else where + key
         rest = json_values.rest(value, (key,)) if isinstance(value, dict) else {}
         held = [(f"{inner}[{at}]", message) for at, message in enumerate(messages)]
         yield _Run(place=place, where=inner, messages=held, rest=rest)
 
 
-def _messages_of(value: Any) -> tuple[str, list[Any]] | None:
-    """The messages of one run, and the key under which they lie ("" where there is nothing else)."""
+def _find_messages(value: Any) -> tuple[str, list[Any]] | None:
+    """Return the key and the messages of a run; the key of a bare list is ""."""
     if isinstance(value, list):
         return ("", value) if any(map(_is_message, value)) else None
     if isinstance(value, dict) and not _is_message(value):
@@ -142,7 +141,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _groups(runs: Iterable[_Run]) -> Iterator[object]:
-    """For each run the conversation that it is a part of: its name, or the index of the first run."""
+    """Yield for each run its conversation: its id, or the index of the first run."""
     ends: dict[str, int] = {}
     for at, run in enumerate(runs):
         if not isinstance(run.messages, list) or run.id is not None:
@@ -156,30 +155,29 @@ def _groups(runs: Iterable[_Run]) -> Iterator[object]:
 
 
 def _conversations(runs: list[_Run]) -> list[_Run]:
-    """Runs of one group put together to the conversations that they are parts of."""
+    """Join the runs of one group to conversations."""
     if len(runs) == 1:
         return runs
     kept: list[_Run] = []
     keys: list[list[str]] = []
     by_id: dict[str, int] = {}
     ends: dict[str, int] = {}
-    """The last key of a conversation without an id -> which one it is."""
+    """The index of a conversation without an id, by its last key."""
     for run in runs:
-        found = _keys(run)
-        at = (
-            by_id.get(run.id)
-            if run.id is not None
-            else next((ends[key] for key in reversed(found) if key in ends), None)
-        )
+        run_keys = _keys(run)
+        if run.id is not None:
+            at = by_id.get(run.id)
+        else:
+            at = next((ends[key] for key in reversed(run_keys) if key in ends), None)
         if at is None:
             at = len(kept)
             kept.append(run)
-            keys.append(found)
-        elif found[: len(keys[at])] == keys[at]:
+            keys.append(run_keys)
+        elif run_keys[: len(keys[at])] == keys[at]:
             kept[at] = _Run(place=kept[at].place, where=run.where, messages=run.messages, rest=run.rest)
-            keys[at] = found
-        elif keys[at][: len(found)] != found:
-            # New messages only.
+            keys[at] = run_keys
+        elif keys[at][: len(run_keys)] != run_keys:
+            # The run has new messages only.
             kept[at].messages = [*kept[at].messages, *run.messages]
             kept[at].rest |= run.rest
             keys[at] = _keys(kept[at])
@@ -191,12 +189,12 @@ def _conversations(runs: list[_Run]) -> list[_Run]:
 
 
 def _keys(run: _Run) -> list[str]:
-    """For each message what was said up to it."""
-    found: list[str] = []
+    """Return for each message a key of the content up to and including it."""
+    keys: list[str] = []
     for _where, message in run.messages:
-        said = json_values.fields(message).get("parts")
-        found.append(ids.key(found[-1] if found else "", msgspec.json.encode(said, order="sorted").decode()).hex)
-    return found
+        parts = json_values.fields(message).get("parts")
+        keys.append(ids.key(keys[-1] if keys else "", msgspec.json.encode(parts, order="sorted").decode()).hex)
+    return keys
 
 
 # --- Entries ------------------------------------------------------------------------------------------------------
@@ -204,36 +202,35 @@ def _keys(run: _Run) -> list[str]:
 
 def _entries(run: _Run, skip: Skip) -> Iterator[Entry]:
     instructions = None
-    beside: list[Any] = []
-    """Parts of a request that nobody said: the reply to it keeps them."""
+    request_parts: list[Any] = []
+    """Parts of a request that become no entries; they are metadata of the reply."""
     for index, (where, message) in enumerate(run.messages):
         kind = json_values.fields(message).get("kind")
         if kind not in ("request", "response"):
-            odd = f"unknown kind {kind[:_SHOWN]!r}" if isinstance(kind, str) else "no kind"
-            skip(
-                where, f"{odd}; a message is a request or a response" if isinstance(message, dict) else "not an object"
-            )
+            problem = f"unknown kind {kind[:_SHOWN]!r}" if isinstance(kind, str) else "no kind"
+            problem = f"{problem}; a message is a request or a response"
+            skip(where, problem if isinstance(message, dict) else "not an object")
             continue
         parts = list(_parts(message, where, skip))
         if kind == "response":
-            yield from _replied(str(index), message, parts, beside)
-            beside = []
+            yield from _replies(str(index), message, parts, request_parts)
+            request_parts = []
             continue
-        said = json_values.text(message.get("instructions"))
-        if said is not None and said != instructions:
-            instructions = said
+        new = json_values.text(message.get("instructions"))
+        if new is not None and new != instructions:
+            instructions = new
             at = message.get("timestamp")
             yield Said(
                 id=f"{index}.instructions",
                 role="system",
-                content=said,
+                content=instructions,
                 created_at=json_values.instant(at),
                 health=json_values.time_flags(at),
             )
         for number, part in parts:
-            entry = _sent(f"{index}.{number}", part)
+            entry = _request_entry(f"{index}.{number}", part)
             if entry is None:
-                beside.append(part)
+                request_parts.append(part)
             else:
                 yield entry
 
@@ -246,44 +243,42 @@ def _parts(message: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[in
             skip(f"{where}.parts[{number}]", "not an object")
 
 
-def _sent(id_: str, part: dict[str, Any]) -> Said | Result | None:
-    """What a part of a request says; None where that is about the request."""
+def _request_entry(id_: str, part: dict[str, Any]) -> Said | Result | None:
+    """Return the entry of a part of a request; None for a part about the request itself."""
     kind = part.get("part_kind")
     at = json_values.instant(part.get("timestamp"))
     if kind in _RETURNS:
-        return _returned(id_, part)
+        return _result(id_, part)
     if kind == "retry-prompt" and part.get("tool_name"):
-        return replace(_returned(id_, part), failed=True)
+        return replace(_result(id_, part), failed=True)
     if kind == "instruction-baseline":
-        texts = [json_values.fields(one).get("content") for one in json_values.items(part.get("instructions"))]
+        texts = [json_values.fields(item).get("content") for item in json_values.items(part.get("instructions"))]
         content: Any = "\n\n".join(text for text in texts if isinstance(text, str))
         return Said(id=id_, role="system", content=content, metadata=json_values.rest(part, ("instructions",)))
-    if kind not in _SAID:
+    if kind not in _MESSAGE_PARTS:
         return None
-    if kind == "speech":
-        content = [
-            *([part["transcript"]] if isinstance(part.get("transcript"), str) else []),
-            *_files(part.get("audio")),
-        ]
-    else:
-        content = part.get("content")
-    is_user = kind in ("user-prompt", "speech")
-    about = json_values.rest(part, ("part_kind", "content", "timestamp", "transcript", "audio", "scope"))
+    content = _speech(part) if kind == "speech" else part.get("content")
+    metadata = json_values.rest(part, ("part_kind", "content", "timestamp", "transcript", "audio", "scope"))
     if kind not in ("system-prompt", "user-prompt"):
-        about["part_kind"] = kind
+        metadata["part_kind"] = kind
     return Said(
         id=id_,
-        role="user" if is_user else "system",
+        role="user" if kind in ("user-prompt", "speech") else "system",
         content=_content(content),
         created_at=at,
         health=json_values.time_flags(part.get("timestamp")),
-        metadata=about,
+        metadata=metadata,
     )
+
+
+def _speech(part: dict[str, Any]) -> list[Any]:
+    transcript = part.get("transcript")
+    return [*([transcript] if isinstance(transcript, str) else []), *_files(part.get("audio"))]
 
 
 @dataclass(kw_only=True)
 class _Segment:
-    """A part of a response, up to where the model goes on after calls that its provider carried out."""
+    """A part of a response, up to text that follows calls run by the provider."""
 
     texts: list[Any] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -296,8 +291,8 @@ class _Segment:
             self.metadata.setdefault(name, []).append(value)
 
 
-def _replied(
-    id_: str, message: dict[str, Any], parts: list[tuple[int, dict[str, Any]]], beside: list[Any]
+def _replies(
+    id_: str, message: dict[str, Any], parts: list[tuple[int, dict[str, Any]]], request_parts: list[Any]
 ) -> Iterator[Entry]:
     segments = [_Segment()]
     for number, part in parts:
@@ -305,8 +300,8 @@ def _replied(
             segments.append(_Segment())
         _add(segments[-1], f"{id_}.{number}", part)
     metadata = json_values.rest(message, (*_REPLY_FIELDS, *(("state",) if message.get("state") == "complete" else ())))
-    if beside:
-        metadata["request_parts"] = beside
+    if request_parts:
+        metadata["request_parts"] = request_parts
     for number, segment in enumerate(segments):
         is_last = segment is segments[-1]
         yield Reply(
@@ -334,12 +329,11 @@ def _add(segment: _Segment, id_: str, part: dict[str, Any]) -> None:
     elif kind in _CALLS:
         segment.calls.append(_call(part))
     elif kind in _RETURNS:
-        segment.results.append(_returned(id_, part))
+        segment.results.append(_result(id_, part))
     elif kind == "file":
         segment.texts += _files(content)
     elif kind == "speech":
-        segment.texts += [part["transcript"]] if isinstance(part.get("transcript"), str) else []
-        segment.texts += _files(part.get("audio"))
+        segment.texts += _speech(part)
     else:
         segment.keep("parts", part)
 
@@ -359,11 +353,12 @@ def _call(part: dict[str, Any]) -> Call:
     )
 
 
-def _returned(id_: str, part: dict[str, Any]) -> Result:
+def _result(id_: str, part: dict[str, Any]) -> Result:
     content = part.get("content")
-    found = [one for one in (content if isinstance(content, list) else [content]) if _is_file(one)]
-    if found:
-        others = [one for one in content if not _is_file(one)] if isinstance(content, list) else []
+    content_parts = content if isinstance(content, list) else [content]
+    files = [item for item in content_parts if _is_file(item)]
+    if files:
+        others = [item for item in content_parts if not _is_file(item)]
         content = others[0] if len(others) == 1 else others or ""
     outcome, call_id = part.get("outcome"), json_values.text(part.get("tool_call_id"))
     metadata = json_values.rest(part, (*_RETURN_FIELDS, *(("outcome",) if outcome == "success" else ())))
@@ -371,7 +366,7 @@ def _returned(id_: str, part: dict[str, Any]) -> Result:
         metadata["part_kind"] = part["part_kind"]
     data = part.get("metadata")
     if data is not None and not isinstance(content, str):
-        # What the tool answered is data itself.
+        # The output itself is data.
         metadata["metadata"], data = data, None
     return Result(
         id=id_,
@@ -382,7 +377,7 @@ def _returned(id_: str, part: dict[str, Any]) -> Result:
         data=data,
         call_ids=[call_id] if call_id else [],
         name=json_values.text(part.get("tool_name")),
-        attachments=[file for one in found for file in _files(one)] or None,
+        attachments=[part for file in files for part in _files(file)] or None,
         metadata=metadata,
     )
 
@@ -391,7 +386,7 @@ def _returned(id_: str, part: dict[str, Any]) -> Result:
 
 
 def _content(value: Any) -> str | list[Any] | None:
-    """Text, or parts where there is more than one text."""
+    """Return a single text, else the parts."""
     if not isinstance(value, list):
         return json_values.content(value)
     parts = [part for item in value for part in _user_part(item)]
@@ -413,14 +408,14 @@ def _is_file(value: Any) -> bool:
 
 
 def _files(value: Any) -> list[Any]:
-    """A file as a part of content: images as everybody has them, anything else with its kind as its type."""
+    """Return a file as a content part: an image in OpenAI's form, any other file with its kind as type."""
     if not isinstance(value, dict):
         return [] if value is None else [value]
     kind, media_type = value.get("kind"), json_values.text(value.get("media_type")) or ""
     if kind == "image-url" and isinstance(value.get("url"), str):
         return [{"type": "image_url", "image_url": {"url": value["url"]}, **json_values.rest(value, ("kind", "url"))}]
     if (kind == "binary" or "media_type" in value) and isinstance(value.get("data"), str):
-        # The base64 of pydantic is that of URLs.
+        # Pydantic encodes bytes as URL-safe base64.
         data = f"data:{media_type};base64,{value['data'].replace('-', '+').replace('_', '/')}"
         rest = json_values.rest(value, ("kind", "data"))
         if media_type.startswith("image/"):
@@ -432,9 +427,9 @@ def _files(value: Any) -> list[Any]:
 
 
 def _usage(value: Any) -> dict[str, Any] | None:
-    """What was used, where anything was counted, with the names of today."""
-    used = {name: count for name, count in json_values.rest(json_values.fields(value), ()).items() if count}
+    """Return the counts of a usage that are not 0, under their current names."""
+    usage = {name: count for name, count in json_values.rest(json_values.fields(value), ()).items() if count}
     for old, new in _OLD_USAGE:
-        if old in used:
-            used.setdefault(new, used[old])
-    return used or None
+        if old in usage:
+            usage.setdefault(new, usage[old])
+    return usage or None

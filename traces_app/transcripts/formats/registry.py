@@ -1,4 +1,4 @@
-"""The formats that transcripts come in, and which of them a document is: told by its content, never by its name."""
+"""The registry of transcript formats; the content of a document decides its format, never its name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from . import (
 
 
 class Format(Protocol):
-    """What a format module offers."""
+    """The interface of a format module."""
 
     @property
     def NAME(self) -> str: ...
@@ -46,7 +46,7 @@ class Format(Protocol):
     def recognises(self, document: Document) -> bool: ...
 
     def transcripts(self, document: Document, skip: Skip) -> Iterator[Transcript | records.Session]:
-        """What a document says, told to be mapped; or, of a document that says records, those."""
+        """Yield the transcripts of a document, or sessions from a document that holds records."""
 
 
 FORMATS: tuple[Format, ...] = (
@@ -75,20 +75,20 @@ FORMATS: tuple[Format, ...] = (
     openai_chat,
     openai_responses,
 )
-"""In the order in which they are asked."""
+"""The formats in the order in which they are tried."""
 
 
 def format_of(document: Document) -> Format | None:
-    """The format of a document, told by its beginning; None when no format knows it."""
-    begun = beginning(document)
-    found = next((candidate for candidate in FORMATS if candidate.recognises(begun)), None)
-    return anthropic_messages if found is None and anthropic_messages.may_hold(begun) else found
+    """Return the format of a document by its beginning; None if no format recognises it."""
+    start = beginning(document)
+    format_ = next((candidate for candidate in FORMATS if candidate.recognises(start)), None)
+    return anthropic_messages if format_ is None and anthropic_messages.may_hold(start) else format_
 
 
 def is_of(document: Document, candidate: Format) -> bool:
-    """Whether a document is of a format, told by its beginning."""
-    begun = beginning(document)
-    return candidate.recognises(begun) or (candidate is anthropic_messages and anthropic_messages.may_hold(begun))
+    """Return whether a document is of a format, by its beginning."""
+    start = beginning(document)
+    return candidate.recognises(start) or (candidate is anthropic_messages and anthropic_messages.may_hold(start))
 
 
 def format_named(name: str) -> Format | None:
