@@ -11,14 +11,11 @@ import os
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import django
 import psycopg
 import pytest
 from django.conf import settings
-from django.test import RequestFactory
 from django.utils import translation
 
 from tracesite.processes import is_running
@@ -55,20 +52,6 @@ provide_database()
 django.setup()
 
 from access_app.models import Project  # noqa: E402  # models need Django set up
-
-
-@pytest.fixture(autouse=True, scope="session")
-def clients_without_cookies_send_none() -> Iterator[None]:
-    """Django's test client sends an empty Cookie header, which no other client does: requests with a key would all go the
-    way of browsers, and none that of programs."""
-    made = RequestFactory._base_environ  # type: ignore[attr-defined]
-
-    def base_environ(self: RequestFactory, **request: Any) -> dict[str, Any]:
-        environ: dict[str, Any] = made(self, **request)
-        return environ if environ["HTTP_COOKIE"] else {k: v for k, v in environ.items() if k != "HTTP_COOKIE"}
-
-    with mock.patch.object(RequestFactory, "_base_environ", base_environ):
-        yield
 
 
 @pytest.fixture(autouse=True)

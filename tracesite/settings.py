@@ -101,7 +101,6 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "tracesite.http.request_log.RequestIdMiddleware",
-    "tracesite.http.api_middleware.ApiMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "tracesite.http.pages.Gzip",
@@ -147,7 +146,6 @@ REST_FRAMEWORK = {
         "access_app.authentication.StaffSessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["access_app.permissions.HasScope"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "tracesite.http.renderers.Negotiation",
     "DEFAULT_RENDERER_CLASSES": ["tracesite.http.renderers.JsonRenderer"],
     # For small objects. Bodies with traces are read by the views themselves: see messages_app.http.request_body.
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],

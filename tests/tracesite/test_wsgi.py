@@ -1,132 +1,103 @@
-"""The server's way of calling Django, which answers as Django's own way does."""
+"""Requests pass through Django's own handler: its middleware, its signals and its handling of connections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from io import BytesIO
+from collections.abc import Callable
 from typing import Any
-from wsgiref.util import setup_testing_defaults
 
 import psycopg
 import pytest
-from django.core.handlers.wsgi import WSGIHandler
-from django.core.signals import request_finished, request_started
+from django.core.signals import request_started
 from django.db import connection
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.test import Client, RequestFactory
 from psycopg.conninfo import make_conninfo
 
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.access_app.db.test_base import backend, end
-from tests.traces_app.conftest import answer, question, store
-from traces_app.ingest.batch import SessionOutcome
-from tracesite.wsgi import Application
+from tracesite.wsgi import application
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-Said = tuple[str, list[tuple[str, str]], bytes]
+LIST = "/api/v1/messages/"
 
 
 @pytest.fixture
-def project() -> Project:
-    return Project.objects.create(slug="owner")
+def token(db: None) -> str:
+    return create_key(Project.objects.create(slug="owner"), "agent", ["read"])[1]
 
 
-@pytest.fixture
-def token(project: Project) -> str:
-    return create_key(project, "agent", ["read"])[1]
-
-
-@pytest.fixture
-def weather(project: Project) -> SessionOutcome:
-    return store(project, question(), answer())
-
-
-def call(application: WSGIHandler, path: str, **headers: str) -> tuple[Said, Iterable[bytes]]:
-    environ: dict[str, Any] = {
-        "PATH_INFO": path.partition("?")[0],
-        "QUERY_STRING": path.partition("?")[2],
-        "HTTP_X_REQUEST_ID": "r1",
-        "wsgi.input": BytesIO(),
-        **headers,
-    }
-    setup_testing_defaults(environ)
+def get(path: str, token: str = "", **headers: str) -> tuple[str, dict[str, str]]:
+    """Ask the WSGI application, as a server does; return the status line and the headers."""
     begun: list[Any] = []
-    pieces: Any = application(environ, lambda status, headers: begun.extend([status, headers]))
-    body = b"".join(pieces)
-    if hasattr(pieces, "close"):
-        pieces.close()
-    # What is not to be kept expires at the moment of the answer.
-    said = sorted((name, value) for name, value in begun[1] if name != "Expires")
-    return (begun[0], said, body), pieces
+    environ = RequestFactory(headers={"Authorization": f"Bearer {token}", **headers}).get(path).environ
+    response: Any = application(environ, lambda status, headers: begun.extend([status, dict(headers)]))
+    b"".join(response)
+    response.close()
+    return begun[0], begun[1]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/v1/messages/?limit=1",
-        "/api/v1/messages/?limit=x",
-        "/api/v1/messages",
-        "/api/v1/nowhere/",
-        "/readyz",
-        "/",
-        "/admin/",
-        "/static/admin/css/base.css",
-        "/nowhere",
-    ],
-)
-def test_answers_are_djangos(weather: SessionOutcome, token: str, path: str) -> None:
-    for headers in ({}, {"HTTP_AUTHORIZATION": f"Bearer {token}"}):
-        assert call(Application(), path, **headers)[0] == call(WSGIHandler(), path, **headers)[0]
+def mark_answers(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Middleware that anybody may add to the settings."""
+
+    def middleware(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        response.headers["X-Marked"] = "yes"
+        return response
+
+    return middleware
 
 
-def test_cookies_are_set() -> None:
-    ours, djangos = (dict(call(handler(), "/admin/login/")[0][1]) for handler in (Application, WSGIHandler))
-    assert ours["Set-Cookie"].startswith(" csrftoken=")
-    # Each has a token and a moment of its own.
-    assert [part.partition("=")[0] for part in ours["Set-Cookie"].split("; ")] == [
-        part.partition("=")[0] for part in djangos["Set-Cookie"].split("; ")
-    ]
+def test_middleware_of_the_settings_runs_for_api_keys(token: str, settings: Any) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{__name__}.mark_answers"]
+    response = Client(headers={"Authorization": f"Bearer {token}"}).get(LIST)
+    assert (response.status_code, response.headers["X-Marked"]) == (200, "yes")
 
 
-def test_what_is_streamed_is_passed_on_as_it_is_and_the_rest_is_one_list(weather: SessionOutcome, token: str) -> None:
-    key = {"HTTP_AUTHORIZATION": f"Bearer {token}"}
-    assert isinstance(call(Application(), "/api/v1/messages/", **key)[1], list)
-    ours, pieces = call(Application(), f"/api/v1/sessions/{weather.id}/export/", **key)
-    assert ours == call(WSGIHandler(), f"/api/v1/sessions/{weather.id}/export/", **key)[0]
-    assert ours[0] == "200 OK"
-    assert isinstance(pieces, StreamingHttpResponse)
+def test_wsgi_request_sends_djangos_signals(token: str) -> None:
+    started: list[object] = []
+
+    def note(**_arguments: object) -> None:
+        started.append(True)
+
+    request_started.connect(note)
+    try:
+        assert get(LIST, token)[0] == "200 OK"
+    finally:
+        request_started.disconnect(note)
+    assert started == [True]
 
 
-def test_a_connection_is_looked_at_before_each_request(token: str) -> None:
-    key = {"HTTP_AUTHORIZATION": f"Bearer {token}"}
+def test_connection_that_ended_is_replaced_by_the_next_request(token: str) -> None:
     before = backend()
-    assert call(Application(), "/api/v1/messages/", **key)[0][0] == "200 OK"
+    assert get(LIST, token)[0] == "200 OK"
     assert backend() == before
     info = connection.connection.info
     with psycopg.connect(make_conninfo(info.dsn, password=info.password or None), autocommit=True) as other:
         end(other, before)
-    assert call(Application(), "/api/v1/messages/", **key)[0][0] == "200 OK"
+    assert get(LIST, token)[0] == "200 OK"
     assert backend() != before
 
 
-def test_a_connection_that_a_request_leaves_in_a_transaction_is_closed() -> None:
-    class Careless(Application):
-        def get_response(self, request: HttpRequest) -> HttpResponse:
-            connection.set_autocommit(False)
-            backend()
-            return super().get_response(request)
-
-    assert call(Careless(), "/healthz")[0][0] == "200 OK"
+def test_connection_left_in_a_transaction_is_closed(token: str) -> None:
+    connection.set_autocommit(False)
+    backend()
+    assert get("/healthz")[0] == "200 OK"
     assert connection.connection is None
 
 
-def test_nobody_else_listens_to_what_is_not_said() -> None:
-    heard = {
-        name: {receiver.__name__ for receiver in signal._live_receivers(None)[0]}
-        for name, signal in {"started": request_started, "finished": request_finished}.items()
-    }
-    assert heard == {
-        "started": {"reset_queries", "close_old_connections"},
-        "finished": {"close_caches", "close_old_connections", "reset_urlconf"},
-    }
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_hsts_is_sent_over_https_alone(token: str, settings: Any, scheme: str) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    settings.SECURE_HSTS_SECONDS = 60
+    response = Client(headers={"Authorization": f"Bearer {token}", "X-Forwarded-Proto": scheme}).get(LIST)
+    assert response.status_code == 200
+    assert ("Strict-Transport-Security" in response.headers) == (scheme == "https")
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("elsewhere.example", 400)])
+def test_host_that_is_not_allowed_is_refused_with_a_key(token: str, host: str, status: int) -> None:
+    response = Client(headers={"Authorization": f"Bearer {token}", "Host": host}).get(LIST)
+    assert response.status_code == status

@@ -8,22 +8,12 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.viewsets import ViewSet
 
-_default_headers: dict[tuple[Any, ...], dict[str, str]] = {}
-
 
 class TraceViewSet(ViewSet):
     """Answers hold what agents and people said: no cache may keep them, whatever header the credentials came in."""
 
     required_scope: str | None = None
     """Set by the URL where the method does not say it all; see access_app.permissions.HasScope."""
-
-    @property
-    def default_response_headers(self) -> dict[str, str]:
-        """`Allow`, which is the same for all requests of a route."""
-        route = (type(self), *self.action_map)
-        if route not in _default_headers:
-            _default_headers[route] = super().default_response_headers
-        return dict(_default_headers[route])
 
     def finalize_response(  # type: ignore[override]  # the stubs know of no streamed answers
         self, request: Request, response: Any, *args: Any, **kwargs: Any

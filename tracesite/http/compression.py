@@ -15,8 +15,6 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 
-from .remembering import remembered
-
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -76,7 +74,6 @@ def compressed(request: HttpRequest, response: HttpResponseBase) -> HttpResponse
     return response
 
 
-@remembered
 def chosen_encoding(accept_encoding: str) -> Encoding | None:
     """The encoding that the header asks for most; None for none of ours, or where it likes plain answers better."""
     weights: dict[str, float] = {}
