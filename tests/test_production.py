@@ -63,7 +63,7 @@ def test_nginx_and_tracesite_agree_on_the_largest_body() -> None:
 
 def test_nginx_closes_connections_that_nobody_uses_before_a_worker_that_ends_does() -> None:
     (seconds,) = re.findall(r"keepalive_timeout (\d+)s;", NGINX)
-    assert int(seconds) < server.LINGER_SECONDS
+    assert int(seconds) < server.KEEP_ALIVE_SECONDS
 
 
 def test_nginx_asks_where_systemd_listens() -> None:
@@ -75,7 +75,7 @@ def test_systemd_waits_longer_than_requests_may_take() -> None:
     for name in ("tracesite.service", "tracesite-live.service"):
         service = unit(name)["Service"]
         (grace,) = re.findall(r"--grace (\d+)", service["ExecStart"])
-        assert int(service["TimeoutStopSec"]) > int(grace) + server.LINGER_SECONDS
+        assert int(service["TimeoutStopSec"]) > int(grace) + server.KEEP_ALIVE_SECONDS
 
 
 def test_nginx_waits_for_two_signs_of_life() -> None:

@@ -266,6 +266,7 @@ LOGGING = {
         "django.security.DisallowedHost": {"handlers": [], "propagate": False},
         # It warns of what it raises as well, also where that is foreseen: a message that was not as new as it looked.
         "psycopg": {"level": "ERROR"},
+        "gunicorn.error": {"level": "WARNING", "propagate": True},
     },
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
 }

@@ -176,7 +176,7 @@ def test_a_request_that_takes_longer_than_the_grace_is_cut_off_and_the_log_says_
     begin = time.monotonic()
     server.stop()
     assert 4 < time.monotonic() - begin < 15
-    assert "not done in the 5.0 s of --grace" in server.log.read_text()
+    assert "Forcing close of 1 connections" in server.log.read_text()
     with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
         connection.getresponse()
     connection.close()
@@ -227,7 +227,7 @@ def test_systemd_starts_it_at_the_first_connection_and_hears_when_it_serves(serv
         )
         try:
             wait_for(lambda: _answers(port))
-            assert notify.recv(100) == b"READY=1"
+            assert notify.recv(100).startswith(b"READY=1\n")
             process.terminate()
             assert process.wait(timeout=PATIENCE_SECONDS) == 0
         finally:

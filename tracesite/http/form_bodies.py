@@ -1,16 +1,14 @@
-"""A share of the threads for the forms of pages, which Django reads before it knows who sends them.
+"""Read the forms of pages before a thread is taken for them.
 
-A thread serves one request at a time, and granian's WSGI has no deadline for a body: as many slow senders as there are
-threads, none of whom needs a login, would stop the whole site. The API checks the key before it reads a body, so it needs
-nothing of this. A deadline by reading in another thread was tried: granian 2.8.7 then stops the process, for it holds
-Python's lock while it waits for the body.
+Django reads a form before it knows who sent it, and a thread serves one request at a time: as many slow senders as there are
+threads, none of whom needs a login, would stop the whole site. So the event loop reads forms, with a deadline. The API checks
+the key before it reads a body and is passed on as it is.
 """
 
 from __future__ import annotations
 
-import io
-import threading
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -18,49 +16,58 @@ from .foreign_apis import is_api
 
 MOST_BYTES = 1024 * 1024
 """The largest form in bytes: a message that staff type or paste."""
-MOST_READ = 4
-"""Forms that a worker reads at a time: half of the threads that `serve` has by default."""
+MOST_SECONDS = 30.0
+"""The longest time for all of a form to arrive."""
 
-WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+AsgiApplication = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-def with_bounded_forms(application: WsgiApplication, *, most_read: int = MOST_READ) -> WsgiApplication:
-    """Return `application` for requests whose forms are read whole, at most `most_read` at a time.
+def with_read_forms(application: AsgiApplication) -> AsgiApplication:
+    """Return `application` for requests whose forms have been read whole.
 
-    A form of more than MOST_BYTES or of unknown length is answered 413, and 503 where others are being read already: slow
-    senders keep people from sending forms, and from nothing else. The rest of such a form is not read.
+    A form of more than MOST_BYTES or of unknown length is answered 413, and one that takes longer than MOST_SECONDS 408.
     """
-    reading = threading.BoundedSemaphore(most_read)
 
-    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] in ("GET", "HEAD") or is_api(environ["PATH_INFO"]):
-            return application(environ, start_response)
-        size = _announced(environ)
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD") or is_api(scope["path"]):
+            return await application(scope, receive, send)
+        size = _announced(dict(scope["headers"]))
         if size is None or size > MOST_BYTES:
-            return _refuse(start_response, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        if size:
-            if not reading.acquire(blocking=False):
-                return _refuse(start_response, HTTPStatus.SERVICE_UNAVAILABLE)
-            try:
-                form = environ["wsgi.input"].read(size)
-            finally:
-                reading.release()
-            environ = {**environ, "wsgi.input": io.BytesIO(form)}
-        return application(environ, start_response)
+            return await _refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        try:
+            async with asyncio.timeout(MOST_SECONDS):
+                form = await _read(receive)
+        except TimeoutError:
+            return await _refuse(send, HTTPStatus.REQUEST_TIMEOUT)
+
+        async def receive_form() -> dict[str, Any]:
+            return {"type": "http.request", "body": form, "more_body": False}
+
+        return await application(scope, receive_form, send)
 
     return serve
 
 
-def _announced(environ: dict[str, Any]) -> int | None:
+def _announced(headers: dict[bytes, bytes]) -> int | None:
     """Return the length of the body in bytes; None for a body that does not announce it."""
-    length = environ.get("CONTENT_LENGTH") or ""
-    if length.isdecimal():
+    length = headers.get(b"content-length", b"")
+    if length.isdigit():
         return int(length)
-    return None if "HTTP_TRANSFER_ENCODING" in environ else 0
+    return None if b"transfer-encoding" in headers else 0
 
 
-def _refuse(start_response: Callable[..., Any], status: HTTPStatus) -> list[bytes]:
+async def _read(receive: Any) -> bytes:
+    """Return the body, which is short if its sender leaves."""
+    body, has_more = b"", True
+    while has_more:
+        message = await receive()
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    return body
+
+
+async def _refuse(send: Any, status: HTTPStatus) -> None:
     text = f"{status.phrase}.\n".encode()
-    headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(text))), ("Connection", "close")]
-    start_response(f"{status.value} {status.phrase}", headers)
-    return [text]
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text)), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})

@@ -21,8 +21,6 @@ from .streams import stream
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
-_GONE = ("ASGI transport error", "ASGI flow error: Transport not initialized or closed")
-
 logger = logging.getLogger(__name__)
 
 
@@ -54,32 +52,11 @@ def application(live: Live, elsewhere: Application | None) -> Application:
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         try:
-            await talks[scope["type"], path](live, scope, query, _of_peer(receive), _of_peer(send))
-        except PeerGone as error:
+            await talks[scope["type"], path](live, scope, query, receive, send)
+        except OSError as error:  # by ASGI: the peer has gone
             logger.debug("Live: %s", error)
 
     return serve
-
-
-class PeerGone(Exception):
-    """The connection is not there any more."""
-
-
-def _of_peer(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """`receive` or `send` of the server, which raise PeerGone where the peer has gone.
-
-    granian has no exception for that: it raises RuntimeError, and says it in the text alone.
-    """
-
-    async def called(*arguments: Any) -> Any:
-        try:
-            return await call(*arguments)
-        except RuntimeError as error:
-            if not str(error).startswith(_GONE):
-                raise
-            raise PeerGone(str(error)) from error
-
-    return called
 
 
 class MethodNotAllowed(ApiError):

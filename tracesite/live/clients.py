@@ -30,8 +30,7 @@ from .waits import Wait, Waits
 MOST_SUBSCRIPTIONS = 100
 """Sessions that one client follows."""
 MOST_WITHOUT_KEY = 4
-"""Accepted WebSockets that have shown no key yet. granian puts a message of up to 64 MB together before it is ours, and has no
-option for less: so this bounds the memory that strangers can take."""
+"""Accepted WebSockets that have shown no key yet, so that strangers cannot take all connections."""
 WAIT_SECONDS = 0.05
 """Between two searches for sessions that are waited for."""
 RECHECK_SECONDS = 10.0

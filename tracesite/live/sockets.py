@@ -65,6 +65,7 @@ async def _converse(live: Live, client: Client, receive: Any, send: Any) -> None
     finally:
         listening.cancel()
     if client.ending != "closed":
+        live.leave(client)  # the server waits some seconds for the peer to confirm the end
         await send({"type": "websocket.close", "code": _CODES[client.ending]})
 
 

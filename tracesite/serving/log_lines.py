@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any
 
 from msgspec import to_builtins
@@ -29,10 +28,3 @@ class JsonLineFormatter(MsgspecFormatter):
 def _plain(value: Any) -> Any:
     # str() of what Django calls safe is the same again, without end.
     return "".join(value) if isinstance(value, str) else msgspec_default(value)
-
-
-def look_up_no_more_than_lines_say() -> None:
-    """Python notes of each record which thread, process and line of code it comes from, which our lines do not say."""
-    # https://docs.python.org/3/howto/logging.html#optimization
-    logging._srcfile = None
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

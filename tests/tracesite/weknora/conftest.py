@@ -12,6 +12,7 @@ from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
+from tests.tracesite.live.conftest import agent, agents, database, key, port, site, viewers  # noqa: F401  # fixtures
 
 from . import strict
 from .strict import Done, Message, MessageList, OneSession, Pinned, Session, SessionList, Title

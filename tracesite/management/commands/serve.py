@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import socket
 import sys
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -70,26 +69,31 @@ class Command(BaseCommand):
         handover = server.take_over()
         with socket.socket(fileno=handover.listener) if handover else listening_socket(host, port) as listener:
             Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-            # Here, so that what keeps it from loading is said once and plainly; the workers, forks, have it then.
-            import_module("tracesite.wsgi")
+            # Imported in the parent, so that what keeps it from loading is reported once and plainly, and shared by the workers.
+            import_module("tracesite.serving.asgi")
             made = None
             if options["demo"]:
                 made = self._prepare()
             elif unapplied_migrations():
                 raise CommandError("The database is not up to date. Run: manage.py migrate")
             connections.close_all()  # the workers are forks, and a connection cannot be shared
-            with suppress(KeyboardInterrupt):  # before the server has its own way to stop
+            try:
                 if handover is None:
                     self._show(*listener.getsockname()[:2], live=live, made=made)
                 registry.share_between_workers(settings.DATA_DIR / "metrics")
                 server.serve(
                     listener, workers=workers, threads=threads, grace=options["grace"], live=live, handover=handover
                 )
+            except KeyboardInterrupt:  # before the server handles it
+                pass
+            except SystemExit as end:  # as the server ends
+                if end.code:
+                    raise
         self.stdout.write("Tracesite has stopped.")
 
     def _check(self, workers: int, threads: int) -> None:
         """Says all that is wrong, the worst last."""
-        import_module("tracesite.wsgi")
+        import_module("tracesite.serving.asgi")
         found = run_checks(databases=["default"], include_deployment_checks=True)
         if not any(message.id == system_checks.NO_ANSWER for message in found):
             found += system_checks.check_connections(system_checks.describe(connection), workers, threads)
