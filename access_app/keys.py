@@ -12,19 +12,17 @@ from django.db import connection
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from .db.statements import memory, prepared_cursor
+from .db.statements import prepared_cursor
 from .errors import InvalidInput
 from .models import ApiKey, Project, Scope
 
 TOKEN_START = "ts_"  # noqa: S105 - what every token begins with, so that scanners find lost ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
-# Keys that a connection remembers; a server with more of them in use asks for the others each time.
-_MOST_REMEMBERED = 1_000
 
 _KEY_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
-# What requests ask a project for; the rest is read where it is needed.
+# The fields of a project that requests need; others are read lazily.
 _PROJECT_COLUMNS = ["id", "slug", "name", "created_at"]
-# Every request asks this. Django takes 1.0 ms to put the same query together each time.
+# Each request needs it, and Django takes 1.0 ms to compile the same query.
 _FIND = f"""
     SELECT {", ".join(f"key.{name}" for name in _KEY_COLUMNS)}, {", ".join(f"project.{name}" for name in _PROJECT_COLUMNS)}
     FROM access_app_apikey AS key JOIN access_app_project AS project ON project.id = key.project_id
@@ -69,22 +67,18 @@ def bearer_in(authorization: str) -> str | None:
 
 
 def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
-    """The active key with this token and its project, None when there is none. Notes the use, exact to a minute."""
+    """Return the active key with this token and its project, None when there is none. Notes the use, exact to a minute."""
     now = now or timezone.now()
-    digest = digest_of(token)
-    remembered = memory()
-    key: ApiKey | None = remembered.get(digest) or _read_key(digest)
+    key = _read_key(digest_of(token))
     if key is None or key.status(now) != "active":
         return None
-    if len(remembered) < _MOST_REMEMBERED:
-        remembered[digest] = key
     if key.last_used_at is None or key.last_used_at <= now - LAST_USED_PRECISION:
         _note_use(key, now)
     return key
 
 
 def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
-    """Ends a key for good: servers refuse it from the moment on that PostgreSQL tells them (memory). False when it had been revoked before: the first time stands."""
+    """Revoke a key for good, from the next request on. Return False if it had been revoked before: the first time stands."""
     now = now or timezone.now()
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
     key.refresh_from_db(fields=["revoked_at"])

@@ -33,7 +33,6 @@ from django.conf import settings
 from gunicorn.app.base import BaseApplication
 from gunicorn.workers.gasgi import ASGIWorker
 
-from access_app.db.statements import ACCESS_CHANGED
 from messages_app.sql.batch import REQUEST_MS
 
 from . import embedded_postgres
@@ -196,10 +195,9 @@ def _load_site(live: str, threads: int) -> Site:
 
     from .asgi import Site  # loads Django's middleware, for which `serve` prepares the directories
 
-    # Commands may take their time, and are not told of changed keys.
+    # Commands may take their time.
     DatabaseWrapper.longest_statement_ms = REQUEST_MS
     DatabaseWrapper.avoids_whole_tables = True
-    DatabaseWrapper.listens_to = ACCESS_CHANGED
     # A batch makes thousands of objects that live until it is written: with Python's own threshold a fifth of the time of
     # an ingest was spent by the garbage collector, which found next to nothing.
     gc.freeze()
