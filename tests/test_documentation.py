@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
+import pytest
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
@@ -66,3 +68,57 @@ def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> 
 def test_the_documents_name_no_machine() -> None:
     texts = [path.read_text() for path in [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile"]]
     assert [text for text in texts if re.search(r"/home/\w|/root/|/tmp/", text)] == []
+
+
+# --- docs/architecture.md and CONTRIBUTING.md -----------------------------------------------------------------------
+
+# `traces_app/ingest/store.py:store` names a module, package or file, and a function, class or method in it.
+NAMED = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|\w+\.py)(?::([\w.]+))?`")
+
+
+def defined_in(path: Path) -> set[str]:
+    """The functions, classes, methods and constants that a module defines."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def missing_names(text: str) -> list[str]:
+    """The files, modules and functions that a page names and that are not there."""
+    missing = []
+    for path, name in NAMED.findall(text):
+        places = [ROOT / path, ROOT / "traces_app" / path]
+        place = next((place for place in places if place.exists()), None)
+        if place is None or (name and name not in defined_in(place)):
+            missing.append(f"{path}:{name}" if name else path)
+    return missing
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "docs/glossary.md"])
+def test_page_names_only_files_and_functions_that_exist(page: str) -> None:
+    assert missing_names((ROOT / page).read_text()) == []
+
+
+def test_missing_name_in_page_is_found() -> None:
+    text = "`traces_app/ingest/store.py:store` `traces_app/ingest/store.py:stored` `traces_app/gone.py` `normalize/redaction.py`"
+    assert missing_names(text) == ["traces_app/ingest/store.py:stored", "traces_app/gone.py"]
+
+
+def test_architecture_page_lists_every_package() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    packages = {
+        path.parent.name
+        for app in OURS
+        for path in (ROOT / app).glob("*/__init__.py")
+        if path.parent.name not in {"migrations", "management", "templatetags", "formats"}
+        and path.parent != ROOT / "traces_app" / "recorder"
+    }
+    assert [name for name in sorted(packages) if f"`{name}`" not in text] == []
