@@ -123,6 +123,35 @@ Skip = Callable[[str, str], None]
 """Called with the place in the document (a JSON path, or "line 12") and the reason for everything that is not taken over."""
 
 
+def skip_silently(_where: str, _why: str) -> None:
+    """Ignore an omission: for a second reading of a document, when the first one has reported it."""
+
+
+def first_values(document: Document, most: int | None = None) -> list[Any]:
+    """Return the first lines of a document, its items up to `most` if it is a list, or itself; nothing of an archive."""
+    if isinstance(document, Files):
+        return []
+    if isinstance(document, Lines):
+        return document.head()
+    return document[:most] if isinstance(document, list) else [document]
+
+
+def numbered_values(document: Document) -> NumberedLines | list[tuple[str, Any]]:
+    """Return the values of a document with their places: its lines, its items if it is a list, or itself ("")."""
+    if isinstance(document, Lines):
+        return NumberedLines(document)
+    if isinstance(document, list):
+        return [(f"[{index}]", value) for index, value in enumerate(document)]
+    return [("", document)]
+
+
+def join_place(where: str, key: str) -> str:
+    """Return the place of a key inside a place, such as "line 12: messages[0]" or "[3].messages[0]"."""
+    if not where or not key:
+        return where + key
+    return f"{where}: {key}" if where.startswith("line ") else f"{where}.{key}"
+
+
 @dataclass(frozen=True)
 class Source:
     """Bytes under a name. They may be opened again and again, also while they are being read."""

@@ -38,8 +38,16 @@ from traces_app.transcripts.entries import (
     is_text,
     says_something,
 )
-from traces_app.transcripts.files.documents import Document, Lines, NumberedLines, Skip
-from traces_app.transcripts.parsing.grouping import tell_nobody, together
+from traces_app.transcripts.files.documents import (
+    Document,
+    Lines,
+    NumberedLines,
+    Skip,
+    first_values,
+    numbered_values,
+    skip_silently,
+)
+from traces_app.transcripts.parsing.grouping import together
 
 NAME = "ai_sdk"
 
@@ -81,18 +89,14 @@ _SHOWN = 60
 
 def recognises(document: Document) -> bool:
     """Return whether the document has messages with parts of this format only."""
-    if isinstance(document, Lines):
-        document = document.head()
-    if isinstance(document, list):
-        return any(map(_has_marks, document)) or any(_find_messages(item) is not None for item in document)
-    return _has_marks(document) or _find_messages(document) is not None
+    return any(_has_marks(value) or _find_messages(value) is not None for value in first_values(document))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for chats in together(partial(_chats, document), _groups, skip):
         for number, chat in enumerate(_merged(chats), start=1):
-            if not says_something(_entries(chat, tell_nobody)):
+            if not says_something(_entries(chat, skip_silently)):
                 skip(chat.where or "(all)", NOTHING_SAID)
                 continue
             title = chat.rest.get("title")
@@ -122,25 +126,15 @@ class _Chat:
 
 
 def _chats(document: Document, skip: Skip) -> Iterator[_Chat]:
-    if isinstance(document, Lines):
-        places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        are_messages = any(map(_has_marks, document.head()))
-    elif isinstance(document, list):
-        places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        are_messages = any(map(_has_marks, document))
-    else:
-        places, are_messages = [("", document)], _has_marks(document)
-    if are_messages:
-        head = document.head() if isinstance(document, Lines) else document if isinstance(document, list) else []
-        if any(_chat_id(message) for message in head):
-            for place, (where, message) in enumerate(places):
+    numbered, first = numbered_values(document), first_values(document)
+    if any(map(_has_marks, first)):
+        if isinstance(document, Lines | list) and any(map(_chat_id, first)):
+            for place, (where, message) in enumerate(numbered):
                 yield _Chat(place=place, where="", messages=[(where, message)], id=_chat_id(message), adds=True)
         else:
-            yield _Chat(
-                place=0, where="", messages=NumberedLines(document) if isinstance(document, Lines) else list(places)
-            )
+            yield _Chat(place=0, where="", messages=numbered)
         return
-    for place, (where, value) in enumerate(places):
+    for place, (where, value) in enumerate(numbered):
         if (located := _find_messages(value)) is None:
             skip(where, "no messages")
             continue

@@ -23,7 +23,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
 from traces_app.transcripts.entries import NOTHING_SAID, Entry, Reply, Said, Transcript, says_something
-from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, has_marks, read_blocks, tell_of_unknown, turns_of
 from traces_app.transcripts.parsing.request_logs import Exchange, joined
 
@@ -61,11 +61,8 @@ def may_hold(document: Document) -> bool:
 
 
 def _first_values(document: Document) -> list[Any]:
-    if isinstance(document, Files):
-        return []
-    if isinstance(document, Lines):
-        document = document.head()
-    return [document] if isinstance(document, dict) or _is_message_list(document) else items(document)[:50]
+    values = first_values(document)
+    return values[:50] if isinstance(document, dict) or not _is_message_list(values) else [values]
 
 
 def _is_typed(message: object) -> bool:
@@ -163,29 +160,24 @@ def _is_answer(item: object) -> bool:
 
 
 def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
-    if isinstance(document, Lines):
-        numbered = [(f"line {line.number}: ", line.value) for line in document]
-    elif isinstance(document, list):
-        numbered = [(f"[{index}].", item) for index, item in enumerate(document)]
-    else:
-        numbered = [("", document)]
+    numbered = list(numbered_values(document))
     values = [item for _where, item in numbered]
     if _is_message_list(values):
         yield Exchange(place=0, where="", messages=values, rest={}, can_grow=False)
         return
     for place, (where, item) in enumerate(numbered):
         if _is_message_list(item):
-            yield Exchange(place=place, where=where.rstrip(".: "), messages=items(item), rest={}, can_grow=False)
+            yield Exchange(place=place, where=where, messages=items(item), rest={}, can_grow=False)
             continue
         request, answer, others = _split(item) if isinstance(item, dict) else ({}, None, {})
         messages = request.get("messages")
         if not isinstance(messages, list) and answer is None:
-            skip(where.rstrip(".: "), "no list of messages and no answer")
+            skip(where, "no list of messages and no answer")
             continue
         merged = {**request, **others}
         yield Exchange(
             place=place,
-            where=f"{where}messages",
+            where=join_place(where, "messages"),
             messages=items(messages),
             rest={name: value for name, value in merged.items() if name != "messages"},
             answer=answer,

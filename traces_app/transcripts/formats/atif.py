@@ -24,7 +24,7 @@ from typing import Any
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
 from traces_app.normalize.records import text_of
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values
 
 NAME = "atif"
 
@@ -86,14 +86,10 @@ def _is_trajectory(value: object) -> bool:
 
 def _values(document: Document) -> Iterator[tuple[str, Any]]:
     """Yield the values that may be trajectories, with their places."""
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}]", value) for index, value in enumerate(document))
-    elif isinstance(document, dict) and not _is_trajectory(document) and any(map(_is_trajectory, document.values())):
+    if isinstance(document, dict) and not _is_trajectory(document) and any(map(_is_trajectory, document.values())):
         yield from ((str(key), value) for key, value in document.items())
     else:
-        yield "", document
+        yield from numbered_values(document)
 
 
 def _own_id(value: dict[str, Any], ids: set[str]) -> str | None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
 from traces_app.transcripts.entries import NOTHING_SAID, Entry, Reply, Result, Said, Transcript, says_something
-from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, read_blocks, turns_of
 from traces_app.transcripts.parsing.request_logs import Exchange, joined
 
@@ -45,12 +45,9 @@ _MESSAGE_FIELDS = frozenset({"role", "content", "usage", "created_at", "stopReas
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values has blocks of this API, which have a kind as their only key and no type."""
-    if isinstance(document, Files):
-        return False
-    if isinstance(document, Lines):
-        document = document.head()
-    is_single = isinstance(document, dict) or _is_message_list(document)
-    return any(map(_has_marks, [document] if is_single else items(document)[:50]))
+    values = first_values(document)
+    is_single = not isinstance(document, dict) and _is_message_list(values)
+    return any(map(_has_marks, [values] if is_single else values[:50]))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
@@ -110,12 +107,7 @@ def _unwrapped(message: object) -> object:
 
 
 def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
-    if isinstance(document, Lines):
-        numbered = [(f"line {line.number}: ", line.value) for line in document]
-    elif isinstance(document, list):
-        numbered = [(f"[{index}].", item) for index, item in enumerate(document)]
-    else:
-        numbered = [("", document)]
+    numbered = list(numbered_values(document))
     values = [item for _where, item in numbered]
     if _is_message_list(values):
         yield Exchange(place=0, where="", messages=list(map(_unwrapped, values)), rest={}, can_grow=False)
@@ -123,16 +115,16 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
     for place, (where, item) in enumerate(numbered):
         if _is_message_list(item):
             messages = list(map(_unwrapped, items(item)))
-            yield Exchange(place=place, where=where.rstrip(".: "), messages=messages, rest={}, can_grow=False)
+            yield Exchange(place=place, where=where, messages=messages, rest={}, can_grow=False)
             continue
         request, answer, others = _split(item) if isinstance(item, dict) else ({}, None, {})
         if not isinstance(request.get("messages"), list) and answer is None:
-            skip(where.rstrip(".: "), "no list of messages and no answer")
+            skip(where, "no list of messages and no answer")
             continue
         merged = {**request, **others}
         yield Exchange(
             place=place,
-            where=f"{where}messages",
+            where=join_place(where, "messages"),
             messages=list(map(_unwrapped, items(request.get("messages")))),
             rest={name: value for name, value in merged.items() if name not in ("messages", "output")},
             answer=answer,

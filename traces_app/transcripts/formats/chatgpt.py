@@ -29,7 +29,7 @@ import msgspec
 
 from traces_app.normalize.json_values import between, fields, instant, items, rest, text
 from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
-from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
 
 NAME = "chatgpt"
 
@@ -47,16 +47,12 @@ _TEXT_KINDS = ("text", "multimodal_text", "code", "execution_output", "system_er
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is a conversation."""
-    if isinstance(document, Files):
-        return False
-    if isinstance(document, Lines):
-        return any(map(_is_conversation, document.head()))
-    return any(map(_is_conversation, document[:50] if isinstance(document, list) else [document]))
+    return any(map(_is_conversation, first_values(document, 50)))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
-    for place, (where, value) in enumerate(_values(document)):
+    for place, (where, value) in enumerate(numbered_values(document)):
         if not _is_conversation(value):
             skip(where or "(all)", "no conversation: it has no messages under mapping")
             continue
@@ -72,15 +68,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             created_at=instant(value.get("create_time")),
             metadata=rest(value, _SESSION_FIELDS),
         )
-
-
-def _values(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}]", value) for index, value in enumerate(document))
-    else:
-        yield "", document
 
 
 def _is_conversation(value: object) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import between, fields, instant, items, rest, text, time_flags
 from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
-from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, read_blocks, turns_of
 
 NAME = "claude_ai"
@@ -41,16 +41,12 @@ _MESSAGE_FIELDS = ("uuid", "text", "content", "sender", "created_at", "attachmen
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is a conversation."""
-    if isinstance(document, Files):
-        return False
-    if isinstance(document, Lines):
-        return any(map(_is_conversation, document.head()))
-    return any(map(_is_conversation, document[:50] if isinstance(document, list) else [document]))
+    return any(map(_is_conversation, first_values(document, 50)))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
-    for place, (where, value) in enumerate(_values(document)):
+    for place, (where, value) in enumerate(numbered_values(document)):
         if not _is_conversation(value):
             skip(where or "(all)", "no conversation: it has no chat_messages")
             continue
@@ -69,15 +65,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         )
 
 
-def _values(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}: ", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}].", value) for index, value in enumerate(document))
-    else:
-        yield "", document
-
-
 def _is_conversation(value: object) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("chat_messages"), list):
         return False
@@ -91,20 +78,21 @@ def _is_conversation(value: object) -> bool:
 def _branch(value: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the messages of the visible branch with their places."""
     messages: list[tuple[str, dict[str, Any]]] = []
+    path = join_place(where, "chat_messages")
     for index, message in enumerate(value["chat_messages"]):
         if isinstance(message, dict):
-            messages.append((f"{where}chat_messages[{index}]", message))
+            messages.append((f"{path}[{index}]", message))
         else:
-            skip(f"{where}chat_messages[{index}]", "not an object")
+            skip(f"{path}[{index}]", "not an object")
     at_of = {own: at for at, (_where, message) in enumerate(messages) if (own := text(message.get("uuid")))}
     parents = [text(message.get("parent_message_uuid")) for _where, message in messages]
     if not any(parent in at_of for parent in parents):
         yield from messages
         return
     at: int | None = at_of.get(text(value.get("current_leaf_message_uuid")) or "", len(messages) - 1)
-    path: dict[int, None] = {}
-    while at is not None and at not in path:
-        path[at] = None
+    branch: dict[int, None] = {}
+    while at is not None and at not in branch:
+        branch[at] = None
         parent = parents[at]
         if parent is not None and (parent in at_of or parent == _ROOT):
             at = at_of.get(parent)
@@ -112,10 +100,10 @@ def _branch(value: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[str
             if parent is not None:
                 skip(messages[at][0], "the message before it is missing")
             at = at - 1 if at else None
-    others = len(messages) - len(path)
+    others = len(messages) - len(branch)
     if others:
-        skip(f"{where}chat_messages", f"other branches: {others} message{'s' * (others > 1)}")
-    yield from (messages[at] for at in reversed(path))
+        skip(path, f"other branches: {others} message{'s' * (others > 1)}")
+    yield from (messages[at] for at in reversed(branch))
 
 
 # --- Entries ----------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from typing import Any
 from traces_app.normalize.json_values import as_json, fields, instant, items, rest, text
 from traces_app.schema.records import SessionStatus
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values, skip_silently
 
 NAME = "eko"
 
@@ -57,13 +57,9 @@ _FRAME = frozenset({"type", "streamType", "chatId", "taskId", "messageId", "agen
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is a callback message of Eko or a chain."""
-    if isinstance(document, Lines):
-        head = document.head()
-        return any(map(_is_message, head)) or any(_chain_of(value) is not None for value in head)
     if isinstance(document, dict) and _wrapping_key(document):
         return True
-    values = document[:50] if isinstance(document, list) else [document]
-    return any(_is_message(value) or _chain_of(value) is not None for value in values)
+    return any(_is_message(value) or _chain_of(value) is not None for value in first_values(document, 50))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
@@ -411,16 +407,10 @@ def reason_of(error: object) -> str | None:
 
 
 def _values(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}", line.value) for line in document)
-        return
-    listed, path = (document, "") if isinstance(document, list) else (None, "")
     if isinstance(document, dict) and (key := _wrapping_key(document)):
-        listed, path = document[key], key
-    if listed is None:
-        yield "", document
+        yield from ((f"{key}[{index}]", item) for index, item in enumerate(document[key]))
     else:
-        yield from ((f"{path}[{index}]", item) for index, item in enumerate(listed))
+        yield from numbered_values(document)
 
 
 def _entries_by_task(
@@ -453,7 +443,7 @@ def _read_again(document: Document, tasks: list[str]) -> Iterator[tuple[str, Ent
         message = message_of(value)
         reader = readers.get(task_of(message)) if message is not None else None
         if message is not None and reader is not None:
-            for entry in reader.read(message, where, _skip_silently):
+            for entry in reader.read(message, where, skip_silently):
                 yield task_of(message), entry
 
 
@@ -463,10 +453,6 @@ def _characters(entry: Entry) -> int:
     if isinstance(entry, Reply):
         values += [entry.reasoning, *(call.args for call in entry.calls)]
     return 200 + sum(len(value) if isinstance(value, str) else len(as_json(value)) for value in values)
-
-
-def _skip_silently(_where: str, _why: str) -> None:
-    """Ignore a report: the first reading made it."""
 
 
 def _wrapping_key(document: dict[str, Any]) -> str | None:

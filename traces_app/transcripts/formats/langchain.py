@@ -49,8 +49,16 @@ from traces_app.transcripts.entries import (
     is_text,
     says_something,
 )
-from traces_app.transcripts.files.documents import Document, Lines, Skip
-from traces_app.transcripts.parsing.grouping import tell_nobody, together
+from traces_app.transcripts.files.documents import (
+    Document,
+    NumberedLines,
+    Skip,
+    first_values,
+    join_place,
+    numbered_values,
+    skip_silently,
+)
+from traces_app.transcripts.parsing.grouping import together
 
 NAME = "langchain"
 
@@ -87,20 +95,15 @@ _MAX_DEPTH = 4
 
 def recognises(document: Document) -> bool:
     """Return whether the document holds messages in a form that only LangChain writes."""
-    if isinstance(document, Lines):
-        document = document.head()
-    if isinstance(document, list):
-        return any(map(_is_marked, document)) or any(
-            _find_messages(_as_snapshot_dict(item)) is not None for item in document
-        )
-    return _is_marked(document) or _find_messages(document) is not None
+    values = first_values(document)
+    return any(_is_marked(value) or _find_messages(_as_snapshot_dict(value)) is not None for value in values)
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for snapshots in together(partial(_snapshots, document), _groups, skip):
         for number, thread in enumerate(_threads(snapshots), start=1):
-            if not says_something(_entries(thread, tell_nobody)):
+            if not says_something(_entries(thread, skip_silently)):
                 skip(thread.where or "(all)", NOTHING_SAID)
                 continue
             rest, metadata = thread.rest, json_values.fields(thread.rest.get("metadata"))
@@ -120,7 +123,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 def entries_of(message: dict[str, Any]) -> list[Entry]:
     """Return the entries of one message in the form of `model_dump`, for callers that receive messages one by one."""
-    return list(_entries(_Thread(place=0, where="", id=None, sightings=[_sighting_of("", message)]), tell_nobody))
+    return list(_entries(_Thread(place=0, where="", id=None, sightings=[_sighting_of("", message)]), skip_silently))
 
 
 # --- Snapshots ----------------------------------------------------------------------------------------------------
@@ -142,10 +145,10 @@ class _Sighting:
 class _Streamed:
     """A document with one whole message in each line, which is read again instead of being held."""
 
-    lines: Lines
+    lines: NumberedLines
 
     def __iter__(self) -> Iterator[_Sighting]:
-        return (_sighting_of(f"line {line.number}", line.value) for line in self.lines)
+        return (_sighting_of(where, value) for where, value in self.lines)
 
 
 @dataclass(kw_only=True)
@@ -165,21 +168,14 @@ class _Snapshot:
 
 def _snapshots(document: Document, skip: Skip) -> Iterator[_Snapshot]:
     """Yield the states of a document in their order."""
-    if isinstance(document, Lines):
-        places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        are_messages = _are_messages(document.head())
-    elif isinstance(document, list):
-        places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        are_messages = _are_messages(document)
-    else:
-        places, are_messages = [("", document)], _is_marked(document)
-    if are_messages:
-        if isinstance(document, Lines) and not any(map(_is_piece, document.head())):
-            yield _Snapshot(place=0, where="", sightings=_Streamed(document))
+    numbered = numbered_values(document)
+    if _are_messages(first_values(document)):
+        if isinstance(numbered, NumberedLines) and not any(map(_is_piece, first_values(document))):
+            yield _Snapshot(place=0, where="", sightings=_Streamed(numbered))
         else:
-            yield _Snapshot(place=0, where="", sightings=[_sighting_of(where, value) for where, value in places])
+            yield _Snapshot(place=0, where="", sightings=[_sighting_of(where, value) for where, value in numbered])
         return
-    for place, (where, value) in enumerate(places):
+    for place, (where, value) in enumerate(numbered):
         snapshot = _snapshot(value, place, where)
         if snapshot is not None:
             yield snapshot
@@ -222,9 +218,9 @@ def _snapshot(value: Any, place: int, where: str) -> _Snapshot | None:
     checkpoint = json_values.fields(value.get("checkpoint"))
     return _Snapshot(
         place=place,
-        where=_join(where, ".".join(path)),
+        where=join_place(where, ".".join(path)),
         sightings=[
-            _sighting_of(f"{_join(where, '.'.join(path))}[{at}]", message) for at, message in enumerate(messages)
+            _sighting_of(f"{join_place(where, '.'.join(path))}[{at}]", message) for at, message in enumerate(messages)
         ],
         rest=rest,
         # Subgraphs have states of their own in the same thread.
@@ -866,9 +862,3 @@ def _metadata(message: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any
     if (json_values.text(message.get("id")) or "").startswith(_HIDDEN):
         metadata["do_not_render"] = True
     return metadata
-
-
-def _join(where: str, key: str) -> str:
-    if where.startswith("line ") and key:
-        return f"{where}: {key}"
-    return f"{where}.{key}" if where and key else where + key

@@ -30,7 +30,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import as_json, between, fields, instant, items, rest, text
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
 from traces_app.transcripts.parsing.message_shapes import Spoken, decoded, joined, messages_in
 from traces_app.transcripts.parsing.python_notation import json_or_python
 
@@ -68,15 +68,13 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is, or contains, a trace or an observation of Langfuse."""
-    if isinstance(document, Lines):
-        return any(map(_is_langfuse, document.head()))
-    return any(map(_is_langfuse, document[:50] if isinstance(document, list) else [document]))
+    return any(map(_is_langfuse, first_values(document, 50)))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     traces: dict[str, _Trace] = {}
-    for where, value in _values(document):
+    for where, value in numbered_values(document):
         _add_value(value, where, traces, skip)
     sessions: dict[str, list[_Trace]] = defaultdict(list)
     for trace in traces.values():
@@ -248,15 +246,6 @@ def _is_langfuse(value: Any, depth: int = 0) -> bool:
             _is_langfuse(item, 1) for key in ("data", "traces", "observations") for item in items(value.get(key))[:20]
         )
     )
-
-
-def _values(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}]", item) for index, item in enumerate(document))
-    else:
-        yield "", document
 
 
 def _add_value(value: Any, where: str, traces: dict[str, _Trace], skip: Skip) -> None:

@@ -22,7 +22,7 @@ decides by the text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -31,10 +31,10 @@ from typing import Any
 
 import msgspec
 
-from traces_app.normalize.json_values import fields, instant, time_flags
+from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
 from traces_app.normalize.records import text_of
 from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, is_text
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 from traces_app.transcripts.parsing.chat_completions import answer_in, is_chunk, is_finished, is_response
 
 NAME = "openai_chat"
@@ -72,14 +72,14 @@ def recognises(document: Document) -> bool:
     if isinstance(document, Lines):
         document = document.head()
     if isinstance(document, list) and not _is_message_list(document):
-        items = document
+        values = document
     else:
-        items = _list_in(document)[1] or [document]
-    return any(is_response(item) or is_chunk(item) for item in items) or any(
+        values = _list_in(document)[1] or [document]
+    return any(is_response(value) or is_chunk(value) for value in values) or any(
         (isinstance(conversation.messages, list) and _are_messages(conversation.messages))
         or (conversation.answer is not None and "error" not in conversation.answer)
-        for item in items
-        if (conversation := _conversation(item)) is not None
+        for value in values
+        if (conversation := _conversation(value)) is not None
     )
 
 
@@ -89,12 +89,12 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     The document is read twice, because only its end shows which request bodies are one conversation.
     """
     log = _survey(_conversations(document, skip))
-    for conversation in _conversations(document, _skip_silently):
+    for conversation in _conversations(document, skip_silently):
         if conversation.place in log.outgrown:
             continue
         place = log.first_places.get(conversation.place, conversation.place)
-        rest = conversation.rest
-        failed = _failed(rest)
+        others = conversation.rest
+        failed = _failed(others)
         if not (_has_content(conversation) or failed):
             skip(conversation.where or "(all)", NOTHING_SAID)
             continue
@@ -107,9 +107,9 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             place=place,
             external_id=own_id,
             title=_own_title(conversation),
-            end_user=_text(rest.get("user")),
+            end_user=text(others.get("user")),
             status="error" if failed else None,
-            metadata=rest,
+            metadata=others,
         )
 
 
@@ -145,24 +145,23 @@ def _conversations(document: Document, skip: Skip) -> Iterator[_Conversation]:
 
 def _items(document: Document, skip: Skip) -> Iterator[tuple[str, Any]]:
     """Yield the values that may be conversations, with their places; the chunks of one answer are one value."""
-    if isinstance(document, Lines):
-        numbered = ((f"line {line.number}", line.value) for line in document)
-    elif isinstance(document, list) and not _is_message_list(document):
-        numbered = ((f"[{place}]", item) for place, item in enumerate(document))
+    numbered: Iterable[tuple[str, Any]]
+    if isinstance(document, Lines) or (isinstance(document, list) and not _is_message_list(document)):
+        numbered = numbered_values(document)
     else:
-        key, items = _list_in(document)
+        key, values = _list_in(document)
         if not key:
             yield "", document
             return
         others = _without(fields(document), key)
-        if others and isinstance(items[0], dict):
+        if others and isinstance(values[0], dict):
             # The fields beside the list are kept once, with the first conversation.
-            items = [{**items[0], "beside": others}, *items[1:]]
-        numbered = ((f"{key}[{place}]", item) for place, item in enumerate(items))
+            values = [{**values[0], "beside": others}, *values[1:]]
+        numbered = ((f"{key}[{place}]", item) for place, item in enumerate(values))
     streams: dict[str, tuple[str, list[dict[str, Any]]]] = {}
     for where, item in numbered:
         if is_chunk(item):
-            streams.setdefault(_text(item.get("id")) or "", (where, []))[1].append(item)
+            streams.setdefault(text(item.get("id")) or "", (where, []))[1].append(item)
         else:
             yield where, item
     for where, chunks in streams.values():
@@ -177,7 +176,7 @@ def _list_in(document: object) -> tuple[str, list[Any]]:
     """Return the key and the items of a list of conversations in an object: an API page, or the runs of tau2-bench."""
     if isinstance(document, dict) and _conversation(document) is None:
         for key in _LISTS:
-            if any(_conversation(item) is not None for item in _list(document.get(key))[:_HEAD]):
+            if any(_conversation(item) is not None for item in items(document.get(key))[:_HEAD]):
                 return key, document[key]
     return "", []
 
@@ -194,7 +193,7 @@ def _conversation(item: object) -> _Conversation | None:
         return None
     if is_response(item) or is_chunk(item):
         answer, others = answer_in(item), _without(item, "choices", "usage", "created", "messages")
-        messages = _list(item.get("messages"))
+        messages = items(item.get("messages"))
         return _Conversation(
             place=0, where="messages", container="choices", messages=messages, rest=others, answer=answer
         )
@@ -202,21 +201,21 @@ def _conversation(item: object) -> _Conversation | None:
     answer = answer_in(item.get(answer_key))
     for key in _CONTAINERS:
         if isinstance(item.get(key), list):
-            rest = _without(item, key, answer_key)
-            return _Conversation(place=0, where=key, container=key, messages=item[key], rest=rest, answer=answer)
+            others = _without(item, key, answer_key)
+            return _Conversation(place=0, where=key, container=key, messages=item[key], rest=others, answer=answer)
     for key in _LOOSE_CONTAINERS:
-        if _is_message_list(_list(item.get(key))) and _are_messages(item[key]):
-            rest = _without(item, key, answer_key)
-            return _Conversation(place=0, where=key, container=key, messages=item[key], rest=rest, answer=answer)
+        if _is_message_list(items(item.get(key))) and _are_messages(item[key]):
+            others = _without(item, key, answer_key)
+            return _Conversation(place=0, where=key, container=key, messages=item[key], rest=others, answer=answer)
     for key in (*_REQUESTS, "input"):
         request = fields(item.get(key))
         path = f"{key}.messages"
         if isinstance(request.get("body"), dict):
             request, path = request["body"], f"{key}.body.messages"
         if isinstance(request.get("messages"), list):
-            messages = request["messages"] + _list(item.get("preferred_output"))
-            rest = {**_without(item, key, answer_key, "preferred_output"), **_without(request, "messages")}
-            return _Conversation(place=0, where=path, container=path, messages=messages, rest=rest, answer=answer)
+            messages = request["messages"] + items(item.get("preferred_output"))
+            others = {**_without(item, key, answer_key, "preferred_output"), **_without(request, "messages")}
+            return _Conversation(place=0, where=path, container=path, messages=messages, rest=others, answer=answer)
     if answer is None and "custom_id" in item:
         answer_key, answer = "error", answer_in({"error": item.get("error")})
     if answer is None:
@@ -248,16 +247,12 @@ def _messages(conversation: _Conversation) -> Iterator[tuple[str, Any]]:
         yield f"{conversation.where}: the answer", conversation.answer
 
 
-def _skip_silently(_where: str, _why: str) -> None:
-    """Ignore a report: the first reading made it."""
-
-
 def _own_id(conversation: _Conversation) -> str | None:
     """Return the id of the conversation; not a number, which is a row of a data set, and not the id of a request."""
-    rest = conversation.rest
-    if own := next((text for key in _OWN_IDS if (text := _text(rest.get(key)))), None):
-        return own
-    id_ = rest.get("id")
+    others = conversation.rest
+    if own_id := next(filter(None, (text(others.get(key)) for key in _OWN_IDS)), None):
+        return own_id
+    id_ = others.get("id")
     if conversation.container != "messages" or not isinstance(id_, str) or not id_.strip() or id_.startswith(_BODY_IDS):
         return None
     return None if _is_body(conversation) else id_
@@ -275,8 +270,8 @@ def _is_body(conversation: _Conversation) -> bool:
     return any(key in conversation.rest for key in _BODY_FIELDS) and _own_title(conversation) is None
 
 
-def _is_message_list(items: list[Any]) -> bool:
-    first = next((item for item in items if isinstance(item, dict)), None)
+def _is_message_list(values: list[Any]) -> bool:
+    first = next((value for value in values if isinstance(value, dict)), None)
     return first is not None and isinstance(first.get("role"), str) and not any(key in first for key in _CONTAINERS)
 
 
@@ -301,7 +296,7 @@ def _has_marks(message: dict[str, Any]) -> bool:
         # Images of the Responses API have an `image_url`, too, but another type, and the url is not an object.
         or any(
             isinstance(part, dict) and (part.get("type") == "image_url" or isinstance(part.get("image_url"), dict))
-            for part in _list(message.get("content"))
+            for part in items(message.get("content"))
         )
     )
 
@@ -313,15 +308,15 @@ def _similar_role(role: object) -> str | None:
 
 
 def _is_plain(message: dict[str, Any]) -> bool:
-    content = message.get("content")
+    parts = message.get("content")
     if not isinstance(message.get("role"), str):
         # A message may lack its role; without a text, too, it is not a message.
-        return isinstance(content, str)
-    if isinstance(content, list):
+        return isinstance(parts, str)
+    if isinstance(parts, list):
         return all(
-            isinstance(part, str) or (isinstance(part, dict) and _text(part.get("type")) in _PARTS) for part in content
+            isinstance(part, str) or (isinstance(part, dict) and text(part.get("type")) in _PARTS) for part in parts
         )
-    return content is None or isinstance(content, str)
+    return parts is None or isinstance(parts, str)
 
 
 @dataclass(kw_only=True)
@@ -392,10 +387,10 @@ def _reply_digest(message: dict[str, Any]) -> bytes:
     """Return a digest that identifies a reply in later requests, which may omit empty fields."""
     calls = [
         (fields(call).get("id"), fields(fields(call).get("function")).get("name"))
-        for call in _list(message.get("tool_calls"))
+        for call in items(message.get("tool_calls"))
     ]
-    content = [message.get("content") or "", calls, fields(message.get("function_call")).get("name")]
-    return blake2b(msgspec.json.encode(content), digest_size=8).digest()
+    reply = [message.get("content") or "", calls, fields(message.get("function_call")).get("name")]
+    return blake2b(msgspec.json.encode(reply), digest_size=8).digest()
 
 
 def _prefix_digests(messages: list[Any]) -> list[bytes]:
@@ -412,9 +407,9 @@ def _prefix_digests(messages: list[Any]) -> list[bytes]:
     return digests
 
 
-def _failed(rest: dict[str, Any]) -> bool:
+def _failed(others: dict[str, Any]) -> bool:
     """Return whether the run itself failed: tau-bench keeps a crashed run with its error and without messages."""
-    info = rest.get("info")
+    info = others.get("info")
     return isinstance(info, dict) and bool(info.get("error"))
 
 
@@ -477,31 +472,31 @@ def _role_problem(message: dict[str, Any]) -> str:
 
 
 def _message(id_: str, message: dict[str, Any]) -> Said:
-    metadata = _rest(message, _MESSAGE_FIELDS)
+    metadata = rest(message, _MESSAGE_FIELDS)
     if message["role"] == "developer":
         metadata["role"] = "developer"
     return Said(
         id=id_,
         role="user" if message["role"] == "user" else "system",
-        content=_content(message.get("content")),
+        content=content(message.get("content")),
         metadata=metadata,
     )
 
 
 def _reply(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Reply:
-    metadata = _rest(message, _REPLY_FIELDS)
-    content = _content(message.get("content"))
-    if not content and isinstance(message.get("refusal"), str):
-        content = message["refusal"]
-    if not content and isinstance(transcript := fields(message.get("audio")).get("transcript"), str):
-        content = transcript
+    metadata = rest(message, _REPLY_FIELDS)
+    answer = content(message.get("content"))
+    if not answer and isinstance(message.get("refusal"), str):
+        answer = message["refusal"]
+    if not answer and isinstance(transcript := fields(message.get("audio")).get("transcript"), str):
+        answer = transcript
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if reasoning and not isinstance(reasoning, str):
         metadata["reasoning"], reasoning = reasoning, None
     if not reasoning:
         # OpenRouter has `reasoning_details`, and encrypts some of them.
         details = [
-            fields(part).get("text") or fields(part).get("summary") for part in _list(message.get("reasoning_details"))
+            fields(part).get("text") or fields(part).get("summary") for part in items(message.get("reasoning_details"))
         ]
         reasoning = "\n\n".join(detail for detail in details if isinstance(detail, str)) or None
     usage = message.get("usage")
@@ -510,13 +505,13 @@ def _reply(id_: str, message: dict[str, Any], model: str | None, where: str, ski
     error = metadata.pop("error", None)
     return Reply(
         id=id_,
-        content=content,
+        content=answer,
         calls=list(_calls(message, where, skip)),
         reasoning=reasoning,
-        agent_name=_text(message.get("name") or message.get("agent")),
-        model=_text(metadata.pop("model", None)) or model,
+        agent_name=text(message.get("name") or message.get("agent")),
+        model=text(metadata.pop("model", None)) or model,
         usage=usage if isinstance(usage, dict) and usage else None,
-        error=_text(error),
+        error=text(error),
         metadata=metadata,
     )
 
@@ -525,7 +520,7 @@ def _calls(message: dict[str, Any], where: str, skip: Skip) -> Iterator[Call]:
     calls = message.get("tool_calls")
     if calls is not None and not isinstance(calls, list):
         skip(f"{where}.tool_calls", "not a list")
-    for index, call in enumerate(_list(calls)):
+    for index, call in enumerate(items(calls)):
         if isinstance(call, dict):
             yield _call(call)
         else:
@@ -538,26 +533,26 @@ def _calls(message: dict[str, Any], where: str, skip: Skip) -> Iterator[Call]:
 
 
 def _call(call: dict[str, Any]) -> Call:
-    metadata = _rest(call, _CALL_FIELDS)
+    metadata = rest(call, _CALL_FIELDS)
     if call.get("type") not in (None, "function"):
         metadata["type"] = call["type"]
     for kind, argument in (("function", "arguments"), ("custom", "input")):
         inner = call.get(kind)
         if isinstance(inner, dict):
-            metadata |= _rest(inner, frozenset({"name", argument}))
+            metadata |= rest(inner, frozenset({"name", argument}))
             args = inner.get(argument)
             if kind == "custom" and isinstance(args, str):
                 # The input is free text, not broken JSON, but it is stored with the same key.
                 args = {"_raw": args}
-            return Call(id=_text(call.get("id")), name=_text(inner.get("name")) or "", args=args, metadata=metadata)
+            return Call(id=text(call.get("id")), name=text(inner.get("name")) or "", args=args, metadata=metadata)
     # Some servers omit the inner object, or put the name in its place.
-    name = _text(call.get("function")) or _text(metadata.pop("name", None)) or ""
-    return Call(id=_text(call.get("id")), name=name, args=metadata.pop("arguments", None), metadata=metadata)
+    name = text(call.get("function")) or text(metadata.pop("name", None)) or ""
+    return Call(id=text(call.get("id")), name=name, args=metadata.pop("arguments", None), metadata=metadata)
 
 
 def _tool_messages(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Split a message of AutoGen, which has the results of all calls of a reply, and the name of the agent, not the tool."""
-    responses = [response for response in _list(message.get("tool_responses")) if isinstance(response, dict)]
+    responses = [response for response in items(message.get("tool_responses")) if isinstance(response, dict)]
     if not responses:
         return [message]
     others = _without(message, "tool_responses", "content", "name")
@@ -565,13 +560,11 @@ def _tool_messages(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _result(id_: str, message: dict[str, Any], call_ids: set[str | None]) -> Result:
-    content = _content(message.get("content"))
-    output, parts = text_of(content)
-    ids = [
-        text for value in (message.get("tool_call_id"), *_list(message.get("tool_call_ids"))) if (text := _text(value))
-    ]
-    metadata = _rest(message, _RESULT_FIELDS)
-    if not ids and (own := _text(message.get("id"))) in call_ids and own:
+    output, parts = text_of(content(message.get("content")))
+    values = (message.get("tool_call_id"), *items(message.get("tool_call_ids")))
+    ids = [call_id for value in values if (call_id := text(value))]
+    metadata = rest(message, _RESULT_FIELDS)
+    if not ids and (own := text(message.get("id"))) in call_ids and own:
         # In tau2-bench the id of a result is that of its call, and `error` is a flag.
         ids = [own]
         metadata.pop("id", None)
@@ -581,33 +574,13 @@ def _result(id_: str, message: dict[str, Any], call_ids: set[str | None]) -> Res
         output=output,
         failed=failed,
         call_ids=list(dict.fromkeys(ids)),
-        name=_text(message.get("name")),
+        name=text(message.get("name")),
         attachments=[part for part in parts or () if not is_text(part)] or None,
         metadata=metadata,
     )
 
 
 # --- Values -------------------------------------------------------------------------------------------------------
-
-
-def _content(value: object) -> str | list[Any] | None:
-    """Return text, a list of parts or None unchanged, and any other value as JSON text."""
-    return value if value is None or isinstance(value, str | list) else msgspec.json.encode(value).decode()
-
-
-def _rest(value: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
-    """Return the non-empty fields without a column."""
-    return {name: item for name, item in value.items() if name not in fields and item not in (None, "", [], {})}
-
-
-def _text(value: object) -> str | None:
-    if value is None or value == "":
-        return None
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _join(where: str, key: str) -> str:

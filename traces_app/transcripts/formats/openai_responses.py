@@ -44,8 +44,8 @@ from traces_app.transcripts.entries import (
     is_text,
     says_something,
 )
-from traces_app.transcripts.files.documents import Document, Lines, Skip
-from traces_app.transcripts.parsing.grouping import tell_nobody, together
+from traces_app.transcripts.files.documents import Document, Lines, Skip, join_place, numbered_values, skip_silently
+from traces_app.transcripts.parsing.grouping import together
 from traces_app.transcripts.parsing.response_items import (
     ARGUMENTS,
     CARRIED_OUT,
@@ -97,7 +97,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for exchanges in together(partial(_exchanges, document), _groups, skip):
         for number, conversation in enumerate(_conversations(exchanges), start=1):
-            if not says_something(_entries(conversation, tell_nobody)):
+            if not says_something(_entries(conversation, skip_silently)):
                 skip(conversation.where or "(all)", NOTHING_SAID)
                 continue
             own_id, rest = conversation.own_id, conversation.rest
@@ -187,18 +187,13 @@ def _unpaired_exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
         if not any(_is_exchange(value) or isinstance(value, list) for value in document.head()):
             yield _Exchange(place=0, where="", streamed=_Streamed(document))
             return
-        places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
     else:
         document = [document] if isinstance(document, dict) and _is_item(document) else _page(document)
-        if isinstance(document, list):
-            if not any(_is_exchange(value) or isinstance(value, list) for value in document):
-                yield _Exchange(place=0, where="", input=_items(document, ""))
-                return
-            places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        else:
-            places = [("", document)]
+        if isinstance(document, list) and not any(_is_exchange(item) or isinstance(item, list) for item in document):
+            yield _Exchange(place=0, where="", input=_items(document, ""))
+            return
     streamed: list[_Item] = []
-    for place, (where, value) in enumerate(places):
+    for place, (where, value) in enumerate(numbered_values(document)):
         if isinstance(value, list):
             yield _Exchange(place=place, where=where, input=_items(value, where))
         elif _is_event(value):
@@ -210,7 +205,7 @@ def _unpaired_exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
                 if has_ended or value["type"] == "response.created":
                     streamed = []
                 if has_ended:
-                    yield _exchange(value["response"], value["response"], place, _join(where, "response"))
+                    yield _exchange(value["response"], value["response"], place, join_place(where, "response"))
         elif (bodies := _bodies(value)) is not None:
             yield _exchange(*bodies, place, where)
         else:
@@ -228,7 +223,7 @@ def _exchange(request: dict[str, Any], response: dict[str, Any], place: int, whe
     exchange = _Exchange(
         place=place,
         where=where,
-        input=_items(sent, _join(where, "input")) if isinstance(sent, list) else [],
+        input=_items(sent, join_place(where, "input")) if isinstance(sent, list) else [],
         instructions=both.get("instructions"),
         response_id=_own_response_id(response),
         previous_id=json_values.text(both.get("previous_response_id")),
@@ -238,7 +233,7 @@ def _exchange(request: dict[str, Any], response: dict[str, Any], place: int, whe
     )
     output = response.get("output")
     if isinstance(output, list):
-        exchange.output = _items(output, _join(where, "output"), answer)
+        exchange.output = _items(output, join_place(where, "output"), answer)
     elif answer.error is not None:
         exchange.output = []
     if exchange.failed and not exchange.output:
@@ -508,7 +503,7 @@ class _Log:
         if exchange.instructions not in (None, "") and exchange.instructions != conversation.instructions:
             conversation.instructions = exchange.instructions
             value = {"type": _INSTRUCTIONS, "content": exchange.instructions}
-            items.insert(0, _Item(where=_join(exchange.where, "instructions"), value=value))
+            items.insert(0, _Item(where=join_place(exchange.where, "instructions"), value=value))
         conversation.length += len(items)
         conversation.failed = exchange.failed
         if self._holds:
@@ -728,9 +723,3 @@ def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
 
 def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else [] if value in (None, "") else [value]
-
-
-def _join(where: str, key: str) -> str:
-    if where.startswith("line "):
-        return f"{where}: {key}"
-    return f"{where}.{key}" if where and key else where + key

@@ -28,7 +28,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import between, fields, instant, items, rest, text
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
-from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 
 NAME = "opencode"
 
@@ -53,13 +53,7 @@ _USAGE = {"input": "input_tokens", "output": "output_tokens"}
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is an export, or a message of one."""
-    if isinstance(document, Files):
-        return False
-    if isinstance(document, Lines):
-        values = document.head()
-    else:
-        values = document[:50] if isinstance(document, list) else [document]
-    return any(_is_export(value) or _is_message(value) for value in values)
+    return any(_is_export(value) or _is_message(value) for value in first_values(document, 50))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
@@ -95,7 +89,7 @@ class _Session:
 
 def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
     session: _Session | None = None
-    for where, value in _values(document):
+    for where, value in numbered_values(document):
         if _is_export(value):
             if session is not None:
                 yield session
@@ -103,7 +97,7 @@ def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
             numbered = enumerate(value["messages"])
             yield _Session(
                 info=value["info"],
-                messages=[(_join(where, f"messages[{index}]"), message) for index, message in numbered],
+                messages=[(join_place(where, f"messages[{index}]"), message) for index, message in numbered],
                 others=rest(value, ("info", "messages")),
             )
         elif _is_message(value):
@@ -117,19 +111,6 @@ def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
             skip(where or "(all)", "neither an export of OpenCode nor a message of one")
     if session is not None:
         yield session
-
-
-def _values(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}]", value) for index, value in enumerate(document))
-    else:
-        yield "", document
-
-
-def _join(where: str, key: str) -> str:
-    return f"{where}: {key}" if where.startswith("line ") else f"{where}.{key}" if where else key
 
 
 def _is_export(value: object) -> bool:
@@ -160,7 +141,7 @@ def _entries(session: _Session, skip: Skip) -> Iterator[Entry]:
             if isinstance(part, dict):
                 parts.append(part)
             else:
-                skip(_join(where, f"parts[{index}]"), "not an object")
+                skip(join_place(where, f"parts[{index}]"), "not an object")
         if role == "user":
             yield from _prompt(own, info, parts)
         elif role == "assistant":

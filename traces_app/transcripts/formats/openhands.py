@@ -29,7 +29,7 @@ from traces_app.normalize.json_values import as_json, content, fields, instant, 
 from traces_app.normalize.records import text_of
 from traces_app.schema.records import SessionStatus
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Lines, Skip, skip_silently
 
 NAME = "openhands"
 
@@ -91,7 +91,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             continue
         conversation = _Conversation()
         # The status and the other events are known only at the end.
-        if not sum(1 for _entry in conversation.entries(events(), _skip_silently)):
+        if not sum(1 for _entry in conversation.entries(events(), skip_silently)):
             skip(where or "(all)", "nothing was said or done")
             continue
         yield Transcript(
@@ -107,10 +107,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 def _read_again(events: _Events, skip: Skip) -> Iterator[Entry]:
     return _Conversation().entries(events(), skip)
-
-
-def _skip_silently(_where: str, _why: str) -> None:
-    """Ignore a report: the second reading makes it."""
 
 
 # --- Conversations --------------------------------------------------------------------------------------------------

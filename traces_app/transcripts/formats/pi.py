@@ -25,7 +25,7 @@ from traces_app.normalize.json_values import between, content, fields, instant, 
 from traces_app.normalize.records import text_of
 from traces_app.schema.records import SessionStatus
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 
 NAME = "pi"
 
@@ -64,7 +64,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the sessions of a document that `recognises` accepts; report omissions to `skip`."""
     session: _Session | None = None
     place = 0
-    for where, value in _lines(document):
+    for where, value in numbered_values(document):
         if isinstance(value, dict) and value.get("type") == "session":
             # Concatenated files are several sessions.
             if session is not None:
@@ -77,30 +77,19 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         yield session.transcript(document, place)
 
 
-def _lines(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        return ((f"line {line.number}", line.value) for line in document)
-    values: Any = document
-    return ((f"[{index}]", value) for index, value in enumerate(values))
-
-
 def _read_again(document: Document, place: int) -> Iterator[Entry]:
     """Yield the entries of a session that has too many to hold."""
     index = -1
     session = _Session({})
-    for where, value in _lines(document):
+    for where, value in numbered_values(document):
         if isinstance(value, dict) and value.get("type") == "session":
             index += 1
         elif index == place:
-            session.read(where, value, _skip_silently)
+            session.read(where, value, skip_silently)
             yield from session.entries
             session.entries.clear()
         if index > place:
             return
-
-
-def _skip_silently(_where: str, _why: str) -> None:
-    """Ignore a report: the first reading made it."""
 
 
 def _is_entry(value: dict[str, Any]) -> bool:

@@ -37,8 +37,15 @@ from traces_app.transcripts.entries import (
     is_text,
     says_something,
 )
-from traces_app.transcripts.files.documents import Document, Lines, NumberedLines, Skip
-from traces_app.transcripts.parsing.grouping import tell_nobody, together
+from traces_app.transcripts.files.documents import (
+    Document,
+    NumberedLines,
+    Skip,
+    first_values,
+    numbered_values,
+    skip_silently,
+)
+from traces_app.transcripts.parsing.grouping import together
 
 NAME = "pydantic_ai"
 
@@ -57,18 +64,14 @@ _SHOWN = 60
 
 def recognises(document: Document) -> bool:
     """Return whether the document holds requests and responses with parts of this format."""
-    if isinstance(document, Lines):
-        document = document.head()
-    if isinstance(document, list):
-        return any(map(_is_message, document)) or any(_find_messages(item) is not None for item in document)
-    return _is_message(document) or _find_messages(document) is not None
+    return any(_is_message(value) or _find_messages(value) is not None for value in first_values(document))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for runs in together(partial(_runs, document), _groups, skip):
         for number, run in enumerate(_conversations(runs), start=1):
-            if not says_something(_entries(run, tell_nobody)):
+            if not says_something(_entries(run, skip_silently)):
                 skip(run.where or "(all)", NOTHING_SAID)
                 continue
             own_id = run.id
@@ -100,18 +103,11 @@ class _Run:
 
 
 def _runs(document: Document, skip: Skip) -> Iterator[_Run]:
-    if isinstance(document, Lines):
-        places: Iterable[tuple[str, Any]] = ((f"line {line.number}", line.value) for line in document)
-        are_messages = any(map(_is_message, document.head()))
-    elif isinstance(document, list):
-        places = [(f"[{at}]", value) for at, value in enumerate(document)]
-        are_messages = any(map(_is_message, document))
-    else:
-        places, are_messages = [("", document)], _is_message(document)
-    if are_messages:
-        yield _Run(place=0, where="", messages=NumberedLines(document) if isinstance(document, Lines) else list(places))
+    numbered = numbered_values(document)
+    if any(map(_is_message, first_values(document))):
+        yield _Run(place=0, where="", messages=numbered)
         return
-    for place, (where, value) in enumerate(places):
+    for place, (where, value) in enumerate(numbered):
         if (located := _find_messages(value)) is None:
             skip(where, "no messages")
             continue

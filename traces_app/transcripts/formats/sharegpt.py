@@ -26,7 +26,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import content, fields, items, rest, text
 from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
-from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Lines, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.python_notation import json_or_python
 
 NAME = "sharegpt"
@@ -46,12 +46,7 @@ _THOUGHT = re.compile(r"\A\s*<think>(.*?)</think>", re.DOTALL)
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is a row, or the values are the turns of a row."""
-    if isinstance(document, Files):
-        return False
-    if isinstance(document, Lines):
-        values = document.head()
-    else:
-        values = document[:50] if isinstance(document, list) else [document]
+    values = first_values(document, 50)
     return any(_turns_key(value) or _are_turns(value) for value in values) or _are_turns(values)
 
 
@@ -78,23 +73,18 @@ class _Row:
 
 
 def _rows(document: Document, skip: Skip) -> Iterator[_Row]:
-    if isinstance(document, Lines):
-        if _are_turns(document.head()):
-            # Each line is a turn.
-            yield _Row("", [line.value for line in document], {})
-            return
-        values: Iterator[tuple[str, Any]] = ((f"line {line.number}: ", line.value) for line in document)
-    elif isinstance(document, list) and not _are_turns(document):
-        values = ((f"[{index}].", value) for index, value in enumerate(document))
-    else:
-        values = iter([("", document)])
-    for where, value in values:
+    if _are_turns(document.head() if isinstance(document, Lines) else document):
+        # The document is a single row: each line or item is a turn.
+        yield _Row("", [value for _where, value in numbered_values(document)], {})
+        return
+    for where, value in numbered_values(document):
         if _are_turns(value):
-            yield _Row(where.rstrip(".: "), value, {})
+            yield _Row(where, value, {})
         elif key := _turns_key(value):
-            yield _Row(f"{where}{key}", items(value[key]), {name: item for name, item in value.items() if name != key})
+            others = {name: item for name, item in value.items() if name != key}
+            yield _Row(join_place(where, key), items(value[key]), others)
         else:
-            skip(where.rstrip(".: ") or "(all)", "no conversation: it has no turns with from and value")
+            skip(where or "(all)", "no conversation: it has no turns with from and value")
 
 
 def _turns_key(value: object) -> str:

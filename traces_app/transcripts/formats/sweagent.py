@@ -20,7 +20,7 @@ from typing import Any
 from traces_app.normalize.json_values import content, fields, items, milliseconds, rest, text
 from traces_app.normalize.records import text_of
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 
 NAME = "sweagent"
 
@@ -38,19 +38,17 @@ _REPEATED_FIELDS = ("action", "observation", "response", "thought", "messages", 
 
 
 def recognises(document: Document) -> bool:
-    if isinstance(document, Lines):
-        return any(map(_is_run, document.head()))
-    return any(map(_is_run, document[:_MAX_TRIED] if isinstance(document, list) else [document]))
+    return any(map(_is_run, first_values(document, _MAX_TRIED)))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the runs of a document that `recognises` accepts; report omissions to `skip`."""
-    for place, (where, run) in enumerate(_runs(document)):
+    for place, (where, run) in enumerate(numbered_values(document)):
         if not _is_run(run):
             skip(where or "(all)", "no history of messages")
             continue
         observed, metadata = _split(run)
-        entries = list(_entries(run["history"], f"{where}.history".lstrip("."), observed, skip))
+        entries = list(_entries(run["history"], join_place(where, "history"), observed, skip))
         exit_status = fields(run.get("info")).get("exit_status")
         yield Transcript(
             entries=partial(iter, entries),
@@ -61,16 +59,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------
-
-
-def _runs(document: Document) -> Iterator[tuple[str, Any]]:
-    """Yield the values that may be runs, with their places."""
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}: ", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}]", value) for index, value in enumerate(document))
-    else:
-        yield "", document
 
 
 def _is_run(value: object) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 
 from traces_app.normalize.json_values import content, fields, items, rest, text
 from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
-from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
 
 NAME = "toolbench"
 
@@ -40,15 +40,13 @@ _MAX_NODES = 10_000
 
 def recognises(document: Document) -> bool:
     """Return whether one of the first values is an answer of ToolBench."""
-    if isinstance(document, Lines):
-        return any(map(_is_answer, document.head()))
-    return any(map(_is_answer, document[:50] if isinstance(document, list) else [document]))
+    return any(map(_is_answer, first_values(document, 50)))
 
 
 def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the branches of every answer; report omissions to `skip`."""
     place = 0
-    for where, item in _items(document):
+    for where, item in numbered_values(document):
         if not _is_answer(item):
             skip(where or "(all)", "no answer of ToolBench")
             continue
@@ -70,15 +68,6 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
 
 
 # --- Answers ------------------------------------------------------------------------------------------------------
-
-
-def _items(document: Document) -> Iterator[tuple[str, Any]]:
-    if isinstance(document, Lines):
-        yield from ((f"line {line.number}", line.value) for line in document)
-    elif isinstance(document, list):
-        yield from ((f"[{index}]", item) for index, item in enumerate(document))
-    else:
-        yield "", document
 
 
 def _is_answer(item: Any) -> bool:

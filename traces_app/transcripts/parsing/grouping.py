@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from traces_app.transcripts.files.documents import Skip
+from traces_app.transcripts.files.documents import Skip, skip_silently
 
 Found = TypeVar("Found")
 
@@ -21,7 +21,7 @@ def together(
     It is gone through twice: `groups` says for each what it belongs to, by what came before it, and must hold little.
     What is left out is told once.
     """
-    group_of = list(groups(found(tell_nobody)))
+    group_of = list(groups(found(skip_silently)))
     last = {group: at for at, group in enumerate(group_of)}
     held: dict[Hashable, list[Found]] = {}
     for at, one in enumerate(found(skip)):
@@ -32,7 +32,3 @@ def together(
         held.setdefault(group, []).append(one)
         if last[group] == at:
             yield held.pop(group)
-
-
-def tell_nobody(_where: str, _why: str) -> None:
-    """For what is told another time."""

@@ -12,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.transcripts.files import documents
-from traces_app.transcripts.files.documents import Line, Lines, Source, Unreadable, decoded, read
+from traces_app.transcripts.files.documents import (
+    Files,
+    Line,
+    Lines,
+    Source,
+    Unreadable,
+    decoded,
+    first_values,
+    join_place,
+    numbered_values,
+    read,
+)
 
 
 def source(data: bytes) -> Source:
@@ -164,3 +175,34 @@ def test_whatever_is_broken_reading_never_fails_in_another_way(values: list[Any]
     cut, more = data.draw(st.integers(0, len(text))), data.draw(st.binary(max_size=4))
     with suppress(Unreadable):
         found(text[:cut] + more + text[cut:])
+
+
+# --- Values of a document ---------------------------------------------------------------------------------------------
+
+LINES = Lines(lambda: iter([Line(1, "a"), Line(3, "b")]))
+
+
+@pytest.mark.parametrize(
+    ("document", "first", "numbered"),
+    [
+        (LINES, ["a", "b"], [("line 1", "a"), ("line 3", "b")]),
+        (["a", "b", "c"], ["a", "b"], [("[0]", "a"), ("[1]", "b"), ("[2]", "c")]),
+        ({"a": 1}, [{"a": 1}], [("", {"a": 1})]),
+    ],
+)
+def test_document_values_have_their_places(document: Any, first: list[Any], numbered: list[tuple[str, Any]]) -> None:
+    assert first_values(document, 2) == first
+    assert list(numbered_values(document)) == list(numbered_values(document)) == numbered
+
+
+def test_archive_has_no_first_values() -> None:
+    assert first_values(Files(("a.json",), lambda _name: {})) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [("", "messages[0]"), ("line 12", "line 12: messages[0]"), ("[3]", "[3].messages[0]")],
+)
+def test_place_of_key_is_joined_to_place_of_value(where: str, place: str) -> None:
+    assert join_place(where, "messages[0]") == place
+    assert join_place(where, "") == where

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from traces_app.transcripts.files.documents import Skip
-from traces_app.transcripts.parsing.grouping import tell_nobody, together
+from traces_app.transcripts.files.documents import Skip, skip_silently
+from traces_app.transcripts.parsing.grouping import together
 
 
 def by_first_letter(words: Iterable[str]) -> Iterator[str]:
@@ -14,7 +14,7 @@ def by_first_letter(words: Iterable[str]) -> Iterator[str]:
 
 def test_groups_are_given_out_with_their_last_member() -> None:
     words = ["a1", "b1", "a2", "c1", "b2"]
-    assert list(together(lambda _skip: words, by_first_letter, tell_nobody)) == [["a1", "a2"], ["c1"], ["b1", "b2"]]
+    assert list(together(lambda _skip: words, by_first_letter, skip_silently)) == [["a1", "a2"], ["c1"], ["b1", "b2"]]
 
 
 def test_only_what_is_open_is_held_and_what_is_left_out_is_told_once() -> None:
@@ -32,4 +32,4 @@ def test_only_what_is_open_is_held_and_what_is_left_out_is_told_once() -> None:
 
 
 def test_of_nothing_there_are_no_groups() -> None:
-    assert list(together(lambda _skip: [], by_first_letter, tell_nobody)) == []
+    assert list(together(lambda _skip: [], by_first_letter, skip_silently)) == []
