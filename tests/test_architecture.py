@@ -42,7 +42,6 @@ WITHOUT_DJANGO = (
     "traces_app/events/projection.py",
     "traces_app/events/step_order.py",
     "traces_app/events/unnamed_calls.py",
-    "traces_app/ingest/rows.py",
     "traces_app/transcripts/entries.py",
     "traces_app/transcripts/files/",
     "traces_app/transcripts/formats/",

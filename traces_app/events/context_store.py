@@ -19,13 +19,13 @@ from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
 from messages_app.sql.row_query import Rows
-from traces_app.ingest import rows
+from traces_app.ingest import tables
 from traces_app.ingest.sql import insert_rows
 from traces_app.queries import schemas
+from traces_app.schema import pg_text
 
 from .contexts import Context, refs_of, with_fields
 
-_COLUMNS = "id, session_id, message_id, ref, kind, length, size, content, entries, created_at"
 _IN_SIGHT = (
     "NOT EXISTS (SELECT 1 FROM messages_app_message AS message "
     "WHERE message.id = context.message_id AND message.deleted_at IS NOT NULL)"
@@ -68,28 +68,28 @@ class FoundContext(NamedTuple):
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def lines_of(session_id: UUID, message_id: UUID, context: Context, heard_at: datetime) -> Iterable[rows.Row]:
+def lines_of(session_id: UUID, message_id: UUID, context: Context, heard_at: datetime) -> Iterable[tables.Row]:
     """The rows of a context of a run: itself, and its entries."""
     for entry in context.entries or ():
         yield from lines_of(session_id, message_id, entry, heard_at)
     entries = None if context.entries is None else [_row_id(message_id, entry.ref) for entry in context.entries]
-    yield (
-        _row_id(message_id, context.ref),
-        session_id.hex,
-        message_id.hex,
-        context.ref,
-        context.kind,
-        str(context.length),
-        str(context.size),
-        context.content,
-        None if entries is None else f"{{{','.join(entries)}}}",
-        heard_at.isoformat(),
+    yield tables.CONTEXTS.Row(
+        id=_row_id(message_id, context.ref),
+        session_id=session_id.hex,
+        message_id=message_id.hex,
+        ref=context.ref,
+        kind=context.kind,
+        length=str(context.length),
+        size=str(context.size),
+        content=context.content,
+        entries=None if entries is None else pg_text.array(entries),
+        created_at=heard_at.isoformat(),
     )
 
 
-def add(lines: Iterable[rows.Row]) -> None:
+def add(lines: Iterable[tables.Row]) -> None:
     """Stores those that are not there yet. Nobody else adds to these runs meanwhile: see event_writes.take_turns."""
-    wanted = {line[0]: line for line in lines}
+    wanted = {line.id: line for line in lines}
     if not wanted:
         return
     with prepared_cursor() as cursor:
@@ -99,7 +99,7 @@ def add(lines: Iterable[rows.Row]) -> None:
         )
         for (known,) in cursor.fetchall():
             del wanted[known.hex]
-    insert_rows([("traces_app_context", _COLUMNS, list(wanted.values()))])
+    insert_rows([(tables.CONTEXTS, list(wanted.values()))])
 
 
 def whole(said: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
@@ -211,7 +211,7 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
 
 def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
     """The variables, or those of these names that are there."""
-    names = None if keys is None else [rows.text(key) for key in keys]
+    names = None if keys is None else [pg_text.text(key) for key in keys]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT coalesce(jsonb_object_agg(key, value), '{}')::text FROM traces_app_context, "

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal
 
-from traces_app.ingest import rows
+from traces_app.schema import pg_text
 
 Kind = Literal["prompt", "conversation", "variables", "context", "value", "entry"]
 """A `context` is a conversation with variables, or with the text of a prompt; a `value` any field that was large; an
@@ -70,12 +70,12 @@ class Context:
 def apart(type_: str, data: dict[str, Any]) -> tuple[str, list[Context]]:
     """The data that an event keeps, as JSON text, and what goes behind references. `data` is not changed."""
     kept, found = _without_context(type_, data)
-    encoded = rows.json(kept)
+    encoded = pg_text.json(kept)
     contexts = [found] if found else []
     if len(encoded) > MOST or (_FILE in data and len(encoded) > _WORTH):
         kept, more = _without_large_fields(kept, len(encoded))
         contexts += more
-        encoded = rows.json(kept)
+        encoded = pg_text.json(kept)
     return encoded, contexts
 
 
@@ -135,7 +135,7 @@ def _without_context(type_: str, data: dict[str, Any]) -> tuple[dict[str, Any], 
 
 def _context(content: dict[str, Any], entries: list[Any] | None) -> Context:
     below = None if entries is None else tuple(_value(entry, "entry") for entry in entries)
-    encoded = rows.json(content)
+    encoded = pg_text.json(content)
     parts = [*content, *([] if below is None else ["conversation"])]
     kind: Kind = "context"
     if len(parts) == 1:
@@ -157,7 +157,7 @@ def _context(content: dict[str, Any], entries: list[Any] | None) -> Context:
 
 
 def _value(value: Any, kind: Kind = "value") -> Context:
-    encoded = rows.json(value)
+    encoded = pg_text.json(value)
     size = len(encoded.encode())
     return Context(ref=_ref(kind, encoded), kind=kind, content=f'{{"value":{encoded}}}', length=size, size=size)
 
@@ -167,7 +167,7 @@ def _value(value: Any, kind: Kind = "value") -> Context:
 
 def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, Any], list[Context]]:
     """A file, then the largest fields first, until the rest fits."""
-    candidates = [(len(rows.json(value)), name) for name, value in data.items() if name not in _STAY and value]
+    candidates = [(len(pg_text.json(value)), name) for name, value in data.items() if name not in _STAY and value]
     candidates.sort(key=lambda found: (found[1] == _FILE, found), reverse=True)
     kept, refs, contexts = dict(data), dict[str, Any](), []
     for size, name in candidates:
@@ -181,7 +181,7 @@ def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, 
 
 
 def _beginning(value: Any) -> str:
-    return (value if isinstance(value, str) else rows.json(value))[:_BEGINNING]
+    return (value if isinstance(value, str) else pg_text.json(value))[:_BEGINNING]
 
 
 # --- Values ----------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _first_list(data: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 def _length_of(value: Any) -> int:
-    return len(value if isinstance(value, str) else rows.json(value))
+    return len(value if isinstance(value, str) else pg_text.json(value))
 
 
 def _without(data: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from traces_app.adapters.eko_callbacks import Nodes, events_of, task_named
-from traces_app.ingest import rows
 from traces_app.normalize.redaction import RedactedEvent, redact_event
+from traces_app.schema import pg_text
 
 from .decode import event_from
 from .store import EventOutcome, record_events, take_turns
@@ -49,7 +49,7 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
         tasks.append(task)
     with transaction.atomic():
         # What a message means depends on those before it: nobody else adds to these tasks meanwhile.
-        take_turns(project_id, map(rows.text, tasks))
+        take_turns(project_id, map(pg_text.text, tasks))
         nodes = {task: _nodes(project_id, task) for task in sorted(set(tasks))}
         # Only some messages have times, and those are not what orders them: they are numbered as they arrive, by the clock
         # by which events without a number are ordered.
@@ -77,7 +77,7 @@ def _documents(message: Any, nodes: Nodes, path: str) -> list[dict[str, Any]]:
 def _nodes(project_id: int, task: str) -> Nodes:
     nodes = Nodes()
     with connection.cursor() as cursor:
-        cursor.execute(_STEPS, [project_id, rows.text(task)])
+        cursor.execute(_STEPS, [project_id, pg_text.text(task)])
         for agent, external_id, step in cursor.fetchall():
             nodes.remember(agent, external_id, step)
     return nodes

@@ -34,15 +34,15 @@ from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from messages_app.models import message_key
 from messages_app.sql.partitions import Month
-from traces_app.ingest import rows
 from traces_app.ingest.batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
 from traces_app.ingest.id_cache import find_named_sessions, find_or_make_tools, forget_named_sessions
 from traces_app.ingest.partitions import ensure_months, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.sql import add_receipts, exchange, insert_rows, lock_messages
+from traces_app.ingest.tables import EVENTS, Row
 from traces_app.normalize.records import as_uuid
-from traces_app.normalize.redaction import RedactedEvent
-from traces_app.schema import losses, records
+from traces_app.normalize.redaction import RedactedEvent, receipts_as_json
+from traces_app.schema import losses, pg_text, records
 from traces_app.schema.health_flags import INTERRUPTED, ORPHAN_RESULT, TIME_OUT_OF_RANGE, TRUNCATED
 
 from . import context_store, projection
@@ -60,10 +60,6 @@ State = Literal["stored", "duplicate", "refused"]
 _LOCK = 0x65766E74  # "evnt"
 _NOTICES = 100
 """So many sessions are told of at a time: a payload holds 8,000 bytes."""
-_COLUMNS = (
-    "id, project_id, session_id, message_id, seq, external_id, number, type, level, category, timestamp, agent, subject, "
-    "data"
-)
 # Where the paths of receipts lead below a message; the id of the row says which one.
 _BELOW = {"call": "tool_calls", "step": "agent_steps"}
 _CATEGORIES: dict[str, records.Category] = {"tool": "tool", "llm": "prompt", "prompt": "prompt"}
@@ -275,7 +271,7 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     # A result need not name its tool: its call did, or will.
     tools.discard("")
     if tools:
-        find_or_make_tools(project_id, sorted(rows.text(name) for name in tools))
+        find_or_make_tools(project_id, sorted(pg_text.text(name) for name in tools))
     for attempts_left in reversed(range(5)):
         sessions = _by_session(project_id, batch)
         months = _months(sessions, batch)
@@ -325,11 +321,11 @@ def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> _New:
     data = dict(event.data or {})
     if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
         # Of the producer's own, which took them out before it sent the event, and of ours.
-        data["redactions"] = rows.receipt_list(receipts)
-    external_id = rows.text(event.id) or rows.text(made_id(event))
+        data["redactions"] = receipts_as_json(receipts)
+    external_id = pg_text.text(event.id) or pg_text.text(made_id(event))
     # Names that PostgreSQL can hold, from here on: they are looked for as they will be stored.
-    names = {name: rows.text(getattr(event, name)) or None for name in ("message_id", "agent")}
-    event = msgspec.structs.replace(event, session_id=rows.text(event.session_id), **names)
+    names = {name: pg_text.text(getattr(event, name)) or None for name in ("message_id", "agent")}
+    event = msgspec.structs.replace(event, session_id=pg_text.text(event.session_id), **names)
     timestamp = event.timestamp or now
     if shift is not None and not is_in_range(timestamp, now):
         data[CLOCK] = {"timestamp": timestamp.isoformat()}
@@ -420,8 +416,8 @@ def _record(
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
     heard_at = {run.id: _heard_at(run, now) for session in sessions for run in session.runs if run.id}
     outcomes = ingest(project_id, said, source="events", touched=touched, heard_at=heard_at)
-    lines: list[rows.Row] = []
-    contexts: list[rows.Row] = []
+    lines: list[Row] = []
+    contexts: list[Row] = []
     told: list[tuple[UUID, int, int]] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         kept = _settle(project_id, session, outcome)
@@ -437,7 +433,7 @@ def _record(
                     _row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
                 ]
     context_store.add(contexts)
-    insert_rows([("traces_app_event", _COLUMNS, lines)])
+    insert_rows([(EVENTS, lines)])
     return told
 
 
@@ -533,7 +529,7 @@ def _pair_calls(session: _Session) -> None:
         for one in run.events:
             one.is_unnamed = one.is_unnamed or projection.is_unnamed_call(one.record.type, one.data)
             if one.is_unnamed:
-                name = rows.text(projection.tool_name(one.data) or projection.UNKNOWN)
+                name = pg_text.text(projection.tool_name(one.data) or projection.UNKNOWN)
                 is_start = one.record.type == "tool_call_start"
                 one.data["call_id"] = run.unnamed.label(one.record.agent or "", name, is_start=is_start)
                 vars(one).pop("subject", None)
@@ -776,7 +772,7 @@ def _steps(run: _Run, said_of: Mapping[str, list[Said]]) -> list[records.AgentSt
         if parent and parent not in said_of and run.id is not None:
             parent = str(UUID(_row_id(run.id, parent)))
         call = projection.call_record(subject, events, parent)
-        run.tools[subject] = rows.text(call.name)
+        run.tools[subject] = pg_text.text(call.name)
         step, position = run.after.calls[subject]
         calls.setdefault(step, []).append((position, call))
     wanted = {*calls, *(subject for subject in said_of if projection.is_step(subject))}
@@ -1002,7 +998,12 @@ def _write_places(
             cursor.execute(_PLACE_STEPS, [*columns, columns[0], *bounds])
         if calls:
             hosted = [
-                (_row_id(message_id, name), _row_id(message_id, step), str(position), _digits(tool_ids.get(name)))
+                (
+                    _row_id(message_id, name),
+                    _row_id(message_id, step),
+                    str(position),
+                    pg_text.number(tool_ids.get(name)),
+                )
                 for name in sorted(calls)
                 for step, position in [run.after.calls[name]]
             ]
@@ -1016,28 +1017,28 @@ def _row_id(message_id: UUID, subject: str) -> str:
     return ids.child_hex(message_id.int, *key, 0)
 
 
-def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, contexts: list[rows.Row]) -> rows.Row:
+def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, contexts: list[Row]) -> Row:
     """The row of an event; those of what it refers to are added to `contexts`."""
     event = one.record
     data, aside = apart(event.type, one.data)
     for context in aside:
         contexts += context_store.lines_of(session_id, message_id, context, one.timestamp)
     failed = event.type.endswith("_error")
-    return (
-        ids.child_hex(message_id.int, "event", one.external_id),
-        str(project_id),
-        session_id.hex,
-        message_id.hex,
-        str(one.seq),
-        rows.text(one.external_id),
-        _digits(event.number),
-        event.type,
-        event.level or ("error" if failed else "info"),
-        event.category or _CATEGORIES.get(event.type.partition("_")[0], "execution"),
-        one.timestamp.isoformat(),
-        rows.text(event.agent),
-        one.subject,
-        data,
+    return EVENTS.Row(
+        id=ids.child_hex(message_id.int, "event", one.external_id),
+        project_id=str(project_id),
+        session_id=session_id.hex,
+        message_id=message_id.hex,
+        seq=str(one.seq),
+        external_id=pg_text.text(one.external_id),
+        number=pg_text.number(event.number),
+        type=event.type,
+        level=event.level or ("error" if failed else "info"),
+        category=event.category or _CATEGORIES.get(event.type.partition("_")[0], "execution"),
+        timestamp=one.timestamp.isoformat(),
+        agent=pg_text.text(event.agent),
+        subject=one.subject,
+        data=data,
     )
 
 
@@ -1051,7 +1052,3 @@ def _created_at(run: _Run) -> datetime:
         ):
             return created_at
     return min(one.timestamp for one in run.events)
-
-
-def _digits(value: int | None) -> str | None:
-    return None if value is None else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from access_app.redaction.engine import Receipt
@@ -37,6 +37,15 @@ class SessionOutcome:
     created: bool
     messages: list[MessageOutcome]
     refused: Refusal | None = None
+
+
+class KnownSession(NamedTuple):
+    """A session that exists, of any project."""
+
+    id: UUID
+    external_id: str
+    is_deleted: bool
+    project_id: int
 
 
 class SessionGone(Exception):
@@ -71,8 +80,8 @@ class Context:
     project_id: int
     source: Source
     tool_ids: Mapping[str, int]
-    sessions: Sequence[tuple[UUID, str, bool, int]]
-    """Those that were there before, see `statements.Known`."""
+    sessions: Sequence[KnownSession]
+    """The sessions of the batch that existed before."""
     purged: Set[UUID] = frozenset()
     """The keys of sessions of the batch that were purged, see `statements.Known`."""
     is_hopeful: bool = False

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from traces_app.normalize.redaction import Redacted
 
-from .batch import SessionOutcome
+from .batch import KnownSession, SessionOutcome
 from .sessions import names_of
 from .sql import Known, look_up, make_tools
 
@@ -73,19 +73,20 @@ def find_or_make(project_id: int, tool_names: Sequence[str], batch: Sequence[Red
         transaction.on_commit(lambda: _remember(database, project_id, tool_ids, asked))
     return Known(
         tool_ids=tool_ids,
-        sessions=[*asked.sessions, *((row_id, name, False, project_id) for name, row_id in sessions.items())],
+        sessions=[
+            *asked.sessions,
+            *(KnownSession(row_id, name, False, project_id) for name, row_id in sessions.items()),
+        ],
         purged=asked.purged,
     )
 
 
-def find_named_sessions(
-    project_id: int, uuids: Sequence[UUID], names: Sequence[str]
-) -> list[tuple[UUID, str, bool, int]]:
+def find_named_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> list[KnownSession]:
     """The sessions of these names and ids that there are, see `statements.Known`; some may be gone, see `forget_sessions`."""
     remembered = _remembered(_sessions, connection.settings_dict["NAME"], project_id, names)
     asked = [name for name in names if name not in remembered]
     found = look_up(project_id, (), uuids, asked).sessions if asked or uuids else []
-    return [*found, *((row_id, name, False, project_id) for name, row_id in remembered.items())]
+    return [*found, *(KnownSession(row_id, name, False, project_id) for name, row_id in remembered.items())]
 
 
 def forget_named_sessions(project_id: int, names: Iterable[str]) -> None:
@@ -109,7 +110,7 @@ def remember_made(project_id: int, outcomes: Iterable[SessionOutcome]) -> None:
     """The sessions that a batch has made: the next message of them need not ask."""
     made = {outcome.external_id: outcome.id for outcome in outcomes if outcome.created and outcome.id is not None}
     if made:
-        sessions = [(row_id, name, False, project_id) for name, row_id in made.items()]
+        sessions = [KnownSession(row_id, name, False, project_id) for name, row_id in made.items()]
         asked = replace(NOTHING, sessions=sessions)
         database = connection.settings_dict["NAME"]
         transaction.on_commit(lambda: _remember(database, project_id, {}, asked))

@@ -17,13 +17,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from traces_app.normalize.redaction import Redacted
 from traces_app.schema import records
 
-from .rows import CALLS, REFERENCES, RESULTS, STEPS
-
 if TYPE_CHECKING:  # it knows the models, and this module is imported before there are any
     from .batch import SessionOutcome, Source, State
 
-MESSAGES = "messages_app_message"
-TABLES = (MESSAGES, REFERENCES.name, STEPS.name, CALLS.name, RESULTS.name)
+# By name, because this module is imported before the models are loaded.
+MESSAGES, REFERENCES = "messages_app_message", "messages_app_reference"
+STEPS, CALLS, RESULTS = "traces_app_agentstep", "traces_app_toolcall", "traces_app_toolresult"
+TABLES = (MESSAGES, REFERENCES, STEPS, CALLS, RESULTS)
 STATES: tuple[State, ...] = ("created", "updated", "unchanged", "refused")
 
 # A series each that says when another series began: scrapers of the text format make nothing of it.
@@ -78,7 +78,7 @@ def forget() -> None:
 def _count_rows(rows: Tally[str], message: records.Message) -> None:
     rows[MESSAGES] += 1
     if message.knowledge_references:
-        rows[REFERENCES.name] += len(message.knowledge_references)
+        rows[REFERENCES] += len(message.knowledge_references)
     if not message.agent_steps:
         return
     calls = results = 0
@@ -86,9 +86,9 @@ def _count_rows(rows: Tally[str], message: records.Message) -> None:
         for call in step.tool_calls or ():
             calls += 1
             results += call.result is not None
-    rows[STEPS.name] += len(message.agent_steps)
-    rows[CALLS.name] += calls
-    rows[RESULTS.name] += results
+    rows[STEPS] += len(message.agent_steps)
+    rows[CALLS] += calls
+    rows[RESULTS] += results
 
 
 @cache

@@ -15,50 +15,21 @@ from messages_app import ids
 from messages_app.models import session_key
 from messages_app.writes import COUNTERS, Counts
 from traces_app.normalize.records import as_uuid
-from traces_app.normalize.redaction import Redacted
-from traces_app.schema import records
+from traces_app.normalize.redaction import Redacted, receipts_as_json
+from traces_app.normalize.rollup import completion
+from traces_app.schema import pg_text, records
 
-from . import rows
-from .batch import BatchSession, Context, SessionGone, SessionMet
-from .sql import SAID, add_to_session, add_to_sessions, lock_sessions
+from .batch import BatchSession, Context, KnownSession, SessionGone, SessionMet
+from .sql import SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
+from .tables import SESSIONS, Row
 
-_JSON = frozenset(["workflow", "metadata", "redactions"])
-_SAID = {name: f"{name}::text" if name in _JSON else name for name in SAID}
-"""The columns that a batch can change, and how they are read."""
-_COLUMNS = {
-    "id": "uuid",
-    "project_id": "bigint",
-    "external_id": "text",
-    "said_status": "text",
-    "created_at": "timestamptz",
-    "updated_at": "timestamptz",
-    "title": "text",
-    "description": "text",
-    "end_user": "text",
-    "current_phase": "text",
-    "workflow": "jsonb",
-    "tags": "text[]",
-    "metadata": "jsonb",
-    "redactions": "jsonb",
-    "deleted_by": "text",
-    **dict.fromkeys(COUNTERS, "bigint"),
-    "last_run_id": "uuid",
-    "last_run_failed": "boolean",
-    "active_at": "timestamptz",
-}
-_COUNTED = len(COUNTERS) + 3
-"""So many columns at the end say what a session holds."""
-COLUMNS = ", ".join(_COLUMNS)
-"""Of the row of a new session, in their order."""
-_INSERT = (
-    f"INSERT INTO messages_app_session ({COLUMNS}) "  # noqa: S608 - constants
-    f"SELECT {', '.join(f'{name}::{type_}' for name, type_ in _COLUMNS.items())} "
-    f"FROM unnest({', '.join('%s::text[]' for _name in _COLUMNS)}) AS new ({COLUMNS}) "
-    "ON CONFLICT DO NOTHING RETURNING id"
-)
+_JSON = frozenset(name for name, type_ in SESSION_FIELDS.items() if type_ == "jsonb")
+_SAID = {name: f"{name}::text" if name in _JSON else name for name in SESSION_FIELDS}
+"""How the columns that a batch can change are read."""
+_INSERT = f"{SESSIONS.insert()} ON CONFLICT DO NOTHING RETURNING id"
 
 
-def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[BatchSession], list[rows.Row]]:
+def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[BatchSession], list[Row]]:
     """The session of each item, and the rows of those that are to be made. Two items that name one session share its state."""
     found = _by_name(context, context.sessions)
     fresh: dict[str, tuple[UUID, Redacted]] = {}
@@ -71,13 +42,13 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
         given = str(as_uuid(said.id) or "")
         row = found.get(given) or found.get(session_name(said))
         # A session without any id is always a new one.
-        name = str(row[0]) if row else brought.get(given) or session_name(said) or f"\0{index}"
+        name = str(row.id) if row else brought.get(given) or session_name(said) or f"\0{index}"
         state = states.get(name)
         if state is None:
             state = states[name] = BatchSession(id=None, external_id="")
             if row:
-                state.id, state.external_id = row[0], row[1]
-                state.refused = "session_deleted" if row[2] else None
+                state.id, state.external_id = row.id, row.external_id
+                state.refused = "session_deleted" if row.is_deleted else None
             else:
                 state.external_id = session_name(said)
                 session_id = _new_session_id(context, said, is_taken=given in found)
@@ -91,12 +62,12 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
     return result, new
 
 
-def make_sessions(new: Sequence[rows.Row]) -> None:
+def make_sessions(new: Sequence[Row]) -> None:
     """Raises SessionMet where another sender made one of them between our look and our insert."""
     if not new:
         return
     with prepared_cursor() as cursor:
-        cursor.execute(_INSERT, [rows.array(column) for column in zip(*new, strict=True)])
+        cursor.execute(_INSERT, [pg_text.array(column) for column in zip(*new, strict=True)])
         if cursor.rowcount < len(new):
             # Ours waited until it had committed.
             raise SessionMet
@@ -136,22 +107,20 @@ def names_of(batch: Sequence[Redacted]) -> tuple[list[UUID], list[str]]:
 
 def session_name(said: records.Session) -> str:
     """The external id of a session; an id that is none of ours is one too."""
-    return rows.text(said.external_id or said.id)
+    return pg_text.text(said.external_id or said.id)
 
 
-def _by_name(
-    context: Context, rows_: Sequence[tuple[UUID, str, bool, int]]
-) -> dict[str, tuple[UUID, str, bool] | None]:
-    """(id, external id, whether deleted) of the sessions that are there, by id and by external id.
+def _by_name(context: Context, sessions: Sequence[KnownSession]) -> dict[str, KnownSession | None]:
+    """Return the sessions that exist, by id and by external id.
 
-    An id that another project has stands for None: it can neither be found here nor given to a new session.
+    The id of another project's session maps to None: it can neither be found here nor given to a new session.
     """
-    found: dict[str, tuple[UUID, str, bool] | None] = {}
-    for session_id, external_id, is_deleted, project_id in rows_:
-        row = (session_id, external_id, is_deleted) if project_id == context.project_id else None
-        found[str(session_id)] = row
-        if external_id and row:
-            found[external_id] = row
+    found: dict[str, KnownSession | None] = {}
+    for session in sessions:
+        own = session if session.project_id == context.project_id else None
+        found[str(session.id)] = own
+        if session.external_id and own:
+            found[session.external_id] = own
     return found
 
 
@@ -181,57 +150,53 @@ def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: 
         fresh.pop(keys[key], None)
 
 
-def _new_session(context: Context, state: BatchSession, session_id: UUID, item: Redacted) -> rows.Row:
+def _new_session(context: Context, state: BatchSession, session_id: UUID, item: Redacted) -> Row:
     """Its row holds what the first item says of it."""
     said = item.session
     state.id, state.created = session_id, True
     state.said.remove(item)
-    return (
-        session_id.hex,
-        str(context.project_id),
-        state.external_id,
-        _said_status(context, said) or "",
-        rows.instant(said.created_at or context.now),
-        rows.instant(context.now),
-        rows.text(said.title),
-        rows.text(said.description),
-        rows.text(said.end_user),
-        rows.text(said.current_phase),
-        rows.json_or_null(said.workflow),
-        rows.array(map(rows.text, said.tags or ())),
-        rows.json_or_empty(said.metadata),
-        rows.json(rows.receipt_list(item.receipts)),
-        "",
-        *("0" for _name in COUNTERS),
-        None,
-        "f",
-        # By all that comes with it: raised to the same time later, its index entry stays as it is.
-        rows.instant(max((active_at(one, context.now) for one in said.messages or ()), default=_began(context, said))),
+    began = min(said.created_at or context.now, context.now)
+    return SESSIONS.Row(
+        id=session_id.hex,
+        project_id=str(context.project_id),
+        external_id=state.external_id,
+        said_status=_said_status(context, said) or "",
+        created_at=pg_text.timestamp(said.created_at or context.now),
+        updated_at=pg_text.timestamp(context.now),
+        title=pg_text.text(said.title),
+        description=pg_text.text(said.description),
+        end_user=pg_text.text(said.end_user),
+        current_phase=pg_text.text(said.current_phase),
+        workflow=pg_text.json_or_null(said.workflow),
+        tags=pg_text.array(map(pg_text.text, said.tags or ())),
+        metadata=pg_text.json(said.metadata or {}),
+        redactions=pg_text.json(receipts_as_json(item.receipts)),
+        deleted_by="",
+        **dict.fromkeys(COUNTERS, "0"),
+        last_run_id=None,
+        last_run_failed="f",
+        # The latest of all its messages, because its index entry need not change then when they are counted.
+        active_at=pg_text.timestamp(max((active_at(one, context.now) for one in said.messages or ()), default=began)),
     )
 
 
-def counted_row(row: rows.Row, counts: Counts | None) -> rows.Row:
-    """The row of a new session with what it holds, where that is known."""
+def counted_row(row: Row, counts: Counts | None) -> Row:
+    """Return the row of a new session with its counters, if they are known."""
     if counts is None:
         return row
     run = counts.last_run
-    return (
-        *row[:-_COUNTED],
-        *(str(getattr(counts, name)) for name in COUNTERS),
-        run and run.message_id.hex,
-        "t" if run and run.failed else "f",
-        rows.instant(counts.active_at) or row[-1],
+    return row._replace(
+        **{name: str(getattr(counts, name)) for name in COUNTERS},
+        last_run_id=run and run.message_id.hex,
+        last_run_failed=pg_text.boolean(run and run.failed),
+        active_at=pg_text.timestamp(counts.active_at) or row.active_at,
     )
 
 
 def active_at(message: records.Message, now: datetime) -> datetime:
     """When a message was last active, as far as it says: not in the future, whatever its clock said."""
     began = message.created_at or now
-    return min(max(began, rows.completion(message, began) or began), now)
-
-
-def _began(context: Context, said: records.Session) -> datetime:
-    return min(said.created_at or context.now, context.now)
+    return min(max(began, completion(message, began) or began), now)
 
 
 def _said_status(context: Context, said: records.Session) -> str | None:
@@ -246,7 +211,7 @@ def _said_status(context: Context, said: records.Session) -> str | None:
 def _value_of(context: Context, item: Redacted, name: str) -> Any:
     """What a record says for a column of its session; None or empty: nothing."""
     if name == "redactions":
-        return rows.receipt_list(item.receipts)
+        return receipts_as_json(item.receipts)
     return _said_status(context, item.session) if name == "said_status" else getattr(item.session, name)
 
 
@@ -260,20 +225,20 @@ def said_of(context: Context, state: BatchSession) -> list[str | None]:
     said: dict[str, Any] = {}
     receipts: list[dict[str, Any]] = []
     for item in state.said:
-        for name in SAID:
+        for name in SESSION_FIELDS:
             value = _value_of(context, item, name)
             if name not in ("metadata", "redactions") and _is_said(name, value):
                 said[name] = value
         if item.session.metadata:
             said["metadata"] = {**said.get("metadata", {}), **item.session.metadata}
-        receipts += [receipt for receipt in rows.receipt_list(item.receipts) if receipt not in receipts]
-    texts: dict[str, str] = {name: rows.json(value) for name, value in said.items() if name in _JSON}
-    texts |= {name: rows.text(value) for name, value in said.items() if name not in _JSON and name != "tags"}
+        receipts += [receipt for receipt in receipts_as_json(item.receipts) if receipt not in receipts]
+    texts: dict[str, str] = {name: pg_text.json(value) for name, value in said.items() if name in _JSON}
+    texts |= {name: pg_text.text(value) for name, value in said.items() if name not in _JSON and name != "tags"}
     if "tags" in said:
-        texts["tags"] = rows.array(map(rows.text, said["tags"]))
+        texts["tags"] = pg_text.array(map(pg_text.text, said["tags"]))
     if receipts:
-        texts["redactions"] = rows.json(receipts)
-    return [texts.get(name) for name in SAID]
+        texts["redactions"] = pg_text.json(receipts)
+    return [texts.get(name) for name in SESSION_FIELDS]
 
 
 def columns_said(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
@@ -297,7 +262,7 @@ def apply_to_session(
     changed: dict[str, Any] = {}
     for item in state.said:
         for name in row:
-            value = rows.holdable(_value_of(context, item, name))
+            value = pg_text.storable(_value_of(context, item, name))
             if name == "metadata":
                 value = {**row[name], **(value or {})}
             elif name == "redactions":
@@ -310,7 +275,7 @@ def apply_to_session(
             cursor.execute(
                 f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _SAID
                 [
-                    *(rows.json(value) if name in _JSON else value for name, value in changed.items()),
+                    *(pg_text.json(value) if name in _JSON else value for name, value in changed.items()),
                     context.now,
                     session_id,
                 ],

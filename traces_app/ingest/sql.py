@@ -6,24 +6,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal
 from uuid import UUID
 
-from django.db import DataError, connection
+from django.db import ProgrammingError, connection
 from django.db.backends.utils import CursorWrapper
 from django.db.models import JSONField
 from msgspec import json
-from psycopg.errors import DivisionByZero
+from psycopg.errors import NoDataFound
 
 from access_app.db.statements import execute_at_once, prepared_cursor
 from messages_app import ids
-from messages_app.models import Message, session_key
+from messages_app.models import Message, Session, session_key
 from messages_app.writes import COUNTERS, Counts
-from traces_app.schema import records
+from traces_app.normalize.rollup import Rollup, rollup
+from traces_app.schema import pg_text, records
 
-from . import rows
-from .batch import SessionGone, Touched
-from .rows import Stored, Table
+from .batch import KnownSession, SessionGone, Touched
+from .rows import StoredBelow
+from .tables import Row, Table, fields_of, type_of
 
 _CLAIM = (
     "INSERT INTO messages_app_messagekey (key, message_id) SELECT * FROM unnest(%s::uuid[], %s::uuid[]) "
@@ -47,23 +49,20 @@ _TOUCHED_CALLS = """
     SELECT id, call_id, step_id, parent_id, status, duration_ms FROM traces_app_toolcall
     WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
     """
-_FIELDS = [field.attname for field in Message._meta.concrete_fields]
-_JSON = {field.attname for field in Message._meta.concrete_fields if isinstance(field, JSONField)}
+_FIELDS = list(fields_of(Message))
+_JSON = {name for name, field in fields_of(Message).items() if isinstance(field, JSONField)}
 _LOCK_MESSAGES = (
     f"SELECT {', '.join(f'{name}::text' if name in _JSON else name for name in _FIELDS)} FROM messages_app_message "  # noqa: S608 - constants
     "WHERE id = ANY(%s) AND id BETWEEN %s AND %s ORDER BY id FOR UPDATE"
 )
-_COUNTED = {
-    **dict.fromkeys(("step_count", "call_count", "failure_count", "model_error_count", "version"), "int"),
-    **dict.fromkeys(("input_tokens", "output_tokens", "duration_ms"), "bigint"),
-    "updated_at": "timestamptz",
-}
-COUNTED = tuple(_COUNTED)
-"""What changes of a message with what lies below it."""
+COUNTED = (*Rollup._fields, "version", "updated_at")
+"""The columns of a message that change with the rows below it."""
 _SAVE_COUNTS = (
-    f"UPDATE messages_app_message SET {', '.join(f'{name} = %s::{type_}' for name, type_ in _COUNTED.items())} "  # noqa: S608 - constants
+    f"UPDATE messages_app_message SET {', '.join(f'{name} = %s::{type_of(fields_of(Message)[name])}' for name in COUNTED)} "  # noqa: S608 - constants
     "WHERE id = %s"
 )
+BY_ID = attrgetter("id")
+"""The order in which every writer locks rows."""
 FEW_ROWS = 100
 """In a transaction with other statements so many rows go in as prepared statements, all in one exchange; more go in by COPY,
 which takes two for each table but half the work for each row. Measured: one message with its 20 rows 1.3 ms instead of 2.2,
@@ -72,15 +71,12 @@ ROWS_A_STATEMENT = (16, 4, 1)
 """So many rows `insert_at_once` puts into a statement, the most that there are. A statement costs 11 us, 7 of them
 PostgreSQL's. Measured by one client, twenty messages with their 420 rows: one row a statement 20.4 ms, 4 and 1 17.1, these
 16.2; up to 8, 32, 40 or 160 no better; by COPY, with what belongs to it, 20.7."""
-_SAID = {
-    **dict.fromkeys(("title", "description", "end_user", "current_phase", "said_status"), "text"),
-    "tags": "text[]",
-    "workflow": "jsonb",
-    "metadata": "jsonb",
-    "redactions": "jsonb",
+SESSION_FIELDS = {
+    name: type_of(fields_of(Session)[name])
+    for name in ("title", "description", "end_user", "current_phase", "said_status", "tags", "workflow")
+    + ("metadata", "redactions")
 }
-SAID = tuple(_SAID)
-"""The columns of a session that a batch can change."""
+"""The columns of a session that a batch can change, with their types."""
 
 
 _NEWS = ("last_run_id", "last_run_failed", "active_at")
@@ -102,18 +98,18 @@ def _news(counts: Counts) -> tuple[str | None, str | None, str | None]:
     """The values of _NEWS, as texts."""
     run = counts.last_run
     last = (None, None) if run is None else (str(run.message_id), "t" if run.failed else "f")
-    return *last, rows.instant(counts.active_at)
+    return *last, pg_text.timestamp(counts.active_at)
 
 
 def _add_to_session() -> str:
-    """What is NULL was not said. A value that stays is the one that was there, and not written again.
+    """Return the statement that updates a session; a parameter that is NULL leaves its column unchanged.
 
-    Where the session is gone or deleted it must be an error, which takes back all else in the exchange: 1 / 0.
+    Raises NoDataFound in PostgreSQL where the session is deleted or gone, which rolls back the whole batch.
     """
-    numbers = {name: f"${number}" for number, name in enumerate(("id", *COUNTERS, *_NEWS, *SAID), start=1)}
+    numbers = {name: f"${number}" for number, name in enumerate(("id", *COUNTERS, *_NEWS, *SESSION_FIELDS), start=1)}
     changes = {name: f"{name} + {numbers[name]}::bigint" for name in COUNTERS}
     changes |= _changes_by_news("messages_app_session", **{name: numbers[name] for name in _NEWS})
-    changes |= {name: f"COALESCE({numbers[name]}::{type_}, {name})" for name, type_ in _SAID.items()}
+    changes |= {name: f"COALESCE({numbers[name]}::{type_}, {name})" for name, type_ in SESSION_FIELDS.items()}
     changes["metadata"] = f"COALESCE(NULLIF(metadata || {numbers['metadata']}::jsonb, metadata), metadata)"
     changes["redactions"] = (
         f"CASE WHEN {numbers['redactions']}::jsonb IS NULL THEN redactions ELSE redactions || COALESCE(("  # noqa: S608 - constants
@@ -123,7 +119,7 @@ def _add_to_session() -> str:
     return (
         "WITH counted AS (UPDATE messages_app_session SET updated_at = now(), "  # noqa: S608 - constants
         f"{', '.join(f'{name} = {value}' for name, value in changes.items())} "
-        f"WHERE id = {numbers['id']}::uuid AND deleted_at IS NULL RETURNING 1) SELECT 1 / count(*) FROM counted"
+        f"WHERE id = {numbers['id']}::uuid AND deleted_at IS NULL RETURNING 1) SELECT traces_app_require_session(count(*)) FROM counted"
     )
 
 
@@ -153,8 +149,7 @@ class Known:
     """What is there already of what a batch names."""
 
     tool_ids: dict[str, int]
-    sessions: list[tuple[UUID, str, bool, int]]
-    """id, external id, whether deleted, project."""
+    sessions: list[KnownSession]
     purged: set[UUID]
     """The keys of those that are not there because they were purged."""
 
@@ -166,13 +161,13 @@ def look_up(project_id: int, tool_names: Sequence[str], uuids: Sequence[UUID], s
         with prepared_cursor() as cursor:
             cursor.execute(_TOOLS_NAMED, [project_id, list(tool_names)])
             tool_ids.update(cursor.fetchall())
-    sessions: list[tuple[UUID, str, bool, int]] = []
+    sessions: list[KnownSession] = []
     purged: set[UUID] = set()
     for row_id, external_id, deleted, project in _look_up_sessions(project_id, uuids, session_names):
         if external_id is None:
             purged.add(UUID(row_id))
         else:
-            sessions.append((UUID(row_id), external_id, deleted == "true", int(project)))
+            sessions.append(KnownSession(UUID(row_id), external_id, deleted == "true", int(project)))
     return Known(tool_ids=tool_ids, sessions=sessions, purged=purged)
 
 
@@ -183,7 +178,12 @@ def _look_up_sessions(
     if not (uuids or session_names):
         return ()
     keys = [session_key(project_id, name) for name in (*session_names, *map(str, uuids))]
-    values = [str(project_id), rows.array(session_names), rows.array(map(str, uuids)), rows.array(map(str, keys))]
+    values = [
+        str(project_id),
+        pg_text.array(session_names),
+        pg_text.array(map(str, uuids)),
+        pg_text.array(map(str, keys)),
+    ]
     if connection.get_autocommit():
         # 0.4 ms of CPU where a cursor takes 0.7.
         return execute_at_once([(_SESSIONS_AT_ONCE, values)])[0]
@@ -205,7 +205,7 @@ def make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
 
 
 def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:
-    return sorted({rows.text(call.name) for step in steps for call in step.tool_calls or ()})
+    return sorted({pg_text.text(call.name) for step in steps for call in step.tool_calls or ()})
 
 
 def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
@@ -232,7 +232,7 @@ def lock_messages(message_ids: Collection[UUID]) -> dict[UUID, Message]:
 
 def lock_with_touched(
     message_ids: Collection[UUID], touched: Mapping[UUID, Touched]
-) -> tuple[dict[UUID, Message], dict[UUID, Stored]]:
+) -> tuple[dict[UUID, Message], dict[UUID, StoredBelow]]:
     """Locks messages; and what is there below those of them that a write is known to touch, counted. In one exchange."""
     if not message_ids:
         return {}, {}
@@ -279,9 +279,9 @@ def save_counts(row: Message) -> None:
         cursor.execute(_SAVE_COUNTS, [*(None if value is None else str(value) for value in values), row.pk])
 
 
-def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
+def stored_below(message_ids: list[UUID]) -> dict[UUID, StoredBelow]:
     """Which steps and calls are there below each message."""
-    stored = {message_id: Stored() for message_id in message_ids}
+    stored = {message_id: StoredBelow() for message_id in message_ids}
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT message_id, id, iteration FROM traces_app_agentstep WHERE message_id = ANY(%s)", [message_ids]
@@ -300,8 +300,8 @@ def stored_below(message_ids: list[UUID]) -> dict[UUID, Stored]:
     return stored
 
 
-def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> Stored:
-    stored = Stored()
+def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> StoredBelow:
+    stored = StoredBelow()
     for step_id, iteration, *_values in steps:
         stored.step_ids.add(step_id.hex)
         stored.next_iteration = max(stored.next_iteration, iteration + 1)
@@ -309,11 +309,11 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
         stored.call_ids[row_id.hex] = call_id
         if status == "pending":
             stored.open_calls.add(row_id.hex)
-    stored.counted = _counted(steps, calls)
+    stored.totals = _counted(steps, calls)
     return stored
 
 
-def count_below(message_id: UUID, usage: dict[str, Any] | None) -> rows.Rollup:
+def count_below(message_id: UUID, usage: dict[str, Any] | None) -> Rollup:
     """What everything below a message adds up to."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -326,7 +326,7 @@ def count_below(message_id: UUID, usage: dict[str, Any] | None) -> rows.Rollup:
             "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
             [message_id],
         )
-        return rows.rollup(usage, steps, cursor.fetchall())
+        return rollup(usage, steps, cursor.fetchall())
 
 
 def _ask_touched(
@@ -337,8 +337,8 @@ def _ask_touched(
     return ask(_TOUCHED_STEPS, list(touched.step_ids), *bounds), ask(_TOUCHED_CALLS, list(touched.call_ids), *bounds)
 
 
-def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> rows.Rollup:
-    return rows.rollup(
+def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) -> Rollup:
+    return rollup(
         None,
         [
             (step_id, duration, _decoded(usage), _decoded(error))
@@ -352,22 +352,25 @@ def _decoded(value: str | None) -> Any:
     return json.decode(value) if value else None
 
 
-Tables = Sequence[tuple[str, str, list[rows.Row]]]
-"""Names of tables, their columns, and new rows."""
+Tables = Sequence[tuple[Table, list[Row]]]
+"""Tables and the rows that are to be inserted into them."""
 
 
 def insert_rows(tables: Tables) -> None:
     """Adds new rows, each table's in the order of ids."""
     # Django knows neither pipelines nor copy(): without the wrapper their errors would be psycopg's own.
     with connection.wrap_database_errors:
-        if sum(len(lines) for _table, _columns, lines in tables) <= FEW_ROWS:
+        if sum(len(lines) for _table, lines in tables) <= FEW_ROWS:
             with prepared_cursor() as cursor, connection.connection.pipeline():
                 _insert(cursor, tables)
             return
-        for table, columns, lines in tables:
+        for table, lines in tables:
             if lines:
-                with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as copy:
-                    for line in sorted(lines, key=row_id):
+                with (
+                    connection.cursor() as cursor,
+                    cursor.copy(f"COPY {table.name} ({table.columns}) FROM STDIN") as copy,
+                ):
+                    for line in sorted(lines, key=BY_ID):
                         copy.write_row(line)
 
 
@@ -377,53 +380,50 @@ def insert_at_once(tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequenc
 
     Raises IntegrityError where an identity or an id is taken, SessionGone where a session is gone or deleted.
     """
-    statements = [one for table, columns, lines in tables for one in _inserts(table, columns, lines)]
+    statements = [one for table, lines in tables for one in _inserts(table, lines)]
     for session_id, counts, said in counted:
         added = (str(getattr(counts, name)) for name in COUNTERS)
         statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *_news(counts), *said]))
     try:
         execute_at_once(statements)
-    except DataError as error:
-        if isinstance(error.__cause__, DivisionByZero):
+    except ProgrammingError as error:
+        if isinstance(error.__cause__, NoDataFound):
             raise SessionGone from error
         raise
 
 
-def _inserts(table: str, columns: str, lines: Sequence[rows.Row]) -> Iterator[tuple[str, list[str | None]]]:
+def _inserts(table: Table, lines: Sequence[Row]) -> Iterator[tuple[str, list[str | None]]]:
     begin = 0
     for size in ROWS_A_STATEMENT:
         while begin + size <= len(lines):
             values = [value for line in lines[begin : begin + size] for value in line]
-            yield _insert_of(table, columns, size), values
+            yield _insert_of(table, size), values
             begin += size
 
 
 @cache
-def _insert_of(table: str, columns: str, size: int) -> str:
-    width = columns.count(",") + 1
+def _insert_of(table: Table, size: int) -> str:
+    width = len(table.fields)
     places = (", ".join(f"${line * width + place}" for place in range(1, width + 1)) for line in range(size))
-    return f"INSERT INTO {table} ({columns}) VALUES {', '.join(f'({line})' for line in places)}"  # noqa: S608 - constants
+    return f"INSERT INTO {table.name} ({table.columns}) VALUES {', '.join(f'({line})' for line in places)}"  # noqa: S608 - constants
 
 
 def _insert(cursor: CursorWrapper, tables: Tables) -> None:
-    for table, columns, lines in tables:
+    for table, lines in tables:
         if lines:
-            marks = ", ".join(["%s"] * len(lines[0]))
-            statement = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants
-            in_order: list[rows.Row] = sorted(lines, key=row_id)
-            cursor.executemany(statement, in_order)
+            marks = ", ".join("%s" for _column in table.fields)
+            statement = f"INSERT INTO {table.name} ({table.columns}) VALUES ({marks})"  # noqa: S608 - names of the model
+            cursor.executemany(statement, sorted(lines, key=BY_ID))
 
 
-def upsert_rows(
-    tables: Sequence[tuple[Table, list[rows.Row]]], message_id: UUID, touched: Touched | None
-) -> tuple[bool, rows.Rollup | None]:
+def upsert_rows(tables: Tables, message_id: UUID, touched: Touched | None) -> tuple[bool, Rollup | None]:
     """Adds rows or fills in those that are there, parents first, in one exchange. Whether any changed, and what those that
     the write is known to touch add up to then."""
     if not tables:
         return False, None
     with exchange() as ask:
         cursors = [
-            ask(table.upsert(), *map(rows.array, zip(*sorted(lines, key=row_id), strict=True)))
+            ask(table.upsert(), *map(pg_text.array, zip(*sorted(lines, key=BY_ID), strict=True)))
             for table, lines in tables
         ]
         counted = touched and _ask_touched(ask, message_id, touched)
@@ -466,7 +466,7 @@ def add_receipts(
     table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, Any]]
 ) -> None:
     """Adds to what was taken out of a message or session, each once and in one order."""
-    said = rows.json(list(receipts))
+    said = pg_text.json(list(receipts))
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE {table} SET redactions = (SELECT jsonb_agg(DISTINCT one) "  # noqa: S608 - one of the two names
@@ -487,8 +487,3 @@ def lock_sessions(ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, t
             [list(ids)],
         )
         return {row[0]: row[1:] for row in cursor.fetchall()}
-
-
-def row_id(line: rows.Row) -> str:
-    assert line[0] is not None, "every row has its id"
-    return line[0]

@@ -42,17 +42,18 @@ from messages_app.models import Message, Session, message_key
 from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, Run, update_session
 from traces_app.normalize.records import as_uuid, text_of, tokens
-from traces_app.normalize.redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch
-from traces_app.schema import records
+from traces_app.normalize.redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
+from traces_app.normalize.rollup import Rollup, completion, duration_between
+from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
 
-from . import rows
 from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
 from .id_cache import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims, remember_made
 from .partitions import ensure_months, forget
-from .rows import CALLS, REFERENCES, RESULTS, STEPS, Rows, Stored
-from .sessions import COLUMNS, active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
+from .rows import Rows, StoredBelow, message_row, rows_below
+from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
 from .sql import (
+    BY_ID,
     COUNTED,
     Tables,
     add_to_sessions,
@@ -61,16 +62,15 @@ from .sql import (
     insert_at_once,
     insert_rows,
     lock_with_touched,
-    row_id,
     save_counts,
     stored_below,
     tool_names,
     upsert_rows,
 )
+from .tables import CALLS, KEYS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS, Row
 
 logger = logging.getLogger(__name__)
 
-_TOOL = [column.name for column in CALLS.columns].index("tool_id")
 AT_A_TIME = 200
 """So many messages are made into rows before these are written: a batch may have thousands, and its rows weigh as much."""
 
@@ -156,9 +156,9 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
         value = getattr(change.patch, name)
         if value is not UNSET:
             column = "said_status" if name == "status" else name
-            changes[column] = empty.get(name, "") if value is None else rows.holdable(value)
+            changes[column] = empty.get(name, "") if value is None else pg_text.storable(value)
     if change.receipts:
-        changes["redactions"] = rows.receipt_list(change.receipts)
+        changes["redactions"] = receipts_as_json(change.receipts)
     return update_session(session_id, changes)
 
 
@@ -290,7 +290,7 @@ def _identify(context: Context, messages: Sequence[Incoming]) -> dict[UUID, Inco
             kept = None
         if kept is None and not record.external_id:
             message.record = record = replace(record, external_id=record.id)
-        name = rows.text(record.external_id or record.id)
+        name = pg_text.text(record.external_id or record.id)
         identity = (session_id, name) if name else None
         message.id = kept or ids.message_id(_created_at(record), record.role, message.place, identity)
         if name:
@@ -348,11 +348,11 @@ def _look_new(
 
 
 def _insert_at_once(
-    context: Context, new: Sequence[rows.Row], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
+    context: Context, new: Sequence[Row], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
 ) -> None:
     below_sessions = _new_rows(context, messages)
-    claimed: list[rows.Row] = [
-        (key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
+    claimed: list[Row] = [
+        KEYS.Row(key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
     ]
     sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
     # The row of a new session holds its counts already: to change it afterwards would cost another version of it.
@@ -360,9 +360,9 @@ def _insert_at_once(
     changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
     insert_at_once(
         [
-            ("messages_app_session", COLUMNS, [counted_row(row, whole.get(row[0] or "")) for row in new]),
-            ("messages_app_messagekey", "key, message_id", claimed),
-            *((table, columns, sorted(lines, key=row_id)) for table, columns, lines in below_sessions),
+            (SESSIONS, [counted_row(row, whole.get(row.id)) for row in new]),
+            (KEYS, claimed),
+            *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
         ],
         [(session_id, session.counts, said_of(context, session)) for session_id, session in changed],
     )
@@ -380,15 +380,15 @@ def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:
     for message in messages:
         assert message.id is not None and message.session.id is not None, "_identify gave them"
         record = message.record
-        own = rows.rows_below(
+        own = rows_below(
             message.id,
             context.project_id,
             record.knowledge_references or (),
             record.agent_steps or (),
             context.tool_ids,
-            Stored(),
+            StoredBelow(),
         )
-        line, counts = rows.message_row(
+        line, counts = message_row(
             message.id, context.project_id, message.session.id, record, own, message.receipts, context.now
         )
         lines.append(line)
@@ -398,11 +398,11 @@ def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:
         below.calls += own.calls
         below.results += own.results
     return [
-        ("messages_app_message", rows.MESSAGE_COLUMNS, lines),
-        (REFERENCES.name, REFERENCES.names(), below.references),
-        (STEPS.name, STEPS.names(), below.steps),
-        (CALLS.name, CALLS.names(), below.calls),
-        (RESULTS.name, RESULTS.names(), below.results),
+        (MESSAGES, lines),
+        (REFERENCES, below.references),
+        (STEPS, below.steps),
+        (CALLS, below.calls),
+        (RESULTS, below.results),
     ]
 
 
@@ -425,7 +425,7 @@ def _merge(context: Context, messages: Sequence[Incoming]) -> None:
             _merge_one(context, message, row, below[message.id])
 
 
-def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored) -> None:
+def _merge_one(context: Context, message: Incoming, row: Message, stored: StoredBelow) -> None:
     record = message.record
     if record.role != row.role:
         raise Conflict(
@@ -434,7 +434,7 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
             field=f"messages[{message.place}].role",
             code="role_conflict",
         )
-    own = rows.rows_below(
+    own = rows_below(
         row.pk,
         context.project_id,
         record.knowledge_references or (),
@@ -445,7 +445,7 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     if EMPTY_TOOL_NAME in (record.health or ()):
         record = replace(record, health=_without_known(record.health or (), context, own, stored))
     if touched := context.touched.get(row.pk):
-        own.put_in_place(touched.ordinals, touched.positions)
+        own.assign_positions(touched.ordinals, touched.positions)
     before = Counts.of(row)
     resumed: dict[str, Any] = {}
     if INTERRUPTED in (record.health or ()):
@@ -464,7 +464,7 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     is_late = row.is_completed and not record.is_completed and context.source != "events"
     changed = {} if is_late or _is_earlier(context, record, row) else _merged_fields(context, record, row)
     changed = {**resumed, **changed}
-    receipts = [receipt for receipt in rows.receipt_list(message.receipts) if receipt not in row.redactions]
+    receipts = [receipt for receipt in receipts_as_json(message.receipts) if receipt not in row.redactions]
     if receipts:
         changed["redactions"] = row.redactions + receipts
     has_changed, counted = _write_merge(context, row, changed, own, stored, only_open=is_late)
@@ -482,17 +482,17 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
 def _merged_fields(context: Context, record: records.Message, row: Message) -> dict[str, Any]:
     """The columns of a stored message that a record changes. What it leaves empty stays."""
     said: dict[str, Any] = {
-        "request_id": rows.text(record.request_id),
-        "content": rows.text(record.content if isinstance(record.content, str) else ""),
+        "request_id": pg_text.text(record.request_id),
+        "content": pg_text.text(record.content if isinstance(record.content, str) else ""),
         "content_parts": record.content_parts,
         "usage": record.usage,
-        "error": rows.text(record.error),
+        "error": pg_text.text(record.error),
         "completed_at": record.completed_at,
         "is_completed": record.is_completed,
         "health": sorted({*row.health, *(record.health or ())}),
         "metadata": {**row.metadata, **(record.metadata or {})},
     }
-    changed = {name: rows.holdable(value) for name, value in said.items() if value and value != getattr(row, name)}
+    changed = {name: pg_text.storable(value) for name, value in said.items() if value and value != getattr(row, name)}
     if context.source == "import":
         taken_back = _announced(record, row)
         changed |= {name: value for name, value in taken_back.items() if value != getattr(row, name)}
@@ -500,7 +500,7 @@ def _merged_fields(context: Context, record: records.Message, row: Message) -> d
             changed.pop("metadata", None)
     if changed.get("is_completed") and record.completed_at is None:
         # It was open until now. A live sender that does not say how long it took tells us as it is done.
-        at = rows.completion(record, row.created_at) or (context.now if context.source == "live" else None)
+        at = completion(record, row.created_at) or (context.now if context.source == "live" else None)
         if at is not None:
             changed["completed_at"] = at
     return changed
@@ -516,7 +516,7 @@ def _is_earlier(context: Context, record: records.Message, row: Message) -> bool
         return False
     if record.completed_at != row.completed_at:
         return record.completed_at < row.completed_at
-    content = rows.text(record.content if isinstance(record.content, str) else "")
+    content = pg_text.text(record.content if isinstance(record.content, str) else "")
     return bool(content) and content != row.content and row.content.startswith(content)
 
 
@@ -524,13 +524,13 @@ def _announced(record: records.Message, row: Message) -> dict[str, Any]:
     """What an import takes back: an earlier snapshot ended after words that looked like the answer, and they turn out to
     be the thought of a step with calls."""
     steps = (step for step in record.agent_steps or () if row.content and step.tool_calls)
-    step = next((step for step in steps if rows.text(step.thought) == row.content), None)
+    step = next((step for step in steps if pg_text.text(step.thought) == row.content), None)
     if step is None:
         return {}
     said = {"model": step.model, "agent_name": step.agent_name, "reasoning_content": step.reasoning_content}
     said |= step.metadata or {}
     kept = {name: value for name, value in row.metadata.items() if value != said.get(name)}
-    changed: dict[str, Any] = {"metadata": rows.holdable({**kept, **(record.metadata or {})})}
+    changed: dict[str, Any] = {"metadata": pg_text.storable({**kept, **(record.metadata or {})})}
     if not record.content:
         changed |= {"content": "", "content_parts": None, "usage": record.usage}
     return changed
@@ -549,7 +549,7 @@ def _patch(
     resumed: dict[str, Any] = {}
     if is_interrupted(row) and (patch.agent_steps or patch.is_completed is not UNSET):
         resumed = reopen(row)
-    own = rows.rows_below(
+    own = rows_below(
         row.pk,
         context.project_id,
         patch.knowledge_references,
@@ -567,7 +567,7 @@ def _patch(
         )
     changed = {**resumed, **_patched_fields(context, patch, row)}
     if change.receipts:
-        changed["redactions"] = row.redactions + rows.receipt_list(change.receipts)
+        changed["redactions"] = row.redactions + receipts_as_json(change.receipts)
     has_changed, _counted = _write_merge(context, row, changed, own, stored, only_open=False)
     if not has_changed:
         return
@@ -600,25 +600,25 @@ def _patched_fields(context: Context, patch: records.MessagePatch, row: Message)
         changed["completed_at"] = patch.completed_at
     elif patch.duration is not UNSET and patch.duration is not None:
         changed["completed_at"] = row.created_at + timedelta(milliseconds=patch.duration)
-    return {name: rows.holdable(value) for name, value in changed.items()}
+    return {name: pg_text.storable(value) for name, value in changed.items()}
 
 
-def _has_new(own: Rows, stored: Stored) -> bool:
-    return any(row[0] not in stored.step_ids for row in own.steps) or any(
-        row[0] not in stored.call_ids for row in own.calls
+def _has_new(own: Rows, stored: StoredBelow) -> bool:
+    return any(row.id not in stored.step_ids for row in own.steps) or any(
+        row.id not in stored.call_ids for row in own.calls
     )
 
 
-def _without_known(flags: Collection[str], context: Context, own: Rows, stored: Stored) -> list[str]:
+def _without_known(flags: Collection[str], context: Context, own: Rows, stored: StoredBelow) -> list[str]:
     """The flags, without EMPTY_TOOL_NAME where it is about calls that are there: these keep their name, or have the flag."""
     nameless = str(context.tool_ids.get(""))
-    is_new = any(line[_TOOL] == nameless and line[0] not in stored.call_ids for line in own.calls)
+    is_new = any(line.tool_id == nameless and line.id not in stored.call_ids for line in own.calls)
     return [flag for flag in flags if is_new or flag != EMPTY_TOOL_NAME or context.source == "events"]
 
 
 def _write_merge(
-    context: Context, row: Message, changed: dict[str, Any], own: Rows, stored: Stored, *, only_open: bool
-) -> tuple[bool, rows.Rollup | None]:
+    context: Context, row: Message, changed: dict[str, Any], own: Rows, stored: StoredBelow, *, only_open: bool
+) -> tuple[bool, Rollup | None]:
     """Writes what is below the message and collects its flags in `changed`; whether anything changed, and what those that
     the write is known to touch add up to now.
 
@@ -626,23 +626,23 @@ def _write_merge(
     """
     if only_open:
         own.steps = []
-        own.calls = [line for line in own.calls if line[0] in stored.open_calls]
-        own.results = [line for line in own.results if line[0] in stored.open_calls]
+        own.calls = [line for line in own.calls if line.id in stored.open_calls]
+        own.results = [line for line in own.results if line.id in stored.open_calls]
     flags = {*changed.get("health", row.health), *own.flags}
     if flags != set(row.health):
         changed["health"] = sorted(flags)
     tables = ((REFERENCES, own.references), (STEPS, own.steps), (CALLS, own.calls), (RESULTS, own.results))
     written = [(table, lines) for table, lines in tables if lines]
     has_changed, counted = upsert_rows(written, row.pk, context.touched.get(row.pk))
-    return has_changed or bool(changed), counted if written else stored.counted
+    return has_changed or bool(changed), counted if written else stored.totals
 
 
 def _finish_message(
     context: Context,
     row: Message,
     changed: dict[str, Any],
-    stored: Stored,
-    counted: rows.Rollup | None,
+    stored: StoredBelow,
+    counted: Rollup | None,
     before: Counts,
 ) -> Counts:
     """Writes the message row with counts of what is below it now; returns what that adds to the session's counters, to
@@ -654,11 +654,11 @@ def _finish_message(
     touched = context.touched.get(row.pk)
     is_as_counted = (row.step_count, row.call_count) == (touched.step_count, touched.call_count) if touched else False
     # Of a message that says its own tokens those of its steps are not known.
-    if counted and stored.counted and is_as_counted and "usage" not in changed:
-        counts = _counted_on(row, stored.counted, counted)
+    if counted and stored.totals and is_as_counted and "usage" not in changed:
+        counts = _counted_on(row, stored.totals, counted)
     else:
         counts = count_below(row.pk, row.usage)
-    row.duration_ms = rows.duration_between(row.created_at, row.completed_at, counts.duration_ms)
+    row.duration_ms = duration_between(row.created_at, row.completed_at, counts.duration_ms)
     row.step_count, row.call_count, row.failure_count = counts.step_count, counts.call_count, counts.failure_count
     row.model_error_count = counts.model_error_count
     row.input_tokens, row.output_tokens = counts.input_tokens, counts.output_tokens
@@ -671,7 +671,7 @@ def _finish_message(
     return Counts.of(row) + -before
 
 
-def _counted_on(row: Message, before: rows.Rollup, after: rows.Rollup) -> rows.Rollup:
+def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
     """The counts of a message, of which a part was counted before and after it was written."""
     input_tokens, output_tokens = tokens(row.usage)
     if not (input_tokens or output_tokens):
@@ -679,7 +679,7 @@ def _counted_on(row: Message, before: rows.Rollup, after: rows.Rollup) -> rows.R
         output_tokens = row.output_tokens + after.output_tokens - before.output_tokens
     is_known = row.duration_ms is not None or after.duration_ms is not None
     duration_ms = (row.duration_ms or 0) + (after.duration_ms or 0) - (before.duration_ms or 0)
-    return rows.Rollup(
+    return Rollup(
         step_count=row.step_count + after.step_count - before.step_count,
         call_count=row.call_count + after.call_count - before.call_count,
         failure_count=row.failure_count + after.failure_count - before.failure_count,
@@ -698,9 +698,9 @@ def _lock(message_id: UUID, project_ids: Collection[int]) -> Message:
     return message
 
 
-def _counts(context: Context, message_id: UUID, record: records.Message, rollup: rows.Rollup) -> Counts:
+def _counts(context: Context, message_id: UUID, record: records.Message, rollup: Rollup) -> Counts:
     """What a new message adds to its session."""
-    failed = rows.text(record.error) != ""
+    failed = pg_text.text(record.error) != ""
     return Counts(
         message_count=1,
         call_count=rollup.call_count,

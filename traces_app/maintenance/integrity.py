@@ -26,7 +26,7 @@ from django.db import connection
 from messages_app import ids
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, months_of
-from traces_app.ingest.rows import duration_between, rollup
+from traces_app.normalize.rollup import duration_between, rollup
 
 from .snapshot import one_snapshot
 

@@ -123,6 +123,10 @@ def redact_session_patch(patch: records.SessionPatch) -> RedactedSessionPatch:
     return RedactedSessionPatch(patch=_redact_fields(patch, "", receipts), receipts=receipts)
 
 
+def receipts_as_json(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
+    return [receipt.as_json() for receipt in receipts]
+
+
 def _searched(message: records.Message) -> list[Any]:
     """All values of a message that may hold secrets."""
     values = [*_values(message)]

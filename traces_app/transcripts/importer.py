@@ -32,10 +32,10 @@ from msgspec.structs import replace
 from access_app.errors import ApiError
 from messages_app.models import Session
 from traces_app.ingest.pipeline import ingest
-from traces_app.ingest.rows import text
 from traces_app.normalize.records import normalise
 from traces_app.schema import records
 from traces_app.schema.health_flags import INVALID_ARGUMENTS, ORPHAN_RESULT
+from traces_app.schema.pg_text import text
 
 from .entries import DERIVED, DIGEST_BYTES, Outline, messages_of, outline
 from .files.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept

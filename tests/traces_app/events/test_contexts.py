@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.events.contexts import MOST, Context, apart, with_fields
+from traces_app.schema import pg_text
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 QUESTION = {"role": "user", "content": "天气?"}
@@ -149,7 +150,7 @@ def test_whatever_was_moved_is_put_back(said: dict[str, Any]) -> None:
     data = json.loads(encoded)
     values = {context.ref: value_of(context) for context in contexts if context.kind == "value"}
     back = with_fields(data, values)
-    wanted = json.loads(apart.__globals__["rows"].json(said))
+    wanted = json.loads(pg_text.json(said))
     taken = {name for name in wanted if name not in back}
     assert taken <= {"messages", "request", "variables", "conversation", "currentMessages"}
     assert {name: value for name, value in back.items() if name in wanted and name != "request"} == {

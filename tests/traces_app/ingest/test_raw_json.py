@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access_app.errors import InvalidInput
-from traces_app.ingest import rows
 from traces_app.ingest.decode import decode_messages
 from traces_app.ingest.raw_json import decoded
 from traces_app.normalize.images import Found, json_may_hold_images
 from traces_app.normalize.records import normalise, normalise_steps
 from traces_app.normalize.redaction import redact
-from traces_app.schema import records
+from traces_app.schema import pg_text, records
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n".ljust(1200, b"\x01")).decode()
 OTHER = base64.b64encode(b"\x01" * 120).decode()
@@ -65,7 +64,7 @@ def test_plain_json_reaches_its_column_as_it_came(written: str) -> None:
     call = call_with(written, written)
 
     assert type(call.args) is type(data_of(call)) is msgspec.Raw
-    assert rows.json(call.args) == rows.json(data_of(call)) == written.strip()
+    assert pg_text.json(call.args) == pg_text.json(data_of(call)) == written.strip()
     assert decoded(call.args) == json.loads(written)
 
 
@@ -90,7 +89,7 @@ def test_arguments_that_are_no_object_are_decoded(written: str, value: Any) -> N
     call = call_with(written, '{"a": 1}')
 
     assert call.args == value
-    assert rows.json(data_of(call)) == '{"a": 1}'
+    assert pg_text.json(data_of(call)) == '{"a": 1}'
 
 
 @pytest.mark.parametrize(
@@ -242,7 +241,7 @@ def test_what_is_said_is_the_same_decoded_or_not(args: Any, data: Any, write: Ca
 
     assert decoded(call.args) == args
     assert decoded(data_of(call)) == data
-    assert json.loads(rows.json(call.args)) == rows.holdable(args)
+    assert json.loads(pg_text.json(call.args)) == pg_text.storable(args)
 
 
 @settings(max_examples=300)

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from messages_app.json_values import BYTES_PER_VALUE, count_values
-from traces_app.ingest.rows import holdable
+from traces_app.schema.pg_text import storable
 
 MOST_BYTES = 256 * 1024 * 1024
 """Of the text of one value, and of one line. Decoded it takes several times that."""
@@ -410,7 +410,7 @@ def _values(data: bytes) -> tuple[list[Any], ValueError | None]:
         at = 0
         while at < len(text):
             value, at = _python.raw_decode(text, at)
-            values.append(holdable(value))
+            values.append(storable(value))
             while at < len(text) and text[at].isspace():
                 at += 1
     except RecursionError:

@@ -1,0 +1,174 @@
+"""Tables as ingest writes them. Columns, types, conversions and merge rules are derived from the models.
+
+A column that has the name of a field of the record is filled from it; every other column has to be listed as `computed`
+(passed by the code that builds the row) or `renamed`, otherwise this fails at import. So a column that is added to a model
+and to its record is stored without another line here.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import connection, models
+
+from messages_app.models import Message, MessageKey, Reference, Session
+from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
+from traces_app.schema import pg_text, records
+
+Row = Any
+"""A named tuple of the columns of its table. Each value is text that PostgreSQL parses, or None."""
+
+KEEP = "{old}"
+"""Merge rule of a column that never changes. Rules are SQL: {old} is the stored value and {new} the one that arrives."""
+
+
+class Table:
+    """A table, its columns in the order of the model, and how a record becomes one of its rows."""
+
+    def __init__(
+        self,
+        model: type[models.Model],
+        record: type[records.Record] | None = None,
+        *,
+        computed: Collection[str] | None = None,
+        renamed: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
+        merges: Mapping[str, str] | None = None,
+        owner: str = "message_id",
+    ) -> None:
+        """`computed` columns (default: all) are passed to `row`; `renamed` maps columns to fields of the record that have
+        another name; `without` are columns that the database fills. `owner` is the column that must match for an upsert."""
+        self.fields = {column: field for column, field in fields_of(model).items() if column not in without}
+        self.name = model._meta.db_table
+        self.columns = ", ".join(self.fields)
+        self.owner = owner
+        # Derived from the model at run time, which a class statement cannot express.
+        self.Row: Callable[..., Row] = namedtuple(model.__name__, list(self.fields))  # type: ignore[misc]
+        own = self.fields.keys() if computed is None else computed
+        sources = {column: (renamed or {}).get(column, column) for column in self.fields if column not in own}
+        known = record.__struct_fields__ if record else ()
+        if unfilled := [column for column, source in sources.items() if source not in known]:
+            raise TypeError(f"No field of {record} fills the columns {unfilled} of {self.name}: see tables.py.")
+        self._conversions = [(column, source, _conversion(self.fields[column])) for column, source in sources.items()]
+        self.merges = {column: _merge_of(self.fields[column]) for column in sources} | dict(merges or {})
+
+    def row(self, record: records.Record, **computed: str | None) -> Row:
+        """Return the row of a record, given the values of the `computed` columns."""
+        return self.Row(
+            **computed, **{column: convert(getattr(record, source)) for column, source, convert in self._conversions}
+        )
+
+    def insert(self) -> str:
+        """An INSERT of any number of rows, with one array of texts for each column as its parameters."""
+        # An array of JSON or array texts as text[] needs no quoting inside.
+        values = ", ".join(f"{column}::{type_of(field)}" for column, field in self.fields.items())
+        arrays = ", ".join("%s::text[]" for _column in self.fields)
+        return f"INSERT INTO {self.name} ({self.columns}) SELECT {values} FROM unnest({arrays}) AS new ({self.columns})"  # noqa: S608 - names of the model
+
+    def upsert(self) -> str:
+        """An `insert` that merges rows that exist, and returns the owners of those that changed.
+
+        A row of another owner is never touched, and a row that would stay the same is not written.
+        """
+        merged = {
+            column: rule.format(new=f"EXCLUDED.{column}", old=f"{self.name}.{column}")
+            for column, rule in self.merges.items()
+            if rule != KEEP
+        }
+        return (
+            f"{self.insert()} "
+            f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{column} = {value}' for column, value in merged.items())} "
+            f"WHERE {self.name}.{self.owner} = EXCLUDED.{self.owner} "
+            f"AND ({', '.join(f'{self.name}.{column}' for column in merged)}) IS DISTINCT FROM ({', '.join(merged.values())}) "
+            f"RETURNING {self.name}.{self.owner}"
+        )
+
+
+def fields_of(model: type[models.Model]) -> dict[str, models.Field[Any, Any]]:
+    """The fields that are stored and can be written, by column."""
+    return {
+        field.column: field
+        for field in model._meta.get_fields()
+        if isinstance(field, models.Field) and field.column and not isinstance(field, models.GeneratedField)
+    }
+
+
+def type_of(field: models.Field[Any, Any]) -> str:
+    """The PostgreSQL type of a column, for casts. Text for varchar(n), because a cast to that truncates silently."""
+    return "text" if isinstance(field, models.CharField) else field.db_type(connection) or ""
+
+
+def _conversion(field: models.Field[Any, Any]) -> Callable[[Any], str | None]:
+    """How a value of a record becomes the text of this column. None becomes the column's empty value, else NULL."""
+    match field:
+        case models.JSONField(null=True):
+            return pg_text.json_or_null
+        case models.JSONField():
+            empty = pg_text.json(field.get_default())
+            return lambda value: pg_text.json(value) if value else empty
+        case models.TextField() | models.CharField():
+            return pg_text.text_or_null if field.null else pg_text.text
+        case models.DateTimeField():
+            return pg_text.timestamp
+        case models.BooleanField():
+            return pg_text.boolean
+        case ArrayField():
+            return lambda value: pg_text.array(map(pg_text.text, value or ()))
+        case _:
+            return pg_text.number if field.null else lambda value: str(value or 0)
+
+
+def _merge_of(field: models.Field[Any, Any]) -> str:
+    """The merge rule of a kind of column: an empty value overwrites nothing, objects are merged by key."""
+    match field:
+        case models.JSONField(null=False, default=default) if default is dict:
+            return "{old} || {new}"
+        case models.JSONField(null=False):
+            return "CASE WHEN {new} = '[]' THEN {old} ELSE {new} END"
+        case models.TextField(null=False):
+            return "COALESCE(NULLIF({new}, ''), {old})"
+        case _:
+            return "COALESCE({new}, {old})"
+
+
+# Columns that the database fills: NULL, its default, or computed.
+SESSIONS = Table(Session, without=("import_digests", "last_event", "pinned_at", "deleted_at"))
+KEYS = Table(MessageKey, without=("purged_at",))
+MESSAGES = Table(
+    Message,
+    records.Message,
+    without=("deleted_at",),
+    computed=(
+        *("id", "project_id", "session_id", "content", "health", "redactions", "step_count", "call_count"),
+        *("failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms", "version"),
+        *("updated_at", "completed_at", "deleted_by"),
+    ),
+)
+REFERENCES = Table(
+    Reference, records.Reference, computed=("id", "message_id", "position"), renamed={"reference_id": "id"}
+)
+STEPS = Table(
+    AgentStep,
+    records.AgentStep,
+    computed=("id", "message_id", "iteration", "ordinal"),
+    renamed={"reasoning": "reasoning_content", "duration_ms": "duration"},
+)
+CALLS = Table(
+    ToolCall,
+    records.ToolCall,
+    computed=("id", "project_id", "message_id", "step_id", "tool_id", "parent_id", "call_id", "position"),
+    renamed={"duration_ms": "duration"},
+    merges={
+        "parent_id": "COALESCE({new}, {old})",
+        # A generated id does not replace one that the model gave.
+        "call_id": "CASE WHEN {new} = 'call_' || right(EXCLUDED.id::text, 12) THEN {old} ELSE {new} END",
+        "args": "CASE WHEN {new} = '{{}}' THEN {old} ELSE {new} END",
+        "status": "CASE WHEN {new} = 'pending' THEN {old} ELSE {new} END",
+    },
+)
+RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), owner="id")
+EVENTS = Table(Event)
+CONTEXTS = Table(Context)
