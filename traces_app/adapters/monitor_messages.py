@@ -20,9 +20,11 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+from traces_app.schema.event_types import EventType
+
 MESSAGES = ("workflow", "prompt", "llm", "agent", "tool", "session")
 _PHASES = {"start": "start", "delta": "start", "complete": "complete", "error": "error"}
-_SESSION = {
+_SESSION: dict[str, EventType] = {
     "planning": "workflow_plan_start",
     "running": "workflow_execute_start",
     "paused": "workflow_execute_start",

@@ -22,6 +22,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from traces_app.schema import pg_text
+from traces_app.schema.event_types import EventType
 
 Kind = Literal["prompt", "conversation", "variables", "context", "value", "entry"]
 """A `context` is a conversation with variables, or with the text of a prompt; a `value` any field that was large; an
@@ -67,7 +68,7 @@ class Context:
     """Of a conversation."""
 
 
-def apart(type_: str, data: dict[str, Any]) -> tuple[str, list[Context]]:
+def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
     """The data that an event keeps, as JSON text, and what goes behind references. `data` is not changed."""
     kept, found = _without_context(type_, data)
     encoded = pg_text.json(kept)
@@ -104,7 +105,7 @@ def without_refs(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str
 # --- A context -------------------------------------------------------------------------------------------------------
 
 
-def _without_context(type_: str, data: dict[str, Any]) -> tuple[dict[str, Any], Context | None]:
+def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, Any], Context | None]:
     kept = data
     content: dict[str, Any] = {}
     entries: list[Any] | None = None

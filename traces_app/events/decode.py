@@ -16,6 +16,7 @@ from access_app.errors import InvalidInput
 from traces_app.adapters.monitor_messages import MESSAGES, TYPE_FIELDS, event_document, is_monitor_message, moment
 from traces_app.ingest.decode import invalid, join, json_of
 from traces_app.schema import records
+from traces_app.schema.event_types import Category, EventType, Level
 
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
 _AGENT = ("agentId", "agent_id", "nodeId")
@@ -24,7 +25,7 @@ _LONGEST_NAME = 512
 _FIELDS = frozenset(records.Event.__struct_fields__)
 # Of our own answers: what is said anew.
 _OURS = frozenset(["seq", "session_id", "external_id"])
-_WORDS = {"type": records.EventType, "level": records.Level, "category": records.Category}
+_WORDS = {"type": EventType, "level": Level, "category": Category}
 
 
 def decode_events(body: bytes, *, ndjson: bool) -> list[records.Event]:
@@ -81,7 +82,7 @@ def _event(item: Any, path: str) -> records.Event:
             )
         try:
             document = event_document(item)
-            if document["type"] not in get_args(records.EventType):
+            if document["type"] not in get_args(EventType):
                 raise _unknown_word(item, path)
             return event_from(document, path)
         except ValueError as error:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, assert_never, get_args
 
 import msgspec
 
@@ -26,6 +26,7 @@ from traces_app.normalize.json_values import as_json, text
 from traces_app.normalize.records import text_of
 from traces_app.normalize.tool_results import NO_REASON, normal, received
 from traces_app.schema import records
+from traces_app.schema.event_types import EVENT_TYPES, EventType
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT
 from traces_app.schema.losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
 
@@ -36,6 +37,7 @@ MADE_STEP = "step:of "
 _LONGEST_SUBJECT = 400
 _STATUSES = get_args(records.SessionStatus)
 _ENDED = {True: "completed", False: "error"}
+_AGENT_STATUSES = {"start": "running", "end": "done", "error": "error"}
 MOST_INT = 2**31 - 1
 UNKNOWN = "unknown"
 """The name of a call of which only a result was heard, without a name."""
@@ -49,6 +51,7 @@ _PROMPT = ("prompt", "task_prompt", "taskPrompt")
 _AGENT_NAME = ("agent_name", "agentName")
 _RESULT = ("result", "tool_result", "toolResult")
 _CALL_RESULT = (*_RESULT, "output")
+_CALL_TEXTS = records.text_fields(records.ToolCall)
 OF_A_MESSAGE = (*_PROMPT, *_RESULT, "content", "references", "usage", "metadata")
 """Fields of what is said of a run as a whole from which its session takes nothing."""
 _LONGEST_NAME, _LONGEST_TAG = 512, 200
@@ -67,7 +70,7 @@ class Said:
     tie: int = 0
     """Without a number the event's own, which says what came first of what happened at the same time."""
     external_id: str
-    type: str
+    type: EventType
     agent: str
     subject: str
     timestamp: datetime
@@ -102,18 +105,25 @@ class Subject(NamedTuple):
 # --- Subjects -----------------------------------------------------------------------------------------------------
 
 
-def subject_of(type_: str, agent: str, external_id: str, data: Mapping[str, Any]) -> str:
-    """What an event speaks of; "" where it makes no row."""
-    if type_.startswith("tool_call"):
-        if own := _name(data, ("uuid",)):
-            return _short(f"{_CALL}{own}")
-        return _short(f"{_CALL}{agent}:{_name(data, _CALL_ID) or external_id}")
-    if type_.startswith("llm_request"):
-        if step := step_named(agent, data):
-            return step
-        # A request that is not named can have no later answer that is the same one.
-        return _short(f"{_STEP}{external_id}") if type_ == "llm_request_complete" else ""
-    return "" if type_ == "prompt_build" else RUN
+def subject_of(type_: EventType, agent: str, external_id: str, data: Mapping[str, Any]) -> str:
+    """Return the key of the run, step or call that an event is about; "" if it contributes to none."""
+    spec = EVENT_TYPES[type_]
+    match spec.subject:
+        case "call":
+            if own := _name(data, ("uuid",)):
+                return _short(f"{_CALL}{own}")
+            return _short(f"{_CALL}{agent}:{_name(data, _CALL_ID) or external_id}")
+        case "step":
+            if step := step_named(agent, data):
+                return step
+            # The end of a request that names no step is a step of its own; its start cannot be matched with anything.
+            return _short(f"{_STEP}{external_id}") if spec.stage == "end" else ""
+        case "run":
+            return RUN
+        case "nothing":
+            return ""
+        case _:
+            assert_never(spec.subject)
 
 
 def step_named(agent: str, data: Mapping[str, Any]) -> str:
@@ -137,9 +147,9 @@ def about(subject: str) -> About:
     return "call" if is_call(subject) else "step" if is_step(subject) else "run"
 
 
-def is_unnamed_call(type_: str, data: Mapping[str, Any]) -> bool:
-    """Whether an event is about a call and does not say which."""
-    return type_.startswith("tool_call") and not _name(data, ("uuid", *_CALL_ID))
+def is_unnamed_call(type_: EventType, data: Mapping[str, Any]) -> bool:
+    """Return whether an event is about a call without identifying it."""
+    return EVENT_TYPES[type_].subject == "call" and not _name(data, ("uuid", *_CALL_ID))
 
 
 def tool_name(data: Mapping[str, Any]) -> str:
@@ -225,7 +235,8 @@ def step_record(
 
 def call_record(subject: str, events: Sequence[Said], parent: str | None) -> records.ToolCall:
     """A call as its events say it."""
-    name = call_id = reflection = ""
+    name = call_id = ""
+    texts: dict[str, str] = {}
     args: Any = None
     duration: float | None = None
     started_at = completed_at = None
@@ -239,7 +250,7 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
         name = tool_name(said.data) or name
         call_id = _name(said.data, _CALL_ID) or call_id
         args = _first(said.data, _ARGS) or args
-        reflection = _text(said.data, ("reflection",)) or reflection
+        texts |= {name: value for name in _CALL_TEXTS if (value := _text(said.data, (name,)))}
         duration = _duration(said.data, duration)
         metadata |= _object(said.data, "metadata")
         marks |= _marks_of(said)
@@ -249,19 +260,19 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
     for said in telling:
         completed_at = said.timestamp
         results.append(_result(said))
-    return records.ToolCall(
+    record = records.ToolCall(
         id=call_id[:512] or None,
         uuid=subject,
         name=name or ("" if _is_nameless(marks) else UNKNOWN),
         args=args,
         result=_merged(results),
-        reflection=reflection or None,
         duration=duration,
         started_at=started_at,
         completed_at=completed_at,
         parent=parent,
         metadata={**metadata, **({} if marks & _ANNOUNCED else {ORPHAN_RESULT: True}), **_cuts(events, "call")} or None,
     )
+    return msgspec.structs.replace(record, **texts) if texts else record
 
 
 def is_cut(subject: str, events: Sequence[Said]) -> bool:
@@ -475,21 +486,28 @@ def run_state(events: Sequence[Said]) -> RunState:
         prompt, parts = _content(data, _PROMPT)
         state.prompt = state.prompt or prompt
         state.prompt_parts = state.prompt_parts or parts
-        if said.type.startswith("agent_"):
-            _take_agent(state, said)
-            if said.type == "agent_complete":
-                answer = _content(data, _RESULT)[0] or answer
-        else:
-            _take_workflow(state, said)
-            if said.type.startswith("workflow_execute"):
+        spec = EVENT_TYPES[said.type]
+        match spec.fold:
+            case "agent":
+                _take_agent(state, said, spec.stage)
+                if spec.stage == "end":
+                    answer = _content(data, _RESULT)[0] or answer
+            case "plan":
+                _take_workflow(state, said)
+            case "run":
+                _take_workflow(state, said)
                 _take_run(state, said)
                 _take_attempt(state, said)
-            if said.type == "workflow_execute_complete":
-                content, parts = _content(data, (*_RESULT, "content"))
-                state.content = content or state.content
-                state.content_parts = parts or state.content_parts
-                state.error = _text(data, ("error",)) or state.error
-                state.completed_at = said.timestamp
+                if spec.stage == "end":
+                    content, parts = _content(data, (*_RESULT, "content"))
+                    state.content = content or state.content
+                    state.content_parts = parts or state.content_parts
+                    state.error = _text(data, ("error",)) or state.error
+                    state.completed_at = said.timestamp
+            case None:
+                pass  # not about the run as a whole
+            case _:
+                assert_never(spec.fold)
     # What the last agent came to is the answer, until the run says what its own is.
     state.content = state.content or answer
     return state
@@ -570,13 +588,13 @@ def _take_workflow(state: RunState, said: Said) -> None:
     state.phase = _name(data, ("phase", "current_phase", "currentPhase")) or state.phase
 
 
-def _take_agent(state: RunState, said: Said) -> None:
+def _take_agent(state: RunState, said: Said, stage: str) -> None:
     if not said.agent:
         return
     agent = state.agents.setdefault(said.agent, {})
     if name := _name(said.data, _AGENT_NAME):
         agent["name"] = name
-    agent["status"] = {"agent_start": "running", "agent_complete": "done", "agent_error": "error"}[said.type]
+    agent["status"] = _AGENT_STATUSES[stage]
     if error := _text(said.data, ("error",)):
         agent["error"] = error
 

@@ -43,6 +43,7 @@ from traces_app.ingest.tables import EVENTS, Row
 from traces_app.normalize.records import as_uuid
 from traces_app.normalize.redaction import RedactedEvent, receipts_as_json
 from traces_app.schema import losses, pg_text, records
+from traces_app.schema.event_types import EVENT_TYPES, EventType
 from traces_app.schema.health_flags import INTERRUPTED, ORPHAN_RESULT, TIME_OUT_OF_RANGE, TRUNCATED
 
 from . import context_store, projection
@@ -62,7 +63,6 @@ _NOTICES = 100
 """So many sessions are told of at a time: a payload holds 8,000 bytes."""
 # Where the paths of receipts lead below a message; the id of the row says which one.
 _BELOW = {"call": "tool_calls", "step": "agent_steps"}
-_CATEGORIES: dict[str, records.Category] = {"tool": "tool", "llm": "prompt", "prompt": "prompt"}
 # Rows of other messages are never touched, and those that stand right are not written. IS NOT DISTINCT FROM, for with "="
 # PostgreSQL may find the rows of a message by its index, and read all of them.
 _PLACE_STEPS = """
@@ -267,7 +267,7 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
     now = timezone.now()
     shift = shift_into_range((one.event.timestamp for one in events), now)
     batch = [_new(one, now, shift) for one in events]
-    tools = {projection.tool_name(one.data) for one in batch if one.record.type.startswith("tool_call")}
+    tools = {projection.tool_name(one.data) for one in batch if EVENT_TYPES[one.record.type].subject == "call"}
     # A result need not name its tool: its call did, or will.
     tools.discard("")
     if tools:
@@ -874,7 +874,7 @@ def _heard(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ())
 
 
 def _said(
-    order: int, tie: int, external_id: str, type_: str, agent: str, subject: str, timestamp: datetime, data: str
+    order: int, tie: int, external_id: str, type_: EventType, agent: str, subject: str, timestamp: datetime, data: str
 ) -> Said:
     return Said(
         order=order,
@@ -1023,7 +1023,7 @@ def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, context
     data, aside = apart(event.type, one.data)
     for context in aside:
         contexts += context_store.lines_of(session_id, message_id, context, one.timestamp)
-    failed = event.type.endswith("_error")
+    spec = EVENT_TYPES[event.type]
     return EVENTS.Row(
         id=ids.child_hex(message_id.int, "event", one.external_id),
         project_id=str(project_id),
@@ -1033,8 +1033,8 @@ def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, context
         external_id=pg_text.text(one.external_id),
         number=pg_text.number(event.number),
         type=event.type,
-        level=event.level or ("error" if failed else "info"),
-        category=event.category or _CATEGORIES.get(event.type.partition("_")[0], "execution"),
+        level=event.level or spec.level,
+        category=event.category or spec.category,
         timestamp=one.timestamp.isoformat(),
         agent=pg_text.text(event.agent),
         subject=one.subject,

@@ -1,13 +1,12 @@
-"""The tools, sessions and messages that a batch names: found, and remembered, so that the next one need not ask for them.
+"""Find or create the tools and sessions that a batch names, and cache their ids so that the next batch need not query.
 
-A tool keeps its id for ever. A session may be deleted or purged behind our back: a write ends with its row, finds it
-gone, and calls `forget_sessions`.
+A tool keeps its id forever. A session may be deleted or purged by another process: the write that needs it finds its row
+missing and calls `forget_sessions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -16,122 +15,121 @@ from django.db import connection, transaction
 from traces_app.normalize.redaction import Redacted
 
 from .batch import KnownSession, SessionOutcome
+from .bounded_cache import BoundedCache
 from .sessions import names_of
 from .sql import Known, look_up, make_tools
 
-NOTHING = Known(tool_ids={}, sessions=[], purged=set())
-_MOST = 10_000
-"""Of each are remembered. Names come from outside: beyond that all are forgotten, and the common ones are back at once."""
+_LIMIT = 10_000
+"""Entries in each cache."""
 
 T = TypeVar("T", int, UUID)
 
 _Named = tuple[str, int, str]
 """Database, project, name."""
 
-_claimed: set[UUID] = set()
-_tools: dict[_Named, int] = {}
-_sessions: dict[_Named, UUID] = {}
+_claimed: BoundedCache[UUID, bool] = BoundedCache(_LIMIT)
+_tools: BoundedCache[_Named, int] = BoundedCache(_LIMIT)
+_sessions: BoundedCache[_Named, UUID] = BoundedCache(_LIMIT)
 
 
 def find_or_make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
-    """The ids of all tools of these names; those that are missing are made."""
+    """Return the ids of all tools of these names; missing ones are created."""
     return find_or_make(project_id, names, ()).tool_ids
 
 
 def tools_named(project_id: int, names: Sequence[str]) -> list[int]:
-    """The ids of those tools of these names that there are."""
-    database = connection.settings_dict["NAME"]
-    remembered = _remembered(_tools, database, project_id, names)
-    asked = [name for name in names if name not in remembered]
-    found = look_up(project_id, asked, (), ()) if asked else NOTHING
-    if found.tool_ids:
-        transaction.on_commit(lambda: _remember(database, project_id, found.tool_ids, NOTHING))
-    return list((remembered | found.tool_ids).values())
+    """Return the ids of the tools of these names that exist."""
+    cached = _cached(_tools, project_id, names)
+    missing = [name for name in names if name not in cached]
+    found = look_up(project_id, missing, (), ()).tool_ids if missing else {}
+    _cache_on_commit(project_id, found, ())
+    return list((cached | found).values())
 
 
 def find_or_make(project_id: int, tool_names: Sequence[str], batch: Sequence[Redacted]) -> Known:
-    """The tools of these names, made where they are missing, and the sessions of a batch that are there.
+    """Return the tools of these names, creating missing ones, and the sessions of a batch that exist.
 
-    Outside the transaction of the batch: two batches that first use the same tool must not wait for each other.
+    Call it outside the transaction of the batch, because two batches that first use the same tool must not wait for each
+    other.
     """
-    database = connection.settings_dict["NAME"]
     uuids, session_names = names_of(batch)
-    tool_ids = _remembered(_tools, database, project_id, tool_names)
-    sessions = _remembered(_sessions, database, project_id, session_names)
-    asked = look_up(
+    tool_ids = _cached(_tools, project_id, tool_names)
+    sessions = _cached(_sessions, project_id, session_names)
+    found = look_up(
         project_id,
         [name for name in tool_names if name not in tool_ids],
         uuids,
         [name for name in session_names if name not in sessions],
     )
-    tool_ids |= asked.tool_ids
-    missing = [name for name in tool_names if name not in tool_ids]
+    new_tools = dict(found.tool_ids)
+    missing = [name for name in tool_names if name not in tool_ids and name not in new_tools]
     if missing:
-        tool_ids |= make_tools(project_id, missing)
-    if missing or asked.tool_ids or asked.sessions:
-        # Inside a transaction that may yet roll back, remembering them would be a lie.
-        transaction.on_commit(lambda: _remember(database, project_id, tool_ids, asked))
+        new_tools |= make_tools(project_id, missing)
+    _cache_on_commit(project_id, new_tools, found.sessions)
     return Known(
-        tool_ids=tool_ids,
-        sessions=[
-            *asked.sessions,
-            *(KnownSession(row_id, name, False, project_id) for name, row_id in sessions.items()),
-        ],
-        purged=asked.purged,
+        tool_ids=tool_ids | new_tools,
+        sessions=[*found.sessions, *(KnownSession(id_, name, False, project_id) for name, id_ in sessions.items())],
+        purged=found.purged,
     )
 
 
 def find_named_sessions(project_id: int, uuids: Sequence[UUID], names: Sequence[str]) -> list[KnownSession]:
-    """The sessions of these names and ids that there are, see `statements.Known`; some may be gone, see `forget_sessions`."""
-    remembered = _remembered(_sessions, connection.settings_dict["NAME"], project_id, names)
-    asked = [name for name in names if name not in remembered]
-    found = look_up(project_id, (), uuids, asked).sessions if asked or uuids else []
-    return [*found, *(KnownSession(row_id, name, False, project_id) for name, row_id in remembered.items())]
+    """Return the sessions of these names and ids. Cached ones may be gone, see `forget_sessions`."""
+    cached = _cached(_sessions, project_id, names)
+    missing = [name for name in names if name not in cached]
+    found = look_up(project_id, (), uuids, missing).sessions if missing or uuids else []
+    return [*found, *(KnownSession(id_, name, False, project_id) for name, id_ in cached.items())]
 
 
 def forget_named_sessions(project_id: int, names: Iterable[str]) -> None:
     database = connection.settings_dict["NAME"]
     for name in names:
-        _sessions.pop((database, project_id, name), None)
+        _sessions.pop((database, project_id, name))
 
 
 def may_be_new(keys: Collection[UUID]) -> bool:
-    """False where one of these identities of messages was claimed through this process."""
-    return _claimed.isdisjoint(keys)
+    """Return False if one of these message keys was claimed by this process."""
+    return not any(map(_claimed.get, keys))
 
 
-def remember_claims(keys: Collection[UUID]) -> None:
-    if len(_claimed) > _MOST:
-        _claimed.clear()
-    _claimed.update(keys)
+def cache_claims(keys: Collection[UUID]) -> None:
+    for key in keys:
+        _claimed.put(key, True)
 
 
-def remember_made(project_id: int, outcomes: Iterable[SessionOutcome]) -> None:
-    """The sessions that a batch has made: the next message of them need not ask."""
-    made = {outcome.external_id: outcome.id for outcome in outcomes if outcome.created and outcome.id is not None}
-    if made:
-        sessions = [KnownSession(row_id, name, False, project_id) for name, row_id in made.items()]
-        asked = replace(NOTHING, sessions=sessions)
-        database = connection.settings_dict["NAME"]
-        transaction.on_commit(lambda: _remember(database, project_id, {}, asked))
+def cache_created_sessions(project_id: int, outcomes: Iterable[SessionOutcome]) -> None:
+    """Cache the sessions that a batch created, so that the next message need not query for them."""
+    created = [
+        KnownSession(outcome.id, outcome.external_id, False, project_id)
+        for outcome in outcomes
+        if outcome.created and outcome.id is not None
+    ]
+    _cache_on_commit(project_id, {}, created)
 
 
 def forget_sessions(project_id: int, batch: Sequence[Redacted]) -> None:
-    """Forgets what this process knows of the sessions of a batch: one was found missing or deleted."""
+    """Drop the sessions of a batch from the cache, because one was found missing or deleted."""
     forget_named_sessions(project_id, names_of(batch)[1])
 
 
-def _remembered(known: Mapping[_Named, T], database: str, project_id: int, names: Iterable[str]) -> dict[str, T]:
-    # One look a name: another thread may forget it between two.
-    found = {name: known.get((database, project_id, name)) for name in names}
-    return {name: row_id for name, row_id in found.items() if row_id is not None}
+def _cached(cache: BoundedCache[_Named, T], project_id: int, names: Iterable[str]) -> dict[str, T]:
+    database = connection.settings_dict["NAME"]
+    # One lookup a name, because another thread may drop the entry between two.
+    found = {name: cache.get((database, project_id, name)) for name in names}
+    return {name: id_ for name, id_ in found.items() if id_ is not None}
 
 
-def _remember(database: str, project_id: int, tool_ids: dict[str, int], asked: Known) -> None:
-    for remembered in (_tools, _sessions):
-        if len(remembered) > _MOST:
-            remembered.clear()
-    _tools.update({(database, project_id, name): tool_id for name, tool_id in tool_ids.items()})
-    for session_id, external_id, is_deleted, owner in asked.sessions:
-        if external_id and not is_deleted and owner == project_id:
-            _sessions[database, project_id, external_id] = session_id
+def _cache_on_commit(project_id: int, tool_ids: dict[str, int], sessions: Sequence[KnownSession]) -> None:
+    """Cache these once the current transaction is committed, because it may still roll back."""
+    if not (tool_ids or sessions):
+        return
+    database = connection.settings_dict["NAME"]
+
+    def cache() -> None:
+        for name, tool_id in tool_ids.items():
+            _tools.put((database, project_id, name), tool_id)
+        for session in sessions:
+            if session.external_id and not session.is_deleted and session.project_id == project_id:
+                _sessions.put((database, project_id, session.external_id), session.id)
+
+    transaction.on_commit(cache)

@@ -48,7 +48,14 @@ from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
 
 from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
-from .id_cache import find_or_make, find_or_make_tools, forget_sessions, may_be_new, remember_claims, remember_made
+from .id_cache import (
+    cache_claims,
+    cache_created_sessions,
+    find_or_make,
+    find_or_make_tools,
+    forget_sessions,
+    may_be_new,
+)
 from .partitions import ensure_months, forget
 from .rows import Rows, StoredBelow, message_row, rows_below
 from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
@@ -124,7 +131,7 @@ def store(
             if len(messages) <= AT_A_TIME:
                 # Of a large batch the names lie all over the memory that it took, and would keep it from being given back:
                 # 40 MB after one of 50 MB.
-                remember_made(project_id, outcomes)
+                cache_created_sessions(project_id, outcomes)
             _log_stored(project_id, outcomes, started)
             return outcomes
         except SessionMet:
@@ -251,7 +258,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
                     _merge(context, [message])
             finish_sessions(context, sessions)
     # A claim that is rolled back after all costs one look too many, no more.
-    remember_claims(claims)
+    cache_claims(claims)
     return [
         SessionOutcome(
             id=session.id,

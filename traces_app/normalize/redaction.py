@@ -1,18 +1,18 @@
-"""Takes secrets out of records before anything stores them: which fields are searched, and the receipts.
+"""Redact records before anything stores them: search the fields that are declared `Searched`, and collect receipts.
 
-The engine works on plain values (access_app.redaction.engine); this is the mapping for records. `Redacted` is made here and
-nowhere else, and sinks and writes accept nothing but it, so that forgetting to redact is a type error.
+The engine works on plain values (access_app.redaction.engine). The `Redacted...` types are created only here, and sinks
+and ingest accept nothing else, so that forgetting to redact is a type error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, inspect
 from msgspec.structs import replace
 
 from access_app.redaction.engine import Receipt, may_hold_secrets
@@ -23,42 +23,65 @@ from .records import NormalPatch
 
 R = TypeVar("R", bound=records.Record)
 
-# Free text, URLs and free JSON. Names, ids, numbers and times are left out: they are what traces are found by.
-_SEARCHED: dict[type[records.Record], tuple[str, ...]] = {
-    records.Session: ("title", "description", "workflow", "metadata", "current_phase", "tags"),
-    records.SessionPatch: ("title", "description", "workflow", "metadata", "current_phase", "tags"),
-    records.Message: ("content", "content_parts", "error", "metadata", "usage"),
-    records.MessagePatch: ("content", "content_parts", "error", "metadata", "usage"),
-    records.Reference: (
-        "content",
-        "knowledge_title",
-        "knowledge_filename",
-        "knowledge_source",
-        "image_info",
-        "metadata",
-    ),
-    records.AgentStep: ("thought", "reasoning_content", "metadata", "usage"),
-    records.ToolCall: ("args", "reflection", "metadata"),
-    records.Event: ("data",),
-    records.ToolResult: ("output", "data", "error", "metadata", "attachments", "raw"),
-}
+
+def searched_fields(types: Sequence[type[records.Record]]) -> dict[type[records.Record], tuple[str, ...]]:
+    """Return the fields of each record that are declared `Searched`. Raise TypeError for a field that can hold text and is
+    declared neither `Searched` nor `NotSearched`."""
+    found = {}
+    # All types at once, because each analysis would repeat that of the records inside.
+    for type_, info in zip(types, inspect.multi_type_info(types), strict=True):
+        assert isinstance(info, inspect.StructType)
+        marks = {field.name: _is_searched(field.type) for field in info.fields}
+        if unclassified := [name for name, mark in marks.items() if mark is None]:
+            raise TypeError(
+                f"Declare these fields of {type_.__name__} Searched[...] or NotSearched[...]: {unclassified}"
+            )
+        found[type_] = tuple(name for name, mark in marks.items() if mark)
+    return found
+
+
+def _is_searched(type_: inspect.Type) -> bool | None:
+    """Return whether values of this type are searched; None if that is not declared. Records are searched field by field."""
+    match type_:
+        case inspect.Metadata(extra={"searched": bool(mark)}):
+            return mark
+        case inspect.Metadata(type=inner) | inspect.ListType(item_type=inner):
+            return _is_searched(inner)
+        case inspect.UnionType(types=types):
+            marks = set(map(_is_searched, types))
+            return None if None in marks else True in marks
+        case (
+            inspect.IntType()
+            | inspect.FloatType()
+            | inspect.BoolType()
+            | inspect.DateTimeType()
+            | inspect.LiteralType()
+            | inspect.NoneType()
+            | inspect.StructType()
+        ):
+            return False
+        case _:
+            return None
+
+
+_SEARCHED = searched_fields([type_ for type_ in records.Record.__subclasses__() if type_ is not records.Events])
 
 
 @cache
 def _searched_fields(type_: type[records.Record]) -> tuple[str, ...]:
-    # The records of a request are of types below these.
+    # Requests are decoded into subclasses of the records.
     return next(fields for base, fields in _SEARCHED.items() if issubclass(type_, base))
 
 
 @cache
 def _values_of(type_: type[records.Record]) -> Callable[[records.Record], tuple[Any, ...]]:
-    # Of a single field it would not be a tuple. Only events have one, and they are asked field by field.
+    # attrgetter of a single name returns no tuple. Only events have one field, and they do not come here.
     return attrgetter(*_searched_fields(type_))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Redacted:
-    """A session with nothing secret left in it, and what was taken out: of the session, and of each of its messages."""
+    """A redacted session, with the receipts of the session and of each of its messages."""
 
     session: records.Session
     receipts: list[Receipt]
@@ -67,17 +90,17 @@ class Redacted:
 
 @dataclass(frozen=True, kw_only=True)
 class RedactedMessagePatch:
-    """A change of a message with nothing secret left in it."""
+    """A redacted change of a message."""
 
     patch: records.MessagePatch
     receipts: list[Receipt]
     flags: frozenset[str]
-    """What was odd about it as it came."""
+    """Health flags from normalisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedactedSessionPatch:
-    """A change of a session with nothing secret left in it."""
+    """A redacted change of a session."""
 
     patch: records.SessionPatch
     receipts: list[Receipt]
@@ -85,7 +108,7 @@ class RedactedSessionPatch:
 
 @dataclass(frozen=True, kw_only=True)
 class RedactedEvent:
-    """An event with nothing secret left in it."""
+    """A redacted event."""
 
     event: records.Event
     receipts: list[Receipt]
@@ -102,7 +125,7 @@ def redact(session: records.Session) -> Redacted:
     messages = []
     for message in session.messages or ():
         of_message: list[Receipt] = []
-        # Nearly all messages are clean, and one look at all of a message is cheaper than one at each of its fields.
+        # Nearly all messages are clean, and one check of a whole message is cheaper than one for each of its fields.
         if may_hold_secrets(_searched(message)):
             message = _redact_children(_redact_fields(message, "", of_message), of_message)
         messages.append(message)
@@ -112,7 +135,7 @@ def redact(session: records.Session) -> Redacted:
 
 
 def redact_message_patch(normal: NormalPatch) -> RedactedMessagePatch:
-    """Takes only a change in its normal form: what was encoded several times holds secrets that nobody finds."""
+    """Redact a normalised change; in values that are still encoded several times, secrets would not be found."""
     receipts: list[Receipt] = []
     patch = _redact_children(_redact_fields(normal.patch, "", receipts), receipts)
     return RedactedMessagePatch(patch=patch, receipts=receipts, flags=normal.flags)
@@ -128,7 +151,7 @@ def receipts_as_json(receipts: Iterable[Receipt]) -> list[dict[str, Any]]:
 
 
 def _searched(message: records.Message) -> list[Any]:
-    """All values of a message that may hold secrets."""
+    """Return all values of a message that may hold secrets."""
     values = [*_values(message)]
     for reference in message.knowledge_references or ():
         values += _values(reference)

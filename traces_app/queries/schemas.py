@@ -19,7 +19,8 @@ from messages_app.http.schemas import (
     Session,
     Time,
 )
-from traces_app.schema.records import CallStatus, Category, EventType, Level, Role
+from traces_app.schema.event_types import Category, EventType, Level
+from traces_app.schema.records import CallStatus, Role
 
 ContextKind = Literal["prompt", "conversation", "variables", "context", "value"]
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from access_app.redaction.engine import Receipt
 
 from .health_flags import EVENTS_DROPPED, SAMPLED, TRUNCATED
+from .records import ToolCall, text_fields
 
 COUNTED = ("dropped", "failed", "sampled_out", "truncated", "redacted")
 """The numbers that are read of `recorder`."""
@@ -28,7 +29,7 @@ _OF_A_CALL = {
     **dict.fromkeys(("args", "params", "arguments", "input"), "args"),
     **dict.fromkeys(("result", "tool_result", "toolResult"), "result"),
     "error": "result.error",
-    "reflection": "reflection",
+    **{name: name for name in text_fields(ToolCall)},
     "metadata": "metadata",
 }
 _OF_A_STEP = {

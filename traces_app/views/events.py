@@ -23,6 +23,7 @@ from traces_app.events.store import record_events
 from traces_app.normalize.redaction import redact_event
 from traces_app.queries import schemas
 from traces_app.schema import records
+from traces_app.schema.event_types import EVENT_TYPES, Category, Level
 
 from . import examples
 from .outcomes import sent_callbacks, sent_events
@@ -32,9 +33,9 @@ from .viewset import TraceViewSet
 MOST_EVENTS = 1000
 DEFAULT_EVENTS = 100
 _WORDS: dict[str, tuple[str, ...]] = {
-    "type": get_args(records.EventType),
-    "level": get_args(records.Level),
-    "category": get_args(records.Category),
+    "type": tuple(EVENT_TYPES),
+    "level": get_args(Level),
+    "category": get_args(Category),
 }
 _LAST = 2**63 - 1
 

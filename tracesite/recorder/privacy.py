@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from access_app.redaction.engine import MAX_DEPTH, Receipt, counted, may_hold_secrets, redact
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
+from traces_app.schema.event_types import EventType
 
 from .entries import MARGIN, Cut, Entry, Kind, MessageSubject, result_says_error
 from .guard import instead_of_failing
@@ -29,7 +30,7 @@ Masking = Callable[[str, Any], Any]
 """A function of a path (`data.args.iban`) and its value, a text, a number or None, that returns the value to keep:
 `lambda path, value: "[redacted]" if path.endswith(".iban") else value`."""
 
-_TYPES = {
+_TYPES: Mapping[Kind, EventType] = {
     Kind.MESSAGE_START: "workflow_execute_start",
     Kind.MESSAGE_UPDATE: "workflow_execute_start",
     # The last agent's result is the content until the run has its own.
@@ -207,7 +208,7 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
     return Clean(_encode({**event, **entry.event} if entry.event else event))
 
 
-def _of(message: MessageSubject, id_: str, type_: str, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
+def _of(message: MessageSubject, id_: str, type_: EventType, number: int, data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "session_id": message.session.external_id,
         "message_id": message.id,

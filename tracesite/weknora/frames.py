@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Any, assert_never
 from uuid import UUID
 
 import msgspec
@@ -24,6 +24,7 @@ from traces_app.events import projection
 from traces_app.events.projection import Said
 from traces_app.normalize.records import normalise_steps
 from traces_app.schema import records
+from traces_app.schema.event_types import EVENT_TYPES
 
 from .shapes import Message, SearchResult, Shape, ToolCall, call_of, result_of
 
@@ -104,18 +105,23 @@ class Telling:
             timestamp=datetime.fromisoformat(event["timestamp"]),
             data=data,
         )
-        match type_.partition("_")[0]:
-            case "llm":
+        spec = EVENT_TYPES[said.type]
+        match spec.subject:
+            case "step":
                 return self._of_model(said)
-            case "tool":
+            case "call":
                 return self._of_call(said)
-            case "workflow":
+            case "nothing":
+                return []
+            case "run" if spec.fold != "agent":
                 return self._of_run(said)
-            case _ if type_ == "agent_complete" and not agent:
-                # Of the run itself: the answer as it stands. What an agent of several came to is not the answer yet.
-                content = projection.run_state([said]).content
+            case "run":
+                # Only of the run itself: the answer so far. The result of one agent of several is not the answer yet.
+                is_answer = spec.stage == "end" and not agent
+                content = projection.run_state([said]).content if is_answer else ""
                 return self._text("answer", self._answer, content, is_done=False) if content else []
-        return []
+            case _:
+                assert_never(spec.subject)
 
     def of_message(self, message: Message) -> list[Frame]:
         """What is new in the rows of an answer; the references, and whatever ends it, are for `ending`."""

@@ -1,52 +1,63 @@
-"""What a process remembers of runs: the newest of each, of those that were used last, and not for long."""
+"""The cache of runs: the latest state of each, of the runs used last, for a limited time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
 
 from traces_app.events import run_cache
 from traces_app.events.projection import Subject
-from traces_app.events.run_cache import Memory, RunSoFar
+from traces_app.events.run_cache import RunCache, RunSoFar, recall, remember, run_id
 from traces_app.events.step_order import laid_out
 
 SESSION = UUID(int=1)
 
 
-def key(run: int) -> tuple[str, UUID, UUID]:
-    return "database", SESSION, UUID(int=run)
+@pytest.fixture(autouse=True)
+def cache() -> Iterator[None]:
+    before = run_cache._cache
+    yield
+    run_cache.use(before)
 
 
-def so_far(seq: int, steps: int = 1) -> RunSoFar:
-    layout = laid_out({f"step:{number}": Subject(number, "", "", None, "") for number in range(steps)})
-    return RunSoFar(seq=seq, layout=layout)
+def put(run: int, seq: int, steps: int = 1) -> None:
+    layout = laid_out({f"step:{number}": Subject((number, 0), "", "", None, "") for number in range(steps)})
+    remember(SESSION, UUID(int=run), f"run {run}", RunSoFar(seq=seq, layout=layout))
 
 
-def test_what_got_further_is_kept() -> None:
-    memory = Memory()
+def seqs(*runs: int) -> list[int]:
+    return [recall(SESSION, UUID(int=run)).seq for run in runs]
+
+
+def test_later_state_is_not_replaced_by_an_earlier_one() -> None:
+    run_cache.use(RunCache())
     for seq in (3, 5, 4):
-        memory.remember(key(1), so_far(seq))
-    assert [memory.recall(key(run)).seq for run in (1, 2)] == [5, 0]
+        put(1, seq)
+    assert seqs(1, 2) == [5, 0]
 
 
-def test_runs_that_were_not_used_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cache, "MOST_SUBJECTS", 10)
-    memory = Memory()
+def test_runs_used_longest_ago_are_dropped_when_it_is_full() -> None:
+    run_cache.use(RunCache(max_subjects=10))
     for run in (1, 2, 3):
-        memory.remember(key(run), so_far(1, steps=3))
-    memory.remember(key(1), so_far(2, steps=4))
-    memory.remember(key(4), so_far(1, steps=3))
-    assert [memory.recall(key(run)).seq for run in (1, 2, 3, 4)] == [2, 0, 1, 1]
-    # One that is larger than all room is remembered alone.
-    memory.remember(key(5), so_far(1, steps=30))
-    assert [memory.recall(key(run)).seq for run in (1, 2, 3, 4, 5)] == [0, 0, 0, 0, 1]
+        put(run, 1, steps=3)
+    put(1, 2, steps=4)
+    put(4, 1, steps=3)
+    assert seqs(1, 2, 3, 4) == [2, 0, 1, 1]
 
 
-def test_what_was_not_used_for_long_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory()
-    memory.remember(key(1), so_far(1))
-    memory.remember_id(("database", SESSION, "run"), UUID(int=1))
-    assert (memory.recall(key(1)).seq, memory.id_of(("database", SESSION, "run"))) == (1, UUID(int=1))
-    monkeypatch.setattr(run_cache, "MOST_SECONDS", 0.0)
-    assert (memory.recall(key(1)).seq, memory.id_of(("database", SESSION, "run"))) == (0, None)
+def test_run_larger_than_the_cache_is_cached_alone() -> None:
+    run_cache.use(RunCache(max_subjects=10))
+    put(4, 1, steps=3)
+    put(5, 1, steps=30)
+    assert seqs(4, 5) == [0, 1]
+
+
+def test_expired_entries_are_not_returned() -> None:
+    run_cache.use(RunCache())
+    put(1, 1)
+    assert (seqs(1), run_id(SESSION, "run 1")) == ([1], UUID(int=1))
+    run_cache.use(RunCache(max_age=0.0))
+    put(1, 1)
+    assert (seqs(1), run_id(SESSION, "run 1")) == ([0], None)

@@ -353,7 +353,7 @@ def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows
     forget_all()
     trace = data.draw(st.sampled_from([TRACE, RECORDED]))
     wanted = expected(project, trace)
-    memories = [run_cache.Memory() for _process in range(2)]
+    memories = [run_cache.RunCache() for _process in range(2)]
     events = data.draw(st.sampled_from([trace, None])) or data.draw(st.permutations(trace))
     while events:
         size = data.draw(st.integers(1, 6))
@@ -394,7 +394,7 @@ def test_calls_without_ids_are_paired_by_order_however_they_arrive(transactional
     project, _made = Project.objects.get_or_create(slug="owner")
     forget_all()
     wanted = expected(project, WITHOUT_IDS)
-    memories = [run_cache.Memory() for _process in range(2)]
+    memories = [run_cache.RunCache() for _process in range(2)]
     order = data.draw(st.permutations(WITHOUT_IDS + data.draw(st.lists(st.sampled_from(WITHOUT_IDS), max_size=4))))
     while order:
         size = data.draw(st.integers(1, 6))

@@ -1,0 +1,51 @@
+"""A cache for what this process knows of the database, where clients choose the keys."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from math import inf
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """A mapping, safe for threads, that drops the entries written longest ago when it is full, and any entry that is older
+    than `max_age` seconds. Each value counts as `weigh` returns; the newest is kept even if it is heavier than the limit."""
+
+    def __init__(self, limit: int, *, weigh: Callable[[V], int] = lambda _value: 1, max_age: float = inf) -> None:
+        self.limit = limit
+        self._weigh, self._max_age = weigh, max_age
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            found = self._entries.get(key)
+        return found[1] if found and time.monotonic() - found[0] < self._max_age else None
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._remove(key)
+            self._entries[key] = time.monotonic(), value
+            self._weight += self._weigh(value)
+            while self._weight > self.limit and len(self._entries) > 1:
+                self._remove(next(iter(self._entries)))
+
+    def pop(self, key: K) -> None:
+        with self._lock:
+            self._remove(key)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._weight = 0
+
+    def _remove(self, key: K) -> None:
+        if (found := self._entries.pop(key, None)) is not None:
+            self._weight -= self._weigh(found[1])
