@@ -1,7 +1,7 @@
-"""The counters of sessions, as their messages add up: compared for check_traces, recounted where a month was dropped.
+"""Recount the counters of sessions: for check_traces, which compares them, and after a month was dropped.
 
-Deleted messages do not count. Writes keep the counters by adding and subtracting (messages_app/writes.py); counting
-anew reads every message of a session, so it is for the few sessions where the difference is not known.
+Deleted messages do not count. Writes add and subtract differences (messages_app/writes.py); a recount reads every message
+of a session, so it is only for sessions whose difference is not known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FOUND = ", ".join(f"counted.{name}" for name in COUNTERS)
 
 @transaction.atomic
 def recount(session_ids: Sequence[UUID]) -> None:
-    """Sets the counters of these sessions to what their messages add up to."""
+    """Set the counters of these sessions to the totals of their messages."""
     with connection.cursor() as cursor:
-        # Locked before they are counted: a writer that has not added its messages yet adds them afterwards, and the
-        # messages of one that has are seen by the next statement.
+        # Locked before they are counted, so that a concurrent writer either adds its messages afterwards or has committed
+        # them and the next statement sees them.
         cursor.execute(
             "SELECT 1 FROM messages_app_session WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(session_ids)]
         )
@@ -41,7 +41,7 @@ def recount(session_ids: Sequence[UUID]) -> None:
 
 
 def disagreements(session_ids: Sequence[UUID]) -> dict[UUID, dict[str, tuple[int, int]]]:
-    """The counters that are wrong, by session: {name: (stored, counted)}."""
+    """Return the counters that are wrong, by session: {name: (stored, counted)}."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT session.id, {_STORED}, {_FOUND} FROM messages_app_session AS session "  # noqa: S608 - built of COUNTERS

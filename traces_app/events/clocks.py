@@ -1,6 +1,6 @@
-"""Times of producers whose clock is wrong: their events are stored with times that can be, and say what was sent.
+"""Correct the times of producers whose clock is wrong, and keep the original times in the events.
 
-A recorder cannot know that its clock is days ahead or stands at 1970, and a refusal would lose all that it records.
+A recorder cannot know that its clock is days ahead or at 1970, and rejecting its events would lose everything it records.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from messages_app import ids
 
 CLOCK = "clock"
-"""In the data of an event: its time as it was sent."""
+"""Key in the data of an event: its time as sent."""
 
 
 def shift_into_range(instants: Iterable[datetime | None], now: datetime) -> timedelta | None:
-    """Return what to add to the times that are out of range, so that the newest of them is `now`; None where all fit.
+    """Return the shift that makes the newest time out of range equal to `now`; None if all are in range.
 
-    Adding the same to all of them keeps the durations between them.
+    The same shift for all of them keeps the durations between them.
     """
     newest = max(
         (instant for instant in instants if instant is not None and not is_in_range(instant, now)), default=None
@@ -26,7 +26,7 @@ def shift_into_range(instants: Iterable[datetime | None], now: datetime) -> time
 
 
 def moved(instant: datetime, shift: timedelta, now: datetime) -> datetime:
-    """Return the time that stands for `instant`, which is out of range: shifted, or `now` where that is no time either."""
+    """Return `instant`, which is out of range, shifted; or `now` if that is still out of range."""
     try:
         there = instant + shift
     except OverflowError:
@@ -35,5 +35,5 @@ def moved(instant: datetime, shift: timedelta, now: datetime) -> datetime:
 
 
 def is_in_range(instant: datetime, now: datetime) -> bool:
-    """Return whether a time can be stored: from 2000 to a day after `now`, for clocks are never quite alike."""
+    """Return whether a time can be stored: from 2000 to a day after `now`, because clocks differ."""
     return ids.EARLIEST <= instant <= now + ids.LATEST_AHEAD

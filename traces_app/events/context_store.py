@@ -1,7 +1,7 @@
-"""The table of contexts: stored with the events that refer to them, put back into what these said, and read by the API.
+"""Store contexts with the events that refer to them, put them back into event data, and read them for the API.
 
-Where each stands follows from its run and its reference, so nothing has to be looked for when events are stored. None of a
-message in the trash is read; whether the session itself may be seen is for the caller to know.
+The id of a context is derived from its run and its reference, so storing events needs no lookup. Contexts of messages in
+the trash are not read. The caller must check that the session may be seen.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LAST_ENTRIES = _ENTRIES.replace(
 
 
 class FoundContext(NamedTuple):
-    """Which context a reference stands for, and what is known of it without reading it."""
+    """A context found by its reference, without its content."""
 
     pk: UUID
     message_id: str
@@ -68,10 +68,10 @@ class FoundContext(NamedTuple):
 # --- Writing ----------------------------------------------------------------------------------------------------------
 
 
-def lines_of(session_id: UUID, message_id: UUID, context: Context, heard_at: datetime) -> Iterable[tables.Row]:
-    """The rows of a context of a run: itself, and its entries."""
+def lines_of(session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime) -> Iterable[tables.Row]:
+    """Return the rows of a context of a run: its entries, then itself."""
     for entry in context.entries or ():
-        yield from lines_of(session_id, message_id, entry, heard_at)
+        yield from lines_of(session_id, message_id, entry, first_used_at)
     entries = None if context.entries is None else [_row_id(message_id, entry.ref) for entry in context.entries]
     yield tables.CONTEXTS.Row(
         id=_row_id(message_id, context.ref),
@@ -83,12 +83,12 @@ def lines_of(session_id: UUID, message_id: UUID, context: Context, heard_at: dat
         size=str(context.size),
         content=context.content,
         entries=None if entries is None else pg_text.array(entries),
-        created_at=heard_at.isoformat(),
+        created_at=first_used_at.isoformat(),
     )
 
 
 def add(lines: Iterable[tables.Row]) -> None:
-    """Stores those that are not there yet. Nobody else adds to these runs meanwhile: see event_writes.take_turns."""
+    """Insert the rows that do not exist yet. The caller has locked their sessions: see store.take_turns."""
     wanted = {line.id: line for line in lines}
     if not wanted:
         return
@@ -103,7 +103,7 @@ def add(lines: Iterable[tables.Row]) -> None:
 
 
 def whole(said: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """The data of events, each given with its run, with all that lies behind references in its place again."""
+    """Return the data of events, each given with its run, with referenced values put back."""
     places = {
         (message_id, ref): _row_id(message_id, ref) for message_id, data in said for ref in refs_of(data).values()
     }

@@ -1,17 +1,16 @@
-"""Which parts of an event's data are stored behind a reference, and what stays in the event. Pure, without Django.
+"""Split the data of an event into the part that stays and the parts that are stored by reference. Pure functions.
 
-Event data is small: every viewer of a live session is sent it, and lists are made of it. So
+Event data is kept small, because it is sent to every viewer of a live session and returned in lists:
 
 * the text of a prompt (`prompt_build`), a conversation (`conversation`, `messages`, `currentMessages`, the messages of a
-  `request`) and `variables` become one `Context`. In their place the event says `contextRef`, and `length`,
-  `conversationLength`, `variableNames`. A conversation is kept entry by entry, because the next request of a run brings
-  it again, grown by its end;
-* of data that still takes more than MOST as JSON, the largest fields become contexts of their own, and a `file` that an
-  agent made always does: `contextRefs` says of each its `contextRef`, how many `bytes` it has and its `beginning`.
-  `with_fields` puts them back, which is how what an event comes to is read from it. What tells events apart and puts them
-  in their place stays.
+  `request`) and `variables` become one `Context`. The event holds `contextRef` instead, with `length`,
+  `conversationLength` and `variableNames`. A conversation is stored entry by entry, because the next request of a run
+  contains it again with more entries at its end;
+* if the data still exceeds MOST as JSON, its largest fields become contexts of their own, and a `file` always does:
+  `contextRefs` holds the `contextRef` of each, its size in `bytes` and its `beginning`. `with_fields` puts them back
+  before events are folded. Fields that identify or order events stay.
 
-A reference is a digest of what it stands for: the same content has the same one.
+A reference is a digest of the content, so the same content has the same reference.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from traces_app.schema import pg_text
 from traces_app.schema.event_types import EventType
 
 Kind = Literal["prompt", "conversation", "variables", "context", "value", "entry"]
-"""A `context` is a conversation with variables, or with the text of a prompt; a `value` any field that was large; an
-`entry` one of a conversation."""
+"""A `context` is a conversation with variables or a prompt; a `value` is any large field; an `entry` is one of a
+conversation."""
 
 MOST = 16 * 1024
-"""Characters of JSON that the data of an event may take: a page of text stays where it is read.
+"""Maximum characters of event data as JSON: about a page of text.
 
-Measured with calls whose results have 40 KB, 10 events a batch, medians of 3 runs in turn: an event is written in 3.8 ms with
-the result in it, and in 3.9 to 4.2 behind a reference; 100 of them are read in 7.6 ms (2 MB) and in 1.3 ms (48 KB). Results
-of 12 KB: 2.5 and 2.6 ms, 2.8 and 1.1 ms. A limit of 64 KB costs as much where it is passed, and saves less.
+Measured with results of 40 KB, 10 events a batch, medians of 3 alternating runs: an event is written in 3.8 ms with the
+result inside, in 3.9 to 4.2 ms by reference; 100 of them are read in 7.6 ms (2 MB) and in 1.3 ms (48 KB). With results of
+12 KB: 2.5 and 2.6 ms, 2.8 and 1.1 ms. A limit of 64 KB costs as much when it is exceeded, and saves less.
 """
 _WORTH = 1024
-"""A field of less characters is not worth a reference."""
+"""Shorter fields are not worth a reference."""
 _BEGINNING = 200
 
 _PROMPT_TEXT = ("text", "prompt", "content")
 _CONVERSATION = ("conversation", "messages", "currentMessages")
 _IN_REQUEST = ("messages", "prompt")
 _FILE = "file"
-# Fields that are read where only the event is at hand: in SQL, or to tell which step or call it speaks of.
+# Fields that are read from the event alone: in SQL, or to find the step or call that it is about.
 _STAY = frozenset(
     [
         *("uuid", "call_id", "callId", "tool_call_id", "toolCallId", "toolId", "name", "tool_name", "toolName", "tool"),
@@ -56,7 +55,7 @@ _STAY = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What is stored behind a reference."""
+    """A value that is stored by reference."""
 
     ref: str
     kind: Kind
@@ -65,11 +64,11 @@ class Context:
     length: int
     size: int
     entries: tuple[Context, ...] | None = None
-    """Of a conversation."""
+    """For a conversation."""
 
 
 def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
-    """The data that an event keeps, as JSON text, and what goes behind references. `data` is not changed."""
+    """Return the data that stays in the event, as JSON text, and the contexts. `data` is not changed."""
     kept, found = _without_context(type_, data)
     encoded = pg_text.json(kept)
     contexts = [found] if found else []
@@ -81,7 +80,7 @@ def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
 
 
 def refs_of(data: Mapping[str, Any]) -> dict[str, str]:
-    """The fields that data does not hold itself, with their references."""
+    """Return the references of the fields that are stored elsewhere."""
     said = data.get("contextRefs")
     if not isinstance(said, dict):
         return {}
@@ -90,12 +89,12 @@ def refs_of(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_fields(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Data with the fields that lie behind references, as far as `values` has them by reference."""
+    """Return data with the referenced fields that `values` holds, by reference."""
     return {**data, **{name: values[ref] for name, ref in refs_of(data).items() if ref in values}}
 
 
 def without_refs(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
-    """Data that does not say where these fields of it are."""
+    """Return data without the references of these fields."""
     said = data.get("contextRefs")
     if not isinstance(said, dict) or said.keys().isdisjoint(names):
         return data
@@ -167,7 +166,7 @@ def _value(value: Any, kind: Kind = "value") -> Context:
 
 
 def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, Any], list[Context]]:
-    """A file, then the largest fields first, until the rest fits."""
+    """Move a file out, then the largest fields, until the rest fits."""
     candidates = [(len(pg_text.json(value)), name) for name, value in data.items() if name not in _STAY and value]
     candidates.sort(key=lambda found: (found[1] == _FILE, found), reverse=True)
     kept, refs, contexts = dict(data), dict[str, Any](), []
@@ -189,7 +188,7 @@ def _beginning(value: Any) -> str:
 
 
 def _ref(*parts: str) -> str:
-    # No part holds U+0000, which JSON writes out.
+    # No part contains U+0000, because JSON escapes it.
     return "ctx_" + sha256("\x00".join(parts).encode()).hexdigest()[:32]
 
 

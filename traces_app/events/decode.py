@@ -1,8 +1,7 @@
-"""From the bytes of a request to event records, decoded and checked; every error names the path and what is right.
+"""Decode and validate the body of a request into event records; every error has the path and the values allowed.
 
-An event is written as records.Event, with names in snake_case or as monitors write them (`sessionId`, `taskId`). Fields
-that an event does not have are kept in its `data`. Messages of the form {taskId, type, ts, payload} are mapped by
-monitor_messages.py.
+An event has the fields of records.Event, in snake_case or with the names that monitors use (`sessionId`, `taskId`).
+Unknown fields are kept in its `data`. Messages of the form {taskId, type, ts, payload} are mapped by monitor_messages.py.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from traces_app.schema.event_types import Category, EventType, Level
 
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
 _AGENT = ("agentId", "agent_id", "nodeId")
-"""Where `data` names the agent: monitors put its id beside what they tell (requirement 004-46)."""
+"""Keys of `data` that name the agent: monitors put its id there (requirement 004-46)."""
 _LONGEST_NAME = 512
 _FIELDS = frozenset(records.Event.__struct_fields__)
-# Of our own answers: what is said anew.
+# Fields of our own responses that are computed again.
 _OURS = frozenset(["seq", "session_id", "external_id"])
 _WORDS = {"type": EventType, "level": Level, "category": Category}
 
 
 def decode_events(body: bytes, *, ndjson: bool) -> list[records.Event]:
-    """`{"events": [...]}`, a list, or one event; with `ndjson` one event a line; paths count from `events[0]`."""
+    """Decode `{"events": [...]}`, a list, or one event; with `ndjson` one event a line; paths count from `events[0]`."""
     return [_event(item, f"events[{index}]") for index, item in enumerate(items_of(body, "events", ndjson=ndjson))]
 
 
 def items_of(body: bytes, name: str, *, ndjson: bool) -> list[Any]:
-    """The objects of a body: the list under `name`, a bare list, one object, or one a line."""
+    """Return the objects of a body: the list under `name`, a bare list, one object, or one a line."""
     if ndjson:
         lines = filter(bytes.strip, body.split(b"\n"))
         return [json_of(line, f"{name}[{index}]") for index, line in enumerate(lines)]
@@ -44,20 +43,19 @@ def items_of(body: bytes, name: str, *, ndjson: bool) -> list[Any]:
         return [found]
     if not isinstance(found, list):
         raise InvalidInput(
-            _("Expected an object with a list of %(name)s, a list, or one of them: an object with a type.")
-            % {"name": name},
+            _("Expected an object with a list of %(name)s, a list, or a single object with a type.") % {"name": name},
             field=name,
         )
     return found
 
 
 def event_from(document: dict[str, Any], path: str) -> records.Event:
-    """The event of an object whose fields are those of records.Event. Raises InvalidInput."""
+    """Validate an object with the fields of records.Event. Raise InvalidInput."""
     for name, words in _WORDS.items():
         value = document.get(name)
         if value is not None and value not in get_args(words):
             raise InvalidInput(
-                _("%(value)s is none of these: %(words)s.")
+                _("%(value)s is not allowed. Use one of: %(words)s.")
                 % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(get_args(words))},
                 field=join(path, name),
             )
@@ -66,17 +64,17 @@ def event_from(document: dict[str, Any], path: str) -> records.Event:
     except msgspec.ValidationError as error:
         raise invalid(str(error), path) from error
     if not event.session_id:
-        raise InvalidInput(_("An event needs the session that it belongs to."), field=join(path, "session_id"))
+        raise InvalidInput(_("An event needs a session_id."), field=join(path, "session_id"))
     return event
 
 
 def _event(item: Any, path: str) -> records.Event:
     if not isinstance(item, dict):
-        raise InvalidInput(_("An event is an object."), field=path)
+        raise InvalidInput(_("An event must be a JSON object."), field=path)
     if is_monitor_message(item):
         if item["type"] not in MESSAGES:
             raise InvalidInput(
-                _("%(value)s is none of these: %(words)s.")
+                _("%(value)s is not allowed. Use one of: %(words)s.")
                 % {"value": msgspec.json.encode(item["type"]).decode()[:100], "words": ", ".join(MESSAGES)},
                 field=join(path, "type"),
             )
@@ -95,24 +93,24 @@ def _event(item: Any, path: str) -> records.Event:
 
 
 def _no_time(path: str) -> InvalidInput:
-    return InvalidInput(_("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=path)
+    return InvalidInput(_("Expected a time in milliseconds since 1970, between 2000 and tomorrow."), field=path)
 
 
 def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
-    """What its sender wrote and may write: the type of event that is made of it is none of theirs."""
+    """Return an error with the sender's own words, because the sender does not know the event types they are mapped to."""
     name, words = TYPE_FIELDS[item["type"]]
     payload = item["payload"]
     value = payload.get(name) if isinstance(payload, dict) else None
     return InvalidInput(
-        _("%(value)s is none of these: %(words)s.")
+        _("%(value)s is not allowed. Use one of: %(words)s.")
         % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(words)},
         field=join(path, f"payload.{name}"),
     )
 
 
 def _named(item: dict[str, Any]) -> dict[str, Any]:
-    """With the names of records.Event, and what it does not have in `data`. Raises ValueError for a number that is no
-    time."""
+    """Return the object with the names of records.Event, and unknown fields in `data`. Raise ValueError for a number that is
+    not a time."""
     document: dict[str, Any] = {}
     more: dict[str, Any] = {}
     for name, value in item.items():
@@ -122,7 +120,7 @@ def _named(item: dict[str, Any]) -> dict[str, Any]:
         elif known not in _OURS and value is not None:
             more[name] = value
     if item.get("external_id") is not None:
-        # One of ours that comes back: its id is the one that its producer gave it.
+        # One of our own responses sent back: its id is the one that its producer gave.
         document["id"] = item["external_id"]
     if document.get("timestamp") is None and _is_number(more.get("ts")):
         document["timestamp"] = more.pop("ts")

@@ -1,4 +1,4 @@
-"""Stores callback messages of Eko: mapped to events by what is there of their tasks, and recorded like all events."""
+"""Store callback messages of Eko: map them to events, given the stored steps of their tasks, and record those."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ _STEPS = """
 
 @dataclass(frozen=True, kw_only=True)
 class CallbackOutcome:
-    """What became of a batch of callback messages."""
+    """The outcome of a batch of callback messages."""
 
     events: list[EventOutcome]
     places: list[int]
-    """For each event the place of its message in the batch."""
+    """For each event, the index of its message in the batch."""
     ignored: int
-    """How many messages are no events."""
+    """The number of messages that are not events."""
 
 
 def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcome:
-    """Stores what the messages say, in one transaction. Raises InvalidInput for what is no callback message."""
+    """Store the events of the messages in one transaction. Raise InvalidInput for anything but a callback message."""
     tasks: list[str] = []
     for index, message in enumerate(messages):
         task = task_named(message)
         if task is None:
             raise InvalidInput(
-                _("This is no callback message of Eko: it needs a type, a taskId and an agentName."),
+                _("This is not a callback message of Eko, which has a type, a taskId and an agentName."),
                 field=f"messages[{index}]",
             )
         tasks.append(task)
     with transaction.atomic():
-        # What a message means depends on those before it: nobody else adds to these tasks meanwhile.
+        # Locked, because the meaning of a message depends on those before it.
         take_turns(project_id, map(pg_text.text, tasks))
         nodes = {task: _nodes(project_id, task) for task in sorted(set(tasks))}
-        # Only some messages have times, and those are not what orders them: they are numbered as they arrive, by the clock
-        # by which events without a number are ordered.
+        # Only some messages have times, and these do not order them. They are numbered as they arrive, by the clock that
+        # orders events without a number.
         first = time.time_ns()
         events: list[RedactedEvent] = []
         places: list[int] = []
@@ -70,7 +70,7 @@ def _documents(message: Any, nodes: Nodes, path: str) -> list[dict[str, Any]]:
         return list(events_of(message, nodes))
     except ValueError as error:
         raise InvalidInput(
-            _("Expected a time in milliseconds since 1970, from 2000 to tomorrow."), field=f"{path}.timestamp"
+            _("Expected a time in milliseconds since 1970, between 2000 and tomorrow."), field=f"{path}.timestamp"
         ) from error
 
 

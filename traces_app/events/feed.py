@@ -1,7 +1,6 @@
-"""The events of a session, read: the one place that says what an event looks like, stored, asked for or pushed.
+"""Read the events of a session: the one definition of the JSON of an event, in lists and in live streams.
 
-`AFTER` is plain SQL, so that the live process can ask it on a connection of its own, and `event_of` makes of each of its
-rows what every reader is given.
+`AFTER` is plain SQL, so that the live process can run it on its own connection; `event_of` converts its rows.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from messages_app.sql.json_rows import instant
 from traces_app.queries import schemas
 
 CHANNEL = "traces_app_events"
-"""Told after each commit that brought events, "session first last" of each session, separated by ";": see `notices`."""
+"""The channel that is notified after each commit of events, with "session first last" of each session, joined by ";"."""
 
-# The name of the session is read once for the statement, not once a row.
+# A subquery, so that the name of the session is read once for the statement instead of once for each row.
 _NAME = "(SELECT coalesce(nullif(external_id, ''), id::text) FROM messages_app_session WHERE id = %s)"
 _COLUMNS = (
     f"event.id::text, event.session_id::text, {_NAME}, event.message_id::text, event.seq, event.external_id, event.number, "
     f"event.type, event.level, event.category, {instant('event.timestamp').sql}, event.agent, event.data::text"
 )
-# One look into the index for each month, and of the messages only whether they are in the trash.
+# One index scan for each month; of the messages only whether they are in the trash.
 _FROM = (
     f"SELECT {_COLUMNS} FROM traces_app_event AS event WHERE event.session_id = %s AND event.seq > %s "  # noqa: S608 - constants
     "{filters}AND NOT EXISTS (SELECT 1 FROM messages_app_message AS message "
     "WHERE message.id = event.message_id AND message.deleted_at IS NOT NULL) ORDER BY event.seq LIMIT %s"
 )
 AFTER = _FROM.format(filters="")
-"""The events of a session after a number, in order; `after` gives its parameters."""
+"""The events of a session after a number, in order; `after` returns its parameters."""
 
 
 def after(session_id: UUID, seq: int, limit: int) -> tuple[UUID, UUID, int, int]:
-    """The parameters of `AFTER`: a session, the number to begin after, and how many events at most."""
+    """Return the parameters of `AFTER`: a session, the number to start after, and the limit."""
     return session_id, session_id, seq, limit
 
 
 def event_of(row: tuple[Any, ...]) -> schemas.Event:
-    """The event of a row of `AFTER`."""
+    """Return the event of a row of `AFTER`."""
     (
         id_,
         session_id,
@@ -83,9 +82,9 @@ def events_after(
     levels: Collection[str] = (),
     categories: Collection[str] = (),
 ) -> list[schemas.Event]:
-    """The events of a session after number `seq`, in order, `limit` at most; of these types and so on only, if given.
+    """Return the events of a session after number `seq`, in order, at most `limit`; filtered by type and so on, if given.
 
-    None of a message in the trash. Whether the session itself may be seen is for the caller to know.
+    Events of messages in the trash are left out. The caller must check that the session may be seen.
     """
     wanted = {"type": types, "level": levels, "category": categories}
     filters = [(name, list(values)) for name, values in wanted.items() if values]

@@ -1,4 +1,4 @@
-"""Ids for events that come without one: made of what the event says, so that a second delivery is the same event."""
+"""Ids for events that come without one: a digest of the content, so that a second delivery is recognised."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LONGEST_TASK = 400
 
 
 def made_id(event: records.Event) -> str:
-    """`task_milliseconds_` and six digits of base 36 (requirement 004-43), a digest of the event; without a time twelve."""
-    said: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__ if name != "session_id"}
-    digest = blake2b(msgspec.json.encode(said, order="sorted"), digest_size=16).digest()
+    """Return `task_milliseconds_` and a digest of six base-36 digits (requirement 004-43), or of twelve without a time."""
+    fields: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__ if name != "session_id"}
+    digest = blake2b(msgspec.json.encode(fields, order="sorted"), digest_size=16).digest()
     task = event.session_id[:_LONGEST_TASK]
     if event.timestamp is None:
         return f"{task}_{_base36(digest, 12)}"

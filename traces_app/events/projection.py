@@ -1,14 +1,13 @@
-"""What events come to: the run, its steps and its calls, as records. Pure functions, without Django.
+"""Fold events into records of the run, its steps and its calls. Pure functions, without Django.
 
-The rows are a function of the set of events, so neither the order in which these arrive nor how often matters:
+The rows are a function of the set of events, so neither the order nor the number of deliveries matters:
 
-* every event speaks of one subject (`subject_of`): a step, a call, or the run as a whole;
-* what is known of a subject is folded anew from all that was said of it, in the order of the producer's numbers, else of
-  times, else of arrival. A later value takes the place of an earlier one, an empty one of none (`step_record`,
-  `call_record`, `run_state`);
-* where things stand is computed from where each subject was first spoken of (layout.py).
+* every event is about one subject (`subject_of`): a step, a call, or the run as a whole;
+* each subject is folded from all of its events, in the order of the producer's numbers, else of times, else of arrival. A
+  later value replaces an earlier one unless it is empty (`step_record`, `call_record`, `run_state`);
+* positions follow from the first event of each subject (step_order.py).
 
-Only the subjects that a batch speaks of are folded, so a run of a thousand events is not read again for each.
+Only the subjects of a batch are folded, so a run of a thousand events is not read again for each new one.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from typing import Any, NamedTuple, assert_never, get_args
 
 import msgspec
 
-from traces_app.normalize.extra_fields import keep_unknown
+from traces_app.normalize.extra_fields import move_extra_fields_to_metadata
 from traces_app.normalize.json_values import as_json, text
 from traces_app.normalize.records import text_of
-from traces_app.normalize.tool_results import NO_REASON, normal, received
+from traces_app.normalize.tool_results import NO_REASON, normalize_result, received
 from traces_app.schema import records
 from traces_app.schema.event_types import EVENT_TYPES, EventType
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT
 from traces_app.schema.losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
 
 RUN = "run"
-"""The subject of what is about the run as a whole; also the external id of a message that events do not name."""
+"""The subject of events about the run as a whole; also the external id of a message that events do not name."""
 _STEP, _CALL = "step:", "call:"
 MADE_STEP = "step:of "
 _LONGEST_SUBJECT = 400
@@ -40,8 +39,8 @@ _ENDED = {True: "completed", False: "error"}
 _AGENT_STATUSES = {"start": "running", "end": "done", "error": "error"}
 MOST_INT = 2**31 - 1
 UNKNOWN = "unknown"
-"""The name of a call of which only a result was heard, without a name."""
-# Of several names that producers give a value, in the order in which they are looked for.
+"""The tool of a call of which only a result without a name has arrived."""
+# The names that producers use for a value, in order of precedence.
 _CALL_ID = ("call_id", "callId", "tool_call_id", "toolCallId", "toolId")
 _CALL_NAME = ("name", "tool_name", "toolName", "tool")
 _ARGS = ("args", "params", "arguments", "input")
@@ -53,22 +52,21 @@ _RESULT = ("result", "tool_result", "toolResult")
 _CALL_RESULT = (*_RESULT, "output")
 _CALL_TEXTS = records.text_fields(records.ToolCall)
 OF_A_MESSAGE = (*_PROMPT, *_RESULT, "content", "references", "usage", "metadata")
-"""Fields of what is said of a run as a whole from which its session takes nothing."""
+"""Fields of events about a run from which its session takes nothing."""
 _LONGEST_NAME, _LONGEST_TAG = 512, 200
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 RECORDER, CUTS = "recorder", "truncated"
-"""In the metadata of a message what its recorder says that is missing, in numbers; and in that of a message, step or call
-what of it was cut."""
+"""Keys of metadata: the loss counters of the recorder (in messages), and the truncated values (in messages, steps, calls)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """An event as far as it matters for the rows."""
+class EventFact:
+    """The parts of an event that matter for rows."""
 
     order: int
-    """The producer's number; without one the nanoseconds since 1970 at which it happened, or else arrived."""
+    """The producer's number, or else the time in nanoseconds since 1970."""
     tie: int = 0
-    """Without a number the event's own, which says what came first of what happened at the same time."""
+    """For events without a number: our number, which orders events of the same time."""
     external_id: str
     type: EventType
     agent: str
@@ -81,16 +79,16 @@ class Said:
 
 
 class Subject(NamedTuple):
-    """What is known of where a step or a call stands: the least of what its events say."""
+    """The fields that determine the position of a step or call: the least value over its events."""
 
     first: tuple[int, int]
-    """Order and tie of what was said first."""
+    """Order and tie of its first event."""
     agent: str
     step: str
-    """Of a call, the subject of the step that it names."""
+    """For a call, the subject of the step that it names."""
     iteration: int | None
     parent: str
-    """Of a call, what it says started it."""
+    """For a call, the name of its parent."""
 
     def with_more(self, other: Subject) -> Subject:
         return Subject(
@@ -127,7 +125,7 @@ def subject_of(type_: EventType, agent: str, external_id: str, data: Mapping[str
 
 
 def step_named(agent: str, data: Mapping[str, Any]) -> str:
-    """The subject of the step that an event names; "" where it names none."""
+    """Return the subject of the step that an event names, or ""."""
     if step := _name(data, ("step", "step_id", "stepId")):
         return _short(f"{_STEP}{step}")
     iteration = _iteration(data)
@@ -143,7 +141,7 @@ def is_step(subject: str) -> bool:
 
 
 def about(subject: str) -> About:
-    """What an event of this subject is about."""
+    """Return the kind of a subject."""
     return "call" if is_call(subject) else "step" if is_step(subject) else "run"
 
 
@@ -153,41 +151,41 @@ def is_unnamed_call(type_: EventType, data: Mapping[str, Any]) -> bool:
 
 
 def tool_name(data: Mapping[str, Any]) -> str:
-    """The tool that an event of a call names; "" where it names none."""
+    """Return the tool that an event of a call names, or ""."""
     name = next((found for name in _CALL_NAME if (found := _name(data, (name,)))), "")[:_LONGEST_NAME]
     return "" if name.isspace() else name
 
 
 def nanoseconds(moment: datetime) -> int:
-    """The order of an event that happened then and has no number."""
+    """Return the order of an event of this time that has no number."""
     return (moment - _EPOCH) // _MICROSECOND * 1000
 
 
-def subject_of_data(said: Said) -> Subject:
-    """What one event says of where its subject stands."""
-    step = step_named(said.agent, said.data) if is_call(said.subject) else ""
-    first = said.order, said.tie
-    return Subject(first, said.agent, step, _iteration(said.data), _name(said.data, ("parent", "parent_id")))
+def subject_of_data(fact: EventFact) -> Subject:
+    """Return the position fields of one event."""
+    step = step_named(fact.agent, fact.data) if is_call(fact.subject) else ""
+    first = fact.order, fact.tie
+    return Subject(first, fact.agent, step, _iteration(fact.data), _name(fact.data, ("parent", "parent_id")))
 
 
-def subjects_from(events: Iterable[Said], known: Mapping[str, Subject]) -> dict[str, Subject]:
-    """`known` with what `events` add to it."""
+def subjects_from(events: Iterable[EventFact], known: Mapping[str, Subject]) -> dict[str, Subject]:
+    """Return `known` with the position fields of `events` merged in."""
     found = dict(known)
-    for said in events:
-        if is_call(said.subject) or is_step(said.subject):
-            one = subject_of_data(said)
-            before = found.get(said.subject)
-            found[said.subject] = one if before is None else before.with_more(one)
+    for fact in events:
+        if is_call(fact.subject) or is_step(fact.subject):
+            one = subject_of_data(fact)
+            before = found.get(fact.subject)
+            found[fact.subject] = one if before is None else before.with_more(one)
     return found
 
 
 def made_step(agent: str) -> str:
-    """The step of an agent's calls before it has begun one."""
+    """Return the subject of the step that holds an agent's calls before its first step."""
     return _short(f"{MADE_STEP}{agent}")
 
 
 def parents_meant(call: Subject) -> tuple[str, ...]:
-    """The calls that a call may mean by what it says started it, the likelier first."""
+    """Return the subjects that the parent name of a call may refer to, the likelier first."""
     return (_short(f"{_CALL}{call.parent}"), _short(f"{_CALL}{call.agent}:{call.parent}")) if call.parent else ()
 
 
@@ -195,9 +193,9 @@ def parents_meant(call: Subject) -> tuple[str, ...]:
 
 
 def step_record(
-    subject: str, events: Sequence[Said], iteration: int, calls: list[records.ToolCall]
+    subject: str, events: Sequence[EventFact], iteration: int, calls: list[records.ToolCall]
 ) -> records.AgentStep:
-    """A step as its events say it; without any, a place for its calls."""
+    """Fold the events of a step; without any, return an empty step for its calls."""
     thoughts: dict[str, str] = {}
     reasoning: dict[str, str] = {}
     agent_name = model = ""
@@ -205,19 +203,19 @@ def step_record(
     duration: float | None = None
     error = ""
     metadata: dict[str, Any] = {}
-    for said in events:
-        stream = _name(said.data, ("stream", "stream_id", "streamId"))
-        is_answer = said.type == "llm_request_complete"
-        # The content of a request is what the model was asked.
-        _put(thoughts, stream, _text(said.data, _THOUGHT if is_answer else _THOUGHT[:1]))
-        _put(reasoning, stream, _text(said.data, _REASONING))
-        metadata |= _object(said.data, "metadata")
-        agent_name = _name(said.data, _AGENT_NAME) or said.agent or agent_name
-        model = _name(said.data, ("model",)) or model
-        found = said.data.get("usage")
+    for fact in events:
+        stream = _name(fact.data, ("stream", "stream_id", "streamId"))
+        is_answer = fact.type == "llm_request_complete"
+        # In the start of a request these fields hold the input of the model.
+        _put(thoughts, stream, _text(fact.data, _THOUGHT if is_answer else _THOUGHT[:1]))
+        _put(reasoning, stream, _text(fact.data, _REASONING))
+        metadata |= _object(fact.data, "metadata")
+        agent_name = _name(fact.data, _AGENT_NAME) or fact.agent or agent_name
+        model = _name(fact.data, ("model",)) or model
+        found = fact.data.get("usage")
         usage = found if isinstance(found, dict) and found else usage
-        duration = _duration(said.data, duration)
-        error = _text(said.data, ("error",)) or error
+        duration = _duration(fact.data, duration)
+        error = _text(fact.data, ("error",)) or error
     return records.AgentStep(
         id=subject,
         iteration=iteration,
@@ -226,15 +224,15 @@ def step_record(
         agent_name=agent_name or None,
         model=model or None,
         usage=usage,
-        timestamp=min((said.timestamp for said in events), default=None),
+        timestamp=min((fact.timestamp for fact in events), default=None),
         duration=duration,
         metadata={**metadata, **({"error": error} if error else {}), **_cuts(events, "step")} or None,
         tool_calls=calls,
     )
 
 
-def call_record(subject: str, events: Sequence[Said], parent: str | None) -> records.ToolCall:
-    """A call as its events say it."""
+def call_record(subject: str, events: Sequence[EventFact], parent: str | None) -> records.ToolCall:
+    """Fold the events of a call."""
     name = call_id = ""
     texts: dict[str, str] = {}
     args: Any = None
@@ -243,23 +241,23 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
     metadata: dict[str, Any] = {}
     marks = 0
     results: list[records.ToolResult] = []
-    ends = [said for said in events if said.type != "tool_call_start"]
-    # What only adds to a call that has ended, a reflection for example, is no outcome.
-    telling = [said for said in ends if _tells_outcome(said)] or ends
-    for said in events:
-        name = tool_name(said.data) or name
-        call_id = _name(said.data, _CALL_ID) or call_id
-        args = _first(said.data, _ARGS) or args
-        texts |= {name: value for name in _CALL_TEXTS if (value := _text(said.data, (name,)))}
-        duration = _duration(said.data, duration)
-        metadata |= _object(said.data, "metadata")
-        marks |= _marks_of(said)
-        if said.type == "tool_call_start" and (started_at is None or said.data.get("runs") is True):
-            # A call may be told when the model asks for it, and again when its tool runs.
-            started_at = said.timestamp
-    for said in telling:
-        completed_at = said.timestamp
-        results.append(_result(said))
+    ends = [fact for fact in events if fact.type != "tool_call_start"]
+    # An event that only adds to an ended call, such as a reflection, has no outcome.
+    outcomes = [fact for fact in ends if _has_outcome(fact)] or ends
+    for fact in events:
+        name = tool_name(fact.data) or name
+        call_id = _name(fact.data, _CALL_ID) or call_id
+        args = _first(fact.data, _ARGS) or args
+        texts |= {name: value for name in _CALL_TEXTS if (value := _text(fact.data, (name,)))}
+        duration = _duration(fact.data, duration)
+        metadata |= _object(fact.data, "metadata")
+        marks |= _marks_of(fact)
+        if fact.type == "tool_call_start" and (started_at is None or fact.data.get("runs") is True):
+            # A call may be reported when the model requests it, and again when its tool runs.
+            started_at = fact.timestamp
+    for fact in outcomes:
+        completed_at = fact.timestamp
+        results.append(_result(fact))
     record = records.ToolCall(
         id=call_id[:512] or None,
         uuid=subject,
@@ -275,29 +273,29 @@ def call_record(subject: str, events: Sequence[Said], parent: str | None) -> rec
     return msgspec.structs.replace(record, **texts) if texts else record
 
 
-def is_cut(subject: str, events: Sequence[Said]) -> bool:
-    """Whether a recorder cut values of this step or call."""
+def is_cut(subject: str, events: Sequence[EventFact]) -> bool:
+    """Return whether the recorder truncated values of this step or call."""
     return bool(_cuts(events, about(subject)))
 
 
-def _cuts(events: Sequence[Said], about: About) -> dict[str, Any]:
-    """What was cut of a step or a call, as its metadata says it."""
-    cuts = documents(cut for said in events for _owner, cut in cuts_at(said.data, about))
+def _cuts(events: Sequence[EventFact], about: About) -> dict[str, Any]:
+    """Return the truncated values of a step or call as metadata."""
+    cuts = documents(cut for fact in events for _owner, cut in cuts_at(fact.data, about))
     return {CUTS: cuts} if cuts else {}
 
 
-def _tells_outcome(said: Said) -> bool:
-    return said.type == "tool_call_error" or _first(said.data, (*_CALL_RESULT, "error", "success")) is not None
+def _has_outcome(fact: EventFact) -> bool:
+    return fact.type == "tool_call_error" or _first(fact.data, (*_CALL_RESULT, "error", "success")) is not None
 
 
-def _result(said: Said) -> records.ToolResult:
-    """The result that an event brings, with what it states of the outcome beside it; results.py decides about the rest."""
-    value = _first(said.data, _CALL_RESULT)
+def _result(fact: EventFact) -> records.ToolResult:
+    """Return the result in an event, with the outcome stated next to it; tool_results.py decides the rest."""
+    value = _first(fact.data, _CALL_RESULT)
     result = received("" if value is None else value)
-    error = _text(said.data, ("error",))
-    if said.type == "tool_call_error":
+    error = _text(fact.data, ("error",))
+    if fact.type == "tool_call_error":
         return msgspec.structs.replace(result, status="error", error=result.error or error or None)
-    stated = next((flag for name in ("success", "status") if (flag := _stated(said.data.get(name))) is not None), None)
+    stated = next((flag for name in ("success", "status") if (flag := _stated(fact.data.get(name))) is not None), None)
     if error and stated is not True:
         return msgspec.structs.replace(result, status="error", error=result.error or error)
     if stated is None or result.status is not None or result.success is not None:
@@ -306,7 +304,7 @@ def _result(said: Said) -> records.ToolResult:
 
 
 def _stated(flag: object) -> bool | None:
-    """Whether a flag beside a result says that the call succeeded; None where it does not say."""
+    """Return whether a flag next to a result states success; None if it states nothing."""
     return (
         flag
         if isinstance(flag, bool)
@@ -317,36 +315,36 @@ def _stated(flag: object) -> bool | None:
 
 
 def _merged(results: Sequence[records.ToolResult]) -> records.ToolResult | None:
-    """The last one, with what only earlier ones said."""
+    """Return the last result, with its empty fields filled from earlier ones."""
     if len(results) < 2:
         return results[0] if results else None
-    # Which of them failed has to be read before they are one.
-    *earlier, last = [one for result in results if (one := normal(result, None)) is not None]
-    said = {
+    # Normalise each first, because the merged values no longer show which of them failed.
+    *earlier, last = [one for result in results if (one := normalize_result(result, None)) is not None]
+    filled = {
         name: next((getattr(one, name) for one in reversed(earlier) if getattr(one, name)), getattr(last, name))
         for name in ("output", "data", "attachments", "raw")
         if not getattr(last, name)
     }
-    # A reason that was given goes before one that was made of the output.
+    # A stated reason takes precedence over one derived from the output.
     errors = [one.error for one in (last, *reversed(earlier)) if one.error]
     made = {one.output for one in (*earlier, last)} | {NO_REASON}
     error = next((error for error in errors if error not in made), errors[0] if errors else "")
     metadata = {name: item for one in (*earlier, last) for name, item in (one.metadata or {}).items()}
-    return msgspec.structs.replace(last, **said, error=error, metadata=metadata or None)
+    return msgspec.structs.replace(last, **filled, error=error, metadata=metadata or None)
 
 
-# --- What is odd about calls --------------------------------------------------------------------------------------
+# --- Problems with calls --------------------------------------------------------------------------------------
 
 _ANNOUNCED, _NAMED, _NAMES_NONE = 1, 2, 4
-"""What was heard of a call: that it was made; its name; something that should name it and does not."""
+"""Bits for the events of a call: it was announced; it was named; a field that should hold its name is empty."""
 
 
-def _marks_of(said: Said) -> int:
-    is_start = said.type == "tool_call_start"
-    marks = _ANNOUNCED if is_start or _first(said.data, _ARGS) is not None else 0
-    if tool_name(said.data):
+def _marks_of(fact: EventFact) -> int:
+    is_start = fact.type == "tool_call_start"
+    marks = _ANNOUNCED if is_start or _first(fact.data, _ARGS) is not None else 0
+    if tool_name(fact.data):
         marks |= _NAMED
-    elif is_start or not said.data.keys().isdisjoint(_CALL_NAME):
+    elif is_start or not fact.data.keys().isdisjoint(_CALL_NAME):
         marks |= _NAMES_NONE
     return marks
 
@@ -356,23 +354,23 @@ def _is_nameless(marks: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
-    """What was heard of the calls of a run, as far as it says what is odd about them."""
+class CallFlags:
+    """The problems with the calls of a run, and the bits from which they follow."""
 
     marks: Mapping[str, int] = field(default_factory=dict)
     """By subject."""
     orphans: frozenset[str] = frozenset()
-    """Results that found no call: nobody said that it was made, nor with what arguments."""
+    """Results without a call: no event announced it or gave its arguments."""
     nameless: frozenset[str] = frozenset()
 
-    def with_events(self, events: Iterable[Said]) -> Heard:
+    def with_events(self, events: Iterable[EventFact]) -> CallFlags:
         added: dict[str, int] = {}
-        for said in events:
-            if is_call(said.subject):
-                added[said.subject] = added.get(said.subject, self.marks.get(said.subject, 0)) | _marks_of(said)
+        for fact in events:
+            if is_call(fact.subject):
+                added[fact.subject] = added.get(fact.subject, self.marks.get(fact.subject, 0)) | _marks_of(fact)
         if not added:
             return self
-        return Heard(
+        return CallFlags(
             marks={**self.marks, **added},
             orphans=self.orphans.difference(added) | {call for call, marks in added.items() if not marks & _ANNOUNCED},
             nameless=self.nameless.difference(added) | {call for call, marks in added.items() if _is_nameless(marks)},
@@ -380,35 +378,35 @@ class Heard:
 
     @property
     def flags(self) -> set[str]:
-        """For the health of the message."""
+        """Health flags of the message."""
         odd = {ORPHAN_RESULT: self.orphans, EMPTY_TOOL_NAME: self.nameless}
         return {flag for flag, calls in odd.items() if calls}
 
 
 class Interruption(NamedTuple):
-    """That nobody is left to end a run: see messages_app.interruptions."""
+    """A report that the process of a run is gone: see messages_app.interruptions."""
 
     reason: str
     at: datetime
     event: str
-    """The external id of the event that says so."""
+    """The external id of the event that reports it."""
 
 
-def interruption_of(said: Said) -> Interruption | None:
-    """What an event says of an interruption, if it is about one."""
-    if said.type != "workflow_execute_complete":
+def interruption_of(fact: EventFact) -> Interruption | None:
+    """Return the interruption that an event reports, if any."""
+    if fact.type != "workflow_execute_complete":
         return None
-    reason = _name(said.data, ("interrupted",))
-    return Interruption(reason, said.timestamp, said.external_id) if reason else None
+    reason = _name(fact.data, ("interrupted",))
+    return Interruption(reason, fact.timestamp, fact.external_id) if reason else None
 
 
 @dataclass(kw_only=True)
 class RunState:
-    """A run as a whole, and what its session takes from it."""
+    """A run as a whole, with the fields that its session takes from it."""
 
     status: records.SessionStatus | None = None
-    """As an event says it, or implies it by its type."""
-    is_status_said: bool = False
+    """As stated by an event, or implied by its type."""
+    is_status_given: bool = False
     phase: str = ""
     workflow: Any = None
     title: str = ""
@@ -417,7 +415,7 @@ class RunState:
     tags: list[str] = field(default_factory=list)
     session_metadata: dict[str, Any] = field(default_factory=dict)
     request_id: str = ""
-    """Of what the user asked, and of the answer."""
+    """Of the user's message and of the answer."""
     prompt: str = ""
     prompt_parts: list[Any] | None = None
     content: str = ""
@@ -427,24 +425,24 @@ class RunState:
     error: str = ""
     completed_at: datetime | None = None
     interruption: Interruption | None = None
-    """The last that was told; not whether the run has gone on since."""
+    """The last one reported; the run may have continued since."""
     open_attempts: set[str] = field(default_factory=set)
-    """Of a run that several processes work on, those that have begun and not ended."""
+    """For a run that several processes work on: attempts that have started and not ended."""
     duration: float | None = None
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    said_metadata: dict[str, Any] = field(default_factory=dict)
+    own_metadata: dict[str, Any] = field(default_factory=dict)
     root_tool: str = ""
-    """Of a chain of calls, what its tracker calls its root."""
+    """For a chain of calls, the root that its tracker named."""
     losses: dict[str, int] = field(default_factory=dict)
-    """What the recorder says that is missing: see losses.py."""
+    """The loss counters of the recorder: see losses.py."""
     prompt_cuts: list[Cut] = field(default_factory=list)
     answer_cuts: list[Cut] = field(default_factory=list)
 
     @property
     def status_of_session(self) -> records.SessionStatus | None:
-        """What is written to the session. "running" has its status follow its messages, which an end needs no word for:
-        only a failure without an error text would not show in them."""
-        if self.is_status_said or self.status in (None, "planning") or (self.status == "error" and not self.error):
+        """The status to store. "running" lets it follow the messages, which is right for every implied status except a
+        failure without an error text, because that does not show in them."""
+        if self.is_status_given or self.status in (None, "planning") or (self.status == "error" and not self.error):
             return self.status
         return "running"
 
@@ -454,10 +452,10 @@ class RunState:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """Of the answer."""
+        """Metadata of the answer."""
         own: dict[str, Any] = {"agents": self.agents, RECORDER: self.losses, CUTS: documents(self.answer_cuts)}
         own[records.ROOT_TOOL] = self.root_tool
-        return {**self.said_metadata, **{name: value for name, value in own.items() if value}} or None
+        return {**self.own_metadata, **{name: value for name, value in own.items() if value}} or None
 
     @property
     def prompt_metadata(self) -> dict[str, Any] | None:
@@ -465,7 +463,7 @@ class RunState:
 
     @property
     def flags(self) -> list[str]:
-        """The health of the answer."""
+        """Health flags of the answer."""
         return sorted(flags_of(self.losses, self.answer_cuts))
 
     @property
@@ -473,52 +471,52 @@ class RunState:
         return sorted(flags_of({}, self.prompt_cuts))
 
 
-def run_state(events: Sequence[Said]) -> RunState:
-    """What all events about a run as a whole say of it."""
+def run_state(events: Sequence[EventFact]) -> RunState:
+    """Fold all events about a run as a whole."""
     state = RunState()
     answer = ""
-    for said in events:
-        data = said.data
-        if found := interruption_of(said):
+    for fact in events:
+        data = fact.data
+        if found := interruption_of(fact):
             state.interruption = found
             state.open_attempts.discard(_name(data, ("attempt",)))
             continue
         prompt, parts = _content(data, _PROMPT)
         state.prompt = state.prompt or prompt
         state.prompt_parts = state.prompt_parts or parts
-        spec = EVENT_TYPES[said.type]
+        spec = EVENT_TYPES[fact.type]
         match spec.fold:
             case "agent":
-                _take_agent(state, said, spec.stage)
+                _take_agent(state, fact, spec.stage)
                 if spec.stage == "end":
                     answer = _content(data, _RESULT)[0] or answer
             case "plan":
-                _take_workflow(state, said)
+                _take_workflow(state, fact)
             case "run":
-                _take_workflow(state, said)
-                _take_run(state, said)
-                _take_attempt(state, said)
+                _take_workflow(state, fact)
+                _take_run(state, fact)
+                _take_attempt(state, fact)
                 if spec.stage == "end":
                     content, parts = _content(data, (*_RESULT, "content"))
                     state.content = content or state.content
                     state.content_parts = parts or state.content_parts
                     state.error = _text(data, ("error",)) or state.error
-                    state.completed_at = said.timestamp
+                    state.completed_at = fact.timestamp
             case None:
                 pass  # not about the run as a whole
             case _:
                 assert_never(spec.fold)
-    # What the last agent came to is the answer, until the run says what its own is.
+    # The result of the last agent is the answer until the run has its own.
     state.content = state.content or answer
     return state
 
 
-def _take_run(state: RunState, said: Said) -> None:
-    data = said.data
+def _take_run(state: RunState, fact: EventFact) -> None:
+    data = fact.data
     state.request_id = _name(data, ("request_id", "requestId"))[:_LONGEST_NAME] or state.request_id
     state.root_tool = _name(data, ("root_tool", "rootTool"))[:_LONGEST_NAME] or state.root_tool
     state.usage = _object(data, "usage") or state.usage
-    state.said_metadata |= _object(data, "metadata")
+    state.own_metadata |= _object(data, "metadata")
     state.duration = _duration(data, state.duration)
     state.references = [_reference(one) for one in references_in(data)] or state.references
     state.losses = added(state.losses, counts_of(data))
@@ -534,34 +532,34 @@ def _take_run(state: RunState, said: Said) -> None:
         state.tags = [tag[:_LONGEST_TAG] for tag in tags if isinstance(tag, str) and tag] or state.tags
 
 
-def _take_attempt(state: RunState, said: Said) -> None:
-    attempt = _name(said.data, ("attempt",))
-    if attempt and said.type == "workflow_execute_start":
+def _take_attempt(state: RunState, fact: EventFact) -> None:
+    attempt = _name(fact.data, ("attempt",))
+    if attempt and fact.type == "workflow_execute_start":
         state.open_attempts.add(attempt)
     else:
         state.open_attempts.discard(attempt)
 
 
 def references_in(data: Mapping[str, Any]) -> list[Any]:
-    """The references that an event says; those that were cut are a text."""
-    said = data.get("references")
-    return [said] if said and isinstance(said, str) else said if isinstance(said, list) else []
+    """Return the references in an event; truncated ones are a text."""
+    found = data.get("references")
+    return [found] if found and isinstance(found, str) else found if isinstance(found, list) else []
 
 
 def _reference(value: Any) -> records.Reference:
-    """A reference as it is said; of what is none the text, and the whole in its metadata."""
+    """Return a reference; for anything that is not one, its text, with the whole value in its metadata."""
     if not isinstance(value, dict):
         return records.Reference(content=text(value))
     document = msgspec.json.decode(as_json(value))
-    keep_unknown(document, records.Reference)
+    move_extra_fields_to_metadata(document, records.Reference)
     try:
         return msgspec.convert(document, records.Reference)
     except msgspec.ValidationError:
         return records.Reference(content=text(value.get("content")), metadata={"reference": value})
 
 
-def _take_workflow(state: RunState, said: Said) -> None:
-    data = said.data
+def _take_workflow(state: RunState, fact: EventFact) -> None:
+    data = fact.data
     workflow = data.get("workflow")
     if workflow:
         state.workflow = workflow
@@ -570,7 +568,7 @@ def _take_workflow(state: RunState, said: Said) -> None:
             state.prompt = state.prompt or _text(workflow, _PROMPT)
     state.title = _name(data, ("title",)) or state.title
     default: str | None = None
-    match said.type:
+    match fact.type:
         case "workflow_plan_start":
             state.phase, default = "plan", "planning"
         case "workflow_plan_complete":
@@ -581,21 +579,21 @@ def _take_workflow(state: RunState, said: Said) -> None:
             failed = bool(data.get("error")) or data.get("success") is False
             state.phase, default = "complete", _ENDED[not failed]
     status = data.get("status")
-    is_said = status in _STATUSES
-    if status := status if is_said else default:
+    is_given = status in _STATUSES
+    if status := status if is_given else default:
         state.status = status  # type: ignore[assignment]  # one of the words, which mypy cannot see
-        state.is_status_said = is_said
+        state.is_status_given = is_given
     state.phase = _name(data, ("phase", "current_phase", "currentPhase")) or state.phase
 
 
-def _take_agent(state: RunState, said: Said, stage: str) -> None:
-    if not said.agent:
+def _take_agent(state: RunState, fact: EventFact, stage: str) -> None:
+    if not fact.agent:
         return
-    agent = state.agents.setdefault(said.agent, {})
-    if name := _name(said.data, _AGENT_NAME):
+    agent = state.agents.setdefault(fact.agent, {})
+    if name := _name(fact.data, _AGENT_NAME):
         agent["name"] = name
     agent["status"] = _AGENT_STATUSES[stage]
-    if error := _text(said.data, ("error",)):
+    if error := _text(fact.data, ("error",)):
         agent["error"] = error
 
 
@@ -624,7 +622,7 @@ def _object(data: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _content(data: Mapping[str, Any], names: Iterable[str]) -> tuple[str, list[Any] | None]:
-    """A text, with its parts where it is said in content parts."""
+    """Return a text, and its content parts if it is given in parts."""
     value = _first(data, names)
     if isinstance(value, list) and value and all(map(_is_part, value)):
         return text_of(value)
@@ -636,7 +634,7 @@ def _is_part(value: object) -> bool:
 
 
 def _text(data: Mapping[str, Any], names: Iterable[str]) -> str:
-    """A text; of an object its message, or all of it as JSON."""
+    """Return a text; for an object its `message`, or its JSON."""
     value = _first(data, names)
     if value is None or isinstance(value, str):
         return value or ""
@@ -661,7 +659,7 @@ def _least(one: str, other: str) -> str:
 
 
 def _short(name: str) -> str:
-    """The name, or where an index could not hold it, its beginning and a digest."""
+    """Return the name, or if it is too long for an index, its beginning and a digest."""
     raw = name.encode("utf-8", "backslashreplace").replace(b"\x00", b"\\u0000")
     if len(raw) > _LONGEST_SUBJECT:
         raw = raw[:300].decode("utf-8", "ignore").encode() + b"#" + blake2b(raw, digest_size=16).hexdigest().encode()

@@ -15,7 +15,7 @@ from django.db import connection
 
 from traces_app.ingest.bounded_cache import BoundedCache
 
-from .projection import Heard
+from .projection import CallFlags
 from .step_order import Layout
 from .unnamed_calls import Unnamed
 
@@ -32,7 +32,7 @@ class RunSoFar:
     seq: int = 0
     layout: Layout = field(default_factory=Layout)
     unnamed: Unnamed = field(default_factory=Unnamed)
-    heard: Heard = field(default_factory=Heard)
+    call_flags: CallFlags = field(default_factory=CallFlags)
 
 
 class RunCache:

@@ -1,10 +1,10 @@
-"""Where the steps and calls of a run stand, as far as events say it, and kept as more of them come. Without Django.
+"""The positions of the steps and calls of a run, computed from its events and updated as more arrive. Without Django.
 
-Steps stand in the order in which they were first spoken of; a call in the step that it names, else in the last one that its
-agent had begun before it. So all of it is a function of the subjects alone, whatever came first (`laid_out`).
+Steps are in the order of their first events. A call belongs to the step that it names, or else to the last step that its
+agent had started before it. So the layout is a function of the subjects alone, in whatever order they arrive (`laid_out`).
 
-Nearly always events come in their order: then what stands stays where it is, and new steps and calls follow it
-(`Layout.with_events`). Where something comes late, or says otherwise than before, everything is laid out anew.
+Events nearly always arrive in order; new steps and calls are then appended (`Layout.with_events`). When one arrives late,
+or contradicts an earlier one, the whole layout is computed again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .projection import (
     MADE_STEP,
     MOST_INT,
-    Said,
+    EventFact,
     Subject,
     is_call,
     is_step,
@@ -29,7 +29,7 @@ from .projection import (
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Never changed: a later one is made of it. Copying a dict of a thousand entries takes 4 us."""
+    """Immutable: later layouts are copies. Copying a dict of a thousand entries takes 4 us."""
 
     subjects: dict[str, Subject] = field(default_factory=dict)
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -37,22 +37,22 @@ class Layout:
     calls: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The step and the position in it, by subject."""
     parents: dict[str, str] = field(default_factory=dict)
-    """The call that started a call, where it is there."""
+    """The parents of calls, where they exist."""
     stands: dict[str, Subject] = field(default_factory=dict)
-    """The steps, also those of which only calls spoke."""
+    """The steps, including those that only calls have named."""
     calls_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The calls of a step, in their order."""
     begun: dict[str, str] = field(default_factory=dict)
-    """The last step that each agent began."""
+    """The last step that each agent started."""
     hoped_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Calls that are not there, with those that would be started by them."""
+    """Parents that do not exist yet, with the calls that name them."""
     iteration: int = 0
-    """Of the next step that says none."""
+    """The iteration of the next step that has none."""
     last: tuple[int, int] | None = None
-    """The highest place at which something was first spoken of."""
+    """The highest position of a first event."""
 
-    def with_events(self, events: Iterable[Said]) -> Change:
-        """What `laid_out` makes of the subjects with what `events` say of them."""
+    def with_events(self, events: Iterable[EventFact]) -> Change:
+        """Return the layout of the subjects with `events` added, as `laid_out` would compute it."""
         added: dict[str, Subject] = {}
         is_in_order = True
         for name, one in subjects_from(events, {}).items():
@@ -71,25 +71,25 @@ class Layout:
         return Change(_followed(self, added), False, found)
 
     def _can_follow(self, name: str, one: Subject) -> bool:
-        """Whether a new step or call leaves what stands where it is."""
+        """Return whether a new step or call leaves all existing positions unchanged."""
         if self.last is not None and one.first <= self.last:
             return False
         step = one.step if is_call(name) else name
         if not step:
             return True
         stood = self.stands.get(step)
-        # A step that was made for calls of no step, and is now named, may take more of them.
+        # A step that was generated for calls without a step, and is named now, may receive more of them.
         return not step.startswith(MADE_STEP) and (stood is None or _as_step(stood, one) == stood)
 
 
 class Change(NamedTuple):
-    """What events made of a layout."""
+    """A layout after new events."""
 
     layout: Layout
     is_anew: bool
-    """Whether what stood before may stand elsewhere."""
+    """Whether existing positions may have changed."""
     adopted: frozenset[str]
-    """Where it is not: calls that were there, and whose parents are there now."""
+    """If not: existing calls whose parents exist now."""
 
 
 def laid_out(subjects: Mapping[str, Subject]) -> Layout:
@@ -97,13 +97,13 @@ def laid_out(subjects: Mapping[str, Subject]) -> Layout:
 
 
 def _followed(before: Layout, added: Mapping[str, Subject]) -> Layout:
-    """The layout with new steps and calls, all of them first spoken of after what is there."""
+    """Return the layout with new steps and calls, all of which come after the existing ones."""
     calls = sorted((one.first, name) for name, one in added.items() if is_call(name))
     new = {name: one for name, one in added.items() if is_step(name) and name not in before.stands}
     for _first, name in calls:
         one = added[name]
         if one.step and one.step not in before.stands:
-            # A step that is known by its calls only, so far.
+            # A step that only calls have named so far.
             new[one.step] = _as_step(new.get(one.step), one)
     begun: dict[str, list[tuple[tuple[int, int], str]]] = {}
     for name, one in new.items():
@@ -133,8 +133,8 @@ def _placed(
     subjects = {**before.subjects, **added}
     steps, iteration = dict(before.steps), before.iteration
     for ordinal, (_first, name) in enumerate(sorted((one.first, name) for name, one in new.items()), len(steps)):
-        said = new[name].iteration
-        iteration = iteration if said is None else said
+        fact = new[name].iteration
+        iteration = iteration if fact is None else fact
         steps[name] = (iteration, ordinal)
         iteration = min(iteration + 1, MOST_INT)
     placed, calls_of = dict(before.calls), dict(before.calls_of)
@@ -162,8 +162,8 @@ def _placed(
 
 def _as_step(stood: Subject | None, one: Subject) -> Subject:
     """A step with what `one`, a call of it or the step itself, says of where it stands."""
-    said = Subject(one.first, one.agent, "", one.iteration, "")
-    return said if stood is None else stood.with_more(said)
+    fact = Subject(one.first, one.agent, "", one.iteration, "")
+    return fact if stood is None else stood.with_more(fact)
 
 
 def _host(begun: Sequence[tuple[tuple[int, int], str]], first: tuple[int, int]) -> str:

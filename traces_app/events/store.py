@@ -1,15 +1,15 @@
-"""Stores events and what they come to, in one transaction, and tells of them once that is committed.
+"""Store events and the rows that follow from them in one transaction, and notify listeners after the commit.
 
- 1. before the transaction: the months and the tools that may be missing are made;
- 2. the senders of events of one session take turns (an advisory lock): what an event means depends on those before it;
- 3. events that are there already are left out;
- 4. of each step, call and run that is spoken of, all that was ever said of it is folded anew (projection.py), and the
-    records go the way of all records, `ingest`: rows first, session rows last;
- 5. rows whose place in the run is another now are put there;
- 6. the session rows give out the numbers, and the events are added, behind the contexts that they refer to (contexts.py).
+ 1. before the transaction: create the months (partitions) and tools that are missing;
+ 2. lock the sessions (advisory locks), because the meaning of an event depends on those before it;
+ 3. leave out duplicates;
+ 4. for each step, call and run that an event is about, fold all of its events again (projection.py) and pass the records
+    to `ingest`: rows first, session rows last;
+ 5. move rows whose position in the run has changed;
+ 6. assign the numbers from the session rows, and insert the events after the contexts that they refer to (contexts.py).
 
-So the rows are those of all events in the order of their numbers, else of their times, whenever each arrives. Messages that come without
-events (POST /ingest/) write no event and wait for nobody here.
+So the rows are those of all events in the order of their numbers, or else of their times, whenever each arrives. Messages
+that are sent without events (POST /ingest/) write no event and take none of these locks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from messages_app.models import message_key
 from messages_app.sql.partitions import Month
-from traces_app.ingest.batch import Refusal, SessionGone, SessionMet, SessionOutcome, Touched
+from traces_app.ingest.batch import Refusal, SessionCreatedConcurrently, SessionGone, SessionOutcome, WriteScope
 from traces_app.ingest.id_cache import find_named_sessions, find_or_make_tools, forget_named_sessions
 from traces_app.ingest.partitions import ensure_months, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.sql import add_receipts, exchange, insert_rows, lock_messages
 from traces_app.ingest.tables import EVENTS, Row
-from traces_app.normalize.records import as_uuid
+from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import RedactedEvent, receipts_as_json
 from traces_app.schema import losses, pg_text, records
 from traces_app.schema.event_types import EVENT_TYPES, EventType
@@ -51,7 +51,7 @@ from .clocks import CLOCK, is_in_range, moved, shift_into_range
 from .contexts import apart, without_refs
 from .feed import CHANNEL
 from .ids import made_id
-from .projection import RUN, Heard, Said
+from .projection import RUN, CallFlags, EventFact
 from .run_cache import RunSoFar, recall, remember, run_id
 from .step_order import Change, Layout
 from .unnamed_calls import Unnamed
@@ -60,11 +60,11 @@ State = Literal["stored", "duplicate", "refused"]
 
 _LOCK = 0x65766E74  # "evnt"
 _NOTICES = 100
-"""So many sessions are told of at a time: a payload holds 8,000 bytes."""
-# Where the paths of receipts lead below a message; the id of the row says which one.
+"""Sessions in one notification, whose payload is limited to 8,000 bytes."""
+# The prefixes of receipt paths below a message; the id of the row follows in brackets.
 _BELOW = {"call": "tool_calls", "step": "agent_steps"}
-# Rows of other messages are never touched, and those that stand right are not written. IS NOT DISTINCT FROM, for with "="
-# PostgreSQL may find the rows of a message by its index, and read all of them.
+# Rows of other messages are never touched, and rows that do not change are not written. IS NOT DISTINCT FROM, because with
+# "=" PostgreSQL may use the index on message_id and read all rows of the message.
 _PLACE_STEPS = """
     UPDATE traces_app_agentstep AS step SET iteration = new.iteration, ordinal = new.ordinal
     FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS new (id, iteration, ordinal)
@@ -81,11 +81,11 @@ _PLACE_CALLS = """
         AND (call.step_id, call.position, call.tool_id)
             IS DISTINCT FROM (new.step_id, new.position, coalesce(new.tool_id, call.tool_id))
     """
-# As projection.Said has them: see there.
+# `order` and `tie` of projection.EventFact.
 _ORDER = "coalesce(number, (extract(epoch FROM timestamp) * 1000000000)::bigint)"
 _PLACE = f"{_ORDER}, CASE WHEN number IS NULL THEN seq ELSE 0 END"
-# Only what says where something stands, and whether a call was announced and named.
-_STANDS = f"""
+# Only the fields that determine positions, and whether a call was announced and named.
+_POSITIONS = f"""
     SELECT {_PLACE}, external_id, type, agent, subject, timestamp,
         jsonb_strip_nulls(jsonb_build_object('step', data -> 'step', 'step_id', data -> 'step_id',
             'stepId', data -> 'stepId', 'iteration', data -> 'iteration', 'parent', data -> 'parent',
@@ -102,12 +102,12 @@ _STANDS = f"""
     FROM traces_app_event
     WHERE session_id = %s AND message_id = %s AND (subject LIKE 'step:%%' OR subject LIKE 'call:%%')
     """  # noqa: S608 - constants
-# All of a run have its time in their ids: other months are left out.
-_OF_A_RUN = f"{_STANDS} AND id >= %s AND id < %s"
+# The ids of all rows of a run have its time, so other months are pruned.
+_OF_A_RUN = f"{_POSITIONS} AND id >= %s AND id < %s"
 _FROM_THE_BEGINNING = f"{_OF_A_RUN} ORDER BY seq"
 _SINCE = f"{_OF_A_RUN} AND seq > %s ORDER BY seq"
-# Name by name, as a range and in order: whatever PostgreSQL takes a session to hold, only the index of both columns gives
-# that. With "=" a plan that was made while there was little may read all events of a session for each name.
+# One name at a time, as a range and in order, because only the index on both columns can serve that, whatever PostgreSQL's
+# estimates are. With "=" a plan made while the table was small may read all events of a session for each name.
 _NUMBERS = """
     SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
         SELECT external_id, seq FROM traces_app_event
@@ -116,7 +116,7 @@ _NUMBERS = """
     """
 _LAST = "SELECT last_event FROM messages_app_session WHERE id = %s"
 _TAKE_TURNS = "SELECT pg_advisory_xact_lock(%s, key) FROM unnest(%s::int[]) AS key"
-_SAID = f"""
+_FACTS = f"""
     SELECT event.* FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
         SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, data::text
         FROM traces_app_event
@@ -125,20 +125,20 @@ _SAID = f"""
         ORDER BY subject
     ) AS event
     """  # noqa: S608 - constants
-# A session may have had thousands of turns: of its other runs it is asked first which was the last that was said.
+# A session can have thousands of runs, so the position of their last event is read before any of their events.
 _LAST_OF_RUNS = f"""
     SELECT max(place) FROM unnest(%s::text[]) AS wanted (name) CROSS JOIN LATERAL (
         SELECT {_ORDER} AS place FROM traces_app_event
         WHERE session_id = %s AND subject BETWEEN wanted.name AND wanted.name ORDER BY subject
     ) AS event
     """  # noqa: S608 - constants
-_SAID_OF_OTHERS = f"""
+_FACTS_OF_OTHERS = f"""
     SELECT message_id, {_PLACE}, external_id, type, agent, subject, timestamp, (data - %s::text[])::text
     FROM traces_app_event
     WHERE session_id = %s AND subject BETWEEN 'run' AND 'run' AND message_id <> ALL(%s::uuid[]) ORDER BY subject
     """  # noqa: S608 - constants
 
-# Of few runs: those that are said to be left.
+# Needed only for runs that are reported as interrupted.
 _STATE_OF_RUN = """
     SELECT session.said_status = 'paused', (
         SELECT max(timestamp) FROM traces_app_event
@@ -149,7 +149,7 @@ _STATE_OF_RUN = """
 
 @dataclass(frozen=True, kw_only=True)
 class EventOutcome:
-    """What became of one event."""
+    """The outcome of one event."""
 
     session_id: UUID | None
     external_id: str
@@ -160,7 +160,7 @@ class EventOutcome:
 
 @dataclass(kw_only=True, eq=False)
 class _New:
-    """An event of the batch on its way to a row."""
+    """An event of the batch that has no row yet."""
 
     record: records.Event
     external_id: str
@@ -171,7 +171,7 @@ class _New:
     tie: int = 0
     seq: int = 0
     is_unnamed: bool = False
-    """Whether it is about a call that has no id but the one that it was given here."""
+    """Whether it is about a call whose only id was assigned here."""
 
     @property
     def run(self) -> str:
@@ -179,11 +179,11 @@ class _New:
 
     @cached_property
     def subject(self) -> str:
-        """It is another one once a call without an id has its name."""
+        """Cached; it changes once when a call without an id gets its label."""
         return projection.subject_of(self.record.type, self.record.agent or "", self.external_id, self.data)
 
-    def said(self) -> Said:
-        return Said(
+    def fact(self) -> EventFact:
+        return EventFact(
             order=self.order,
             tie=self.tie,
             external_id=self.external_id,
@@ -197,52 +197,52 @@ class _New:
 
 @dataclass(kw_only=True)
 class _Run:
-    """A message that events of the batch belong to."""
+    """A message to which events of the batch belong."""
 
     name: str
     events: list[_New]
     id: UUID | None = None
-    """None: not there yet."""
+    """None if it does not exist yet."""
     so_far: RunSoFar = field(default_factory=RunSoFar)
     after: Layout = field(default_factory=Layout)
-    heard: Heard = field(default_factory=Heard)
-    """What is odd about its calls, after the batch."""
-    touched: Touched | None = None
-    """What the batch changes below the message; None where rows that it does not speak of stand elsewhere now."""
+    call_flags: CallFlags = field(default_factory=CallFlags)
+    """The problems with its calls, after the batch."""
+    touched: WriteScope | None = None
+    """The rows that the batch changes; None if it also moves other rows."""
     is_in_place: bool = False
-    """Whether all rows are written where they stand."""
+    """Whether all rows are written at their final position."""
     unnamed: Unnamed = field(default_factory=Unnamed)
     """The calls without an id, after the batch."""
     tools: dict[str, str] = field(default_factory=dict)
-    """The tools of the calls that the batch speaks of."""
+    """The tools of the calls in the batch."""
     place: int = 0
-    """Of its message in what is said of the session."""
+    """Index of its message in the session record."""
     is_interrupted: bool = False
-    """Whether the batch tells that nobody is left to end it, and that is so."""
+    """Whether the batch reports that no process works on it any more, and that is true."""
     has_question: bool = False
-    """Whether what the user asked is said before it."""
+    """Whether the message of the user comes before it in the record."""
     question: UUID | None = None
 
 
 @dataclass(kw_only=True)
 class _Session:
-    """A session that events of the batch belong to."""
+    """A session to which events of the batch belong."""
 
     name: str
     turn: str
-    """What senders that take turns know it by, whether it is there yet or not."""
+    """The name that senders lock, whether the session exists or not."""
     events: list[_New]
     id: UUID | None = None
     last_event: int = 0
     runs: list[_Run] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
-    """Of the events that come again."""
+    """The numbers of duplicates, by external id."""
     asked: set[str] = field(default_factory=set)
-    """The subjects that are in `heard`."""
-    heard: list[tuple[UUID, Said]] = field(default_factory=list)
-    """What was said of them so far, with the run; of the subject RUN only what is of a run of the batch."""
+    """The subjects that `facts` covers."""
+    facts: list[tuple[UUID, EventFact]] = field(default_factory=list)
+    """The stored events about these subjects, with their run; for the subject RUN, only of runs of the batch."""
     last_of_runs: int | None = None
-    """The place of the last event about any of its runs as a whole."""
+    """The order of the last stored event about any of its runs as a whole."""
 
     @property
     def run_ids(self) -> list[UUID]:
@@ -250,7 +250,7 @@ class _Session:
 
     @property
     def runs_and_bounds(self) -> tuple[list[UUID], UUID, UUID]:
-        """The runs that are there, and between which ids all below them lies."""
+        """The runs that exist, and the range of ids of everything below them."""
         runs = self.run_ids
         bounds = [ids.range_below(run_id) for run_id in runs]
         first, last = (min(bounds)[0], max(bounds)[1]) if bounds else (UUID(int=0), UUID(int=0))
@@ -258,17 +258,17 @@ class _Session:
 
 
 def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[EventOutcome]:
-    """Stores events with what they come to, in one transaction; the outcomes are in the order of `events`.
+    """Store events and the rows that follow from them in one transaction; return outcomes in the order of `events`.
 
-    An event that is there already, by its id, is a duplicate and changes nothing. Events for what was deleted or purged
-    are refused, one by one; the rest is stored. Times that cannot be are moved to now, all by the same, and the message says so
-    (`time_out_of_range`): see clocks.py.
+    An event whose id exists is a duplicate and changes nothing. Events for deleted or purged sessions and messages are
+    refused one by one; the rest is stored. Times out of range are all shifted by the same amount, and the message is
+    flagged `time_out_of_range`: see clocks.py.
     """
     now = timezone.now()
     shift = shift_into_range((one.event.timestamp for one in events), now)
     batch = [_new(one, now, shift) for one in events]
     tools = {projection.tool_name(one.data) for one in batch if EVENT_TYPES[one.record.type].subject == "call"}
-    # A result need not name its tool: its call did, or will.
+    # A result need not name its tool, because the event of its call does.
     tools.discard("")
     if tools:
         find_or_make_tools(project_id, sorted(pg_text.text(name) for name in tools))
@@ -278,32 +278,32 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
         ensure_months(months)
         try:
             with transaction.atomic():
-                told = _record(project_id, sessions, batch, now)
-                transaction.on_commit(partial(_tell, told))
+                numbered = _record(project_id, sessions, batch, now)
+                transaction.on_commit(partial(_notify, numbered))
             return [one.outcome for one in batch if one.outcome is not None]
         except SessionGone:
-            # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
-            # attempt refuses it by name.
+            # Deleted or purged during the write, or earlier while it was in the cache: nothing was stored, and the next
+            # attempt refuses it.
             forget_named_sessions(project_id, [session.turn for session in sessions])
-        except SessionMet:
-            # The next attempt finds it.
+        except SessionCreatedConcurrently:
+            # The next attempt will find it.
             pass
         except IntegrityError as error:
             if isinstance(error.__cause__, psycopg.errors.CheckViolation):
-                # "No partition of relation": a purge dropped a month that this process believed in.
+                # "No partition of relation": a purge dropped a month that is still in our cache.
                 forget()
             elif not (isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left):
                 raise
-            # Another sender has just used an id that one of ours brings along.
+            # Another sender has just used an id that one of our events supplies.
         for one in batch:
             one.outcome = None
     raise Conflict(_("The session is being deleted; try again."), code="session_busy")
 
 
 def take_turns(project_id: int, turns: Iterable[str]) -> None:
-    """Waits until nobody else writes events of these sessions, to the end of the transaction.
+    """Lock these sessions against other writers of events until the end of the transaction.
 
-    A session is named by its external id, or where it has none by its id.
+    A session is named by its external id, or by its id if it has none.
     """
     with prepared_cursor() as cursor:
         cursor.execute(_TAKE_TURNS, _turns(project_id, turns))
@@ -320,10 +320,10 @@ def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> _New:
     event = one.event
     data = dict(event.data or {})
     if receipts := dict.fromkeys([*losses.receipts_of(data), *one.receipts]):
-        # Of the producer's own, which took them out before it sent the event, and of ours.
+        # The receipts of the producer, which redacted the event before it was sent, and our own.
         data["redactions"] = receipts_as_json(receipts)
     external_id = pg_text.text(event.id) or pg_text.text(made_id(event))
-    # Names that PostgreSQL can hold, from here on: they are looked for as they will be stored.
+    # From here on with names as PostgreSQL stores them, because they are looked up in that form.
     names = {name: pg_text.text(getattr(event, name)) or None for name in ("message_id", "agent")}
     event = msgspec.structs.replace(event, session_id=pg_text.text(event.session_id), **names)
     timestamp = event.timestamp or now
@@ -334,11 +334,11 @@ def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> _New:
 
 
 def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
-    """The sessions of the batch and their runs, with the ids of those that are there; in one order for all senders."""
+    """Return the sessions of the batch and their runs, with the ids of those that exist; in one order for all senders."""
     names = {one.record.session_id for one in batch}
     found: dict[str, UUID] = {}
     turns: dict[UUID, str] = {}
-    uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
+    uuids = [uuid for name in names if (uuid := hyphenated_uuid(name)) is not None]
     for session_id, external_id, _deleted, owner in find_named_sessions(project_id, uuids, sorted(names)):
         if owner == project_id:
             found[str(session_id)] = session_id
@@ -361,11 +361,11 @@ def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
 def _find_runs(session: _Session) -> None:
     by_name: dict[str, UUID] = {}
     own_names: dict[str, str] = {}
-    """What a run that is called by its id is called otherwise: what the user asked is named after that."""
+    """The external ids of runs that are addressed by id, because the message of the user is named after them."""
     names = {one.run for one in session.events}
     if session.id is not None:
-        uuids = [uuid for name in names if (uuid := as_uuid(name)) is not None]
-        remembered = {name: run_id(session.id, name) for name in names if as_uuid(name) is None}
+        uuids = [uuid for name in names if (uuid := hyphenated_uuid(name)) is not None]
+        remembered = {name: run_id(session.id, name) for name in names if hyphenated_uuid(name) is None}
         by_name = {name: message_id for name, message_id in remembered.items() if message_id is not None}
         keys = {message_key(session.id, name): name for name in names if name not in by_name}
         with prepared_cursor() as cursor:
@@ -381,7 +381,7 @@ def _find_runs(session: _Session) -> None:
                     by_name[str(pk)], own_names[str(pk)] = pk, external_id
     runs: dict[str, _Run] = {}
     for one in session.events:
-        # One that is called by its id and by its name is one run.
+        # A run may be addressed by its id and by its name in one batch.
         known = by_name.get(one.run)
         name = own_names.get(one.run) or one.run
         runs.setdefault(str(known or one.run), _Run(name=name, events=[], id=known)).events.append(one)
@@ -399,11 +399,11 @@ def _months(sessions: Sequence[_Session], batch: Sequence[_New]) -> set[Month]:
 def _record(
     project_id: int, sessions: list[_Session], batch: Sequence[_New], now: datetime
 ) -> list[tuple[UUID, int, int]]:
-    """Returns the numbers that were given out: (session, first, last)."""
+    """Return the numbers that were assigned: (session, first, last)."""
     turns = _turns(project_id, [session.turn for session in sessions])
     if any(run.id is None for session in sessions for run in session.runs):
         take_turns(project_id, [session.turn for session in sessions])
-        # Whoever held the locks before us may have made what was not there.
+        # The previous holder of the locks may have created what was missing.
         sessions = _by_session(project_id, batch)
     _read(sessions, turns)
     for session in sessions:
@@ -412,21 +412,21 @@ def _record(
     sessions = [session for session in sessions if session.runs]
     if not sessions:
         return []
-    said = [_session_record(session, now) for session in sessions]
+    session_records = [_session_record(session, now) for session in sessions]
     touched = {run.id: run.touched for session in sessions for run in session.runs if run.id and run.touched}
-    heard_at = {run.id: _heard_at(run, now) for session in sessions for run in session.runs if run.id}
-    outcomes = ingest(project_id, said, source="events", touched=touched, heard_at=heard_at)
+    latest_event_at = {run.id: _latest_event_at(run, now) for session in sessions for run in session.runs if run.id}
+    outcomes = ingest(project_id, session_records, source="events", touched=touched, latest_event_at=latest_event_at)
     lines: list[Row] = []
     contexts: list[Row] = []
-    told: list[tuple[UUID, int, int]] = []
+    numbered: list[tuple[UUID, int, int]] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
-        kept = _settle(project_id, session, outcome)
+        kept = _apply_outcome(project_id, session, outcome)
         if kept:
             assert outcome.id is not None, "it was not refused"
-            told.append((outcome.id, *_give_numbers(outcome.id, kept)))
-            # Where some were refused, the others have numbers that were not expected.
+            numbered.append((outcome.id, *_give_numbers(outcome.id, kept)))
+            # If some were refused, the numbers of the others are not those that the layout assumes.
             if not any(one.outcome is not None and one.outcome.state == "refused" for one in session.events):
-                transaction.on_commit(partial(_remember, session, *told[-1]))
+                transaction.on_commit(partial(_remember, session, *numbered[-1]))
             _keep_receipts(outcome.id, session)
             for run in session.runs:
                 lines += [
@@ -434,24 +434,24 @@ def _record(
                 ]
     context_store.add(contexts)
     insert_rows([(EVENTS, lines)])
-    return told
+    return numbered
 
 
 def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
-    """What is there already of each session, in one exchange, the first of which waits for our turn: the numbers of its
-    events that come again, the number of its last event, the events since the last that this process knows of each run,
-    and what was said so far of the steps and calls that it knows, and that the batch speaks of."""
+    """Read the state of each session in one pipeline, whose first statement takes the lock: the numbers of duplicates, the
+    number of the last event, the events of each run since the one in the cache, and the events of the known steps and
+    calls that the batch is about."""
     with exchange() as ask:
         ask(_TAKE_TURNS, *turns)
         asked = [(session, _ask(session, session.id, ask)) for session in sessions if session.id is not None]
         answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in asked]
-    for session, (numbers, last, last_of_runs, said, *since) in answers:
+    for session, (numbers, last, last_of_runs, fact, *since) in answers:
         session.numbers = dict(numbers)
         session.last_event = last[0][0] if last else 0
         session.last_of_runs = last_of_runs[0][0]
-        session.heard = _heard(said)
+        session.facts = _facts_of(fact)
         for run, events in zip([run for run in session.runs if run.id is not None], since, strict=True):
-            run.so_far = _with_more(run, session, [_said(*row) for row in events])
+            run.so_far = _with_more(run, session, [_fact(*row) for row in events])
             run.unnamed = run.so_far.unnamed
 
 
@@ -473,13 +473,13 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
         ask(_NUMBERS, [one.external_id for one in session.events], session_id),
         ask(_LAST, session_id),
         ask(_LAST_OF_RUNS, [RUN] if RUN in subjects else [], session_id),
-        ask(_SAID, sorted(session.asked), session_id, *session.runs_and_bounds),
+        ask(_FACTS, sorted(session.asked), session_id, *session.runs_and_bounds),
         *(ask(*one) for one in since),
     ]
 
 
 def _leave_out_duplicates(session: _Session) -> None:
-    """Leaves in the runs what is new, and gives it its place in the order."""
+    """Remove duplicates from the runs, and set the order of the new events."""
     seen: dict[str, _New] = {}
     for one in session.events:
         name = one.external_id
@@ -498,33 +498,33 @@ def _leave_out_duplicates(session: _Session) -> None:
     session.runs = [run for run in session.runs if run.events]
 
 
-def _with_more(run: _Run, session: _Session, events: Sequence[Said]) -> RunSoFar:
-    """What is remembered of a run with the events since, in the order of their arrival."""
+def _with_more(run: _Run, session: _Session, events: Sequence[EventFact]) -> RunSoFar:
+    """Return the cached state of a run updated with later events, in the order of their arrival."""
     known = run.so_far
     unnamed = known.unnamed.with_events(events)
     if unnamed.disordered and known.seq:
-        # Which call an event belongs to may be another one than was remembered.
+        # Events may belong to other calls than in the cached state.
         known, events = RunSoFar(), _all_of(run, session)
-    placed = [unnamed.placed(said) for said in events]
+    placed = [unnamed.placed(fact) for fact in events]
     return RunSoFar(
         seq=session.last_event,
         layout=known.layout.with_events(placed).layout,
         unnamed=unnamed,
-        heard=known.heard.with_events(placed),
+        call_flags=known.call_flags.with_events(placed),
     )
 
 
-def _all_of(run: _Run, session: _Session) -> list[Said]:
-    """What says where the steps and calls of a run stand, of all events that are there."""
+def _all_of(run: _Run, session: _Session) -> list[EventFact]:
+    """Read the fields that determine the positions of a run's steps and calls, of all stored events."""
     if run.id is None:
         return []
     with prepared_cursor() as cursor:
         cursor.execute(_FROM_THE_BEGINNING, [session.id, run.id, *ids.range_below(run.id)])
-        return [_said(*row) for row in cursor.fetchall()]
+        return [_fact(*row) for row in cursor.fetchall()]
 
 
 def _pair_calls(session: _Session) -> None:
-    """Labels the calls that have no id of their own; see unnamed_calls.py."""
+    """Assign labels to calls without an id; see unnamed_calls.py."""
     for run in session.runs:
         for one in run.events:
             one.is_unnamed = one.is_unnamed or projection.is_unnamed_call(one.record.type, one.data)
@@ -533,7 +533,7 @@ def _pair_calls(session: _Session) -> None:
                 is_start = one.record.type == "tool_call_start"
                 one.data["call_id"] = run.unnamed.label(one.record.agent or "", name, is_start=is_start)
                 vars(one).pop("subject", None)
-                run.unnamed = run.unnamed.with_events([one.said()])
+                run.unnamed = run.unnamed.with_events([one.fact()])
 
 
 def _session_record(session: _Session, now: datetime) -> records.Session:
@@ -544,11 +544,11 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
         run.has_question = len(of_run) > 1
         messages += of_run
         run.place = len(messages) - 1
-    state = projection.run_state(_told_of_session(session, own))
-    # What nobody said anything of is being executed (004-42).
+    state = projection.run_state(_session_facts(session, own))
+    # The default phase of a new session (004-42).
     phase = state.phase or ("execute" if not session.last_event else "")
     return records.Session(
-        # By its name, of which this process remembers which session it is.
+        # By its name, because the id cache is keyed by names.
         id=str(session.id) if session.turn == str(session.id) else None,
         external_id=None if session.turn == str(session.id) else session.turn,
         title=state.title or None,
@@ -556,7 +556,7 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
         end_user=state.end_user or None,
         tags=state.tags or None,
         metadata=state.session_metadata or None,
-        # What its producer stated while it was at work ("planning") is not so any more.
+        # A status that the producer stated before ("planning") no longer holds.
         status="running" if any(run.is_interrupted for run in session.runs) else state.status_of_session,
         current_phase=phase or None,
         workflow=state.workflow,
@@ -565,93 +565,93 @@ def _session_record(session: _Session, now: datetime) -> records.Session:
     )
 
 
-def _run_events(session: _Session) -> list[tuple[object, Said]]:
-    """All that was ever said of the runs of the batch as a whole, with the run; nothing where the batch says nothing."""
-    new = [(run.id or run.name, said) for run in session.runs for said in _new_of_run(run)]
+def _run_events(session: _Session) -> list[tuple[object, EventFact]]:
+    """Return all events about the runs of the batch as a whole, with the run; nothing if the batch has no new ones."""
+    new = [(run.id or run.name, fact) for run in session.runs for fact in _new_of_run(run)]
     return sorted([*_stored(session, {RUN}), *new], key=_place) if new else []
 
 
-def _told_of_session(session: _Session, own: Sequence[tuple[object, Said]]) -> list[Said]:
-    """What there is to say of the session: what is new, for the row holds what was said before; or where that is not the
-    last word, everything."""
-    new = [said for run in session.runs for said in _new_of_run(run)]
+def _session_facts(session: _Session, own: Sequence[tuple[object, EventFact]]) -> list[EventFact]:
+    """Return the events from which the session record is built: the new ones, because the row holds the rest already; or
+    all, if a stored event comes later in the order."""
+    new = [fact for run in session.runs for fact in _new_of_run(run)]
     if session.id is None or session.last_of_runs is None or not new:
-        return sorted(new, key=Said.place)
-    if min(said.order for said in new) > session.last_of_runs:
-        return sorted(new, key=Said.place)
+        return sorted(new, key=EventFact.place)
+    if min(fact.order for fact in new) > session.last_of_runs:
+        return sorted(new, key=EventFact.place)
     with prepared_cursor() as cursor:
-        cursor.execute(_SAID_OF_OTHERS, [list(projection.OF_A_MESSAGE), session.id, session.run_ids])
-        others = _heard(cursor.fetchall(), projection.OF_A_MESSAGE)
-    return [said for _run, said in sorted([*own, *others], key=_place)]
+        cursor.execute(_FACTS_OF_OTHERS, [list(projection.OF_A_MESSAGE), session.id, session.run_ids])
+        others = _facts_of(cursor.fetchall(), projection.OF_A_MESSAGE)
+    return [fact for _run, fact in sorted([*own, *others], key=_place)]
 
 
-def _new_of_run(run: _Run) -> list[Said]:
-    """What the batch says of a run as a whole."""
-    return [one.said() for one in run.events if one.subject == RUN]
+def _new_of_run(run: _Run) -> list[EventFact]:
+    """Return the new events about a run as a whole."""
+    return [one.fact() for one in run.events if one.subject == RUN]
 
 
-def _place(found: tuple[object, Said]) -> tuple[int, int, str]:
+def _place(found: tuple[object, EventFact]) -> tuple[int, int, str]:
     return found[1].place()
 
 
-def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, Said]]) -> list[records.Message]:
-    """The message of a run as far as the batch speaks of it, behind what the user asked."""
-    new = [run.unnamed.placed(one.said()) for one in run.events]
+def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, EventFact]]) -> list[records.Message]:
+    """Return the message of a run with the steps and calls in the batch, after the message of the user if there is one."""
+    new = [run.unnamed.placed(one.fact()) for one in run.events]
     before = run.so_far.layout
     change, moved = _changed(run, session, new)
     _take_back_flags(run)
-    # A parent that is there now is the parent of calls that named it before.
-    touched = {said.subject for said in new if said.subject not in ("", RUN)} | change.adopted | moved
+    # A call that exists now becomes the parent of calls that named it before.
+    touched = {fact.subject for fact in new if fact.subject not in ("", RUN)} | change.adopted | moved
     if change.is_anew:
         touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
-    said_of: dict[str, list[Said]] = {subject: [] for subject in touched}
+    facts_of: dict[str, list[EventFact]] = {subject: [] for subject in touched}
     stored = touched & before.subjects.keys()
     for group in run.unnamed.disordered:
         # The events of a call may be stored under any label of its group.
         calls = run.unnamed.subjects_of(group)
         stored |= calls if calls & touched else set()
     if stored:
-        for message_id, said in _stored(session, stored):
-            said = run.unnamed.placed(said)
-            if message_id == run.id and said.subject in said_of:
-                said_of[said.subject].append(said)
-    for said in new:
-        if said.subject in said_of:
-            said_of[said.subject].append(said)
-    for events in said_of.values():
-        events.sort(key=Said.place)
+        for message_id, fact in _stored(session, stored):
+            fact = run.unnamed.placed(fact)
+            if message_id == run.id and fact.subject in facts_of:
+                facts_of[fact.subject].append(fact)
+    for fact in new:
+        if fact.subject in facts_of:
+            facts_of[fact.subject].append(fact)
+    for events in facts_of.values():
+        events.sort(key=EventFact.place)
     if change.is_anew:
         _move_rows(run)
     elif run.id is not None:
         run.touched = _touched(run, run.id, touched)
-        # What is new is written where it stands; only the tool of a call can change.
-        run.is_in_place = not any(_is_renamed(subject, said_of[subject], new) for subject in touched)
+        # New rows are written at their position; only the tool of a call can change.
+        run.is_in_place = not any(_is_renamed(subject, facts_of[subject], new) for subject in touched)
     created_at = _created_at(run)
     message = records.Message(
         role="assistant",
         id=str(run.id or run.name),
         created_at=created_at,
         is_completed=False,
-        agent_steps=_steps(run, said_of),
+        agent_steps=_steps(run, facts_of),
     )
-    flags = run.heard.flags
-    if any(projection.is_cut(subject, events) for subject, events in said_of.items()):
+    flags = run.call_flags.flags
+    if any(projection.is_cut(subject, events) for subject, events in facts_of.items()):
         flags.add(TRUNCATED)
-    if any(CLOCK in said.data for said in new):
+    if any(CLOCK in fact.data for fact in new):
         flags.add(TIME_OUT_OF_RANGE)
     if flags:
         message = msgspec.structs.replace(message, health=sorted(flags))
-    if not any(said.subject == RUN for said in new):
+    if not any(fact.subject == RUN for fact in new):
         return [message]
-    said_of_run = [said for owner, said in run_events if owner in (run.id, run.name)]
-    state = projection.run_state(said_of_run)
-    if any("references" in said.data for said in new if said.subject == RUN):
-        _make_room_for_references(run, said_of_run)
+    facts_of_run = [fact for owner, fact in run_events if owner in (run.id, run.name)]
+    state = projection.run_state(facts_of_run)
+    if any("references" in fact.data for fact in new if fact.subject == RUN):
+        _make_room_for_references(run, facts_of_run)
     completed_at = state.completed_at
     if (interruption := state.interruption) is not None and completed_at is None:
         run.is_interrupted = _is_left(session, run, state, interruption, new)
     if completed_at is not None and state.duration is not None:
-        # A duration is measured by a clock that nobody sets.
+        # A duration comes from a monotonic clock, a timestamp from a clock that can be set.
         completed_at = created_at + timedelta(milliseconds=state.duration)
     message = msgspec.structs.replace(
         message,
@@ -667,9 +667,9 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
         metadata=state.metadata,
     )
     if interruption and run.is_interrupted:
-        told = metadata_of(interruption.reason, interruption.at)
+        interrupted = metadata_of(interruption.reason, interruption.at)
         message = msgspec.structs.replace(
-            message, health=[*(message.health or ()), INTERRUPTED], metadata={**(message.metadata or {}), **told}
+            message, health=[*(message.health or ()), INTERRUPTED], metadata={**(message.metadata or {}), **interrupted}
         )
     if not state.is_asked:
         return [message]
@@ -686,23 +686,27 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, S
     return [prompt, message]
 
 
-def _heard_at(run: _Run, now: datetime) -> datetime:
-    """When the latest of what the batch says of a run happened. That another process has begun it is news whenever it comes."""
+def _latest_event_at(run: _Run, now: datetime) -> datetime:
+    """Return the time of the latest event of a run. A new attempt counts as now, because it is news whenever it arrives."""
     begun = any(one.record.type == "workflow_execute_start" and one.data.get("attempt") for one in run.events)
     return now if begun else max(one.timestamp for one in run.events)
 
 
 def _is_left(
-    session: _Session, run: _Run, state: projection.RunState, interruption: projection.Interruption, new: Sequence[Said]
+    session: _Session,
+    run: _Run,
+    state: projection.RunState,
+    interruption: projection.Interruption,
+    new: Sequence[EventFact],
 ) -> bool:
-    """Whether nobody works on a run any more, as the batch says: it was not told before, no other process has begun the
-    run and not ended it, nothing happened in it since, and it does not wait for a person."""
-    others = [said for said in new if projection.interruption_of(said) is None]
-    if interruption.event not in {said.external_id for said in new} or state.open_attempts:
+    """Return whether a reported interruption is true: it is new, no other attempt is open, nothing has happened in the run
+    since, and the run is not paused for a person."""
+    others = [fact for fact in new if projection.interruption_of(fact) is None]
+    if interruption.event not in {fact.external_id for fact in new} or state.open_attempts:
         return False
     if interruption.reason != PROCESS_ENDED and others:
         return False
-    times = [said.timestamp for said in others]
+    times = [fact.timestamp for fact in others]
     if session.id is not None and run.id is not None:
         with prepared_cursor() as cursor:
             cursor.execute(_STATE_OF_RUN, [run.id, *ids.range_below(run.id), session.id])
@@ -713,16 +717,16 @@ def _is_left(
     return interruption.reason != PROCESS_ENDED or all(time <= interruption.at for time in times)
 
 
-def _changed(run: _Run, session: _Session, new: Sequence[Said]) -> tuple[Change, set[str]]:
-    """What the batch makes of where steps and calls stand; and the calls whose events belong to others now, of which the rows
-    are made anew."""
+def _changed(run: _Run, session: _Session, new: Sequence[EventFact]) -> tuple[Change, set[str]]:
+    """Return the change of positions that the batch causes, and the calls whose events now belong to other calls, so that
+    their rows are created again."""
     known = run.so_far
     if not run.unnamed.disordered:
         change = known.layout.with_events(new)
-        run.after, run.heard = change.layout, known.heard.with_events(new)
+        run.after, run.call_flags = change.layout, known.call_flags.with_events(new)
         return change, set()
     everything = [*map(run.unnamed.placed, _all_of(run, session)), *new]
-    run.after, run.heard = Layout().with_events(everything).layout, Heard().with_events(everything)
+    run.after, run.call_flags = Layout().with_events(everything).layout, CallFlags().with_events(everything)
     moved = {call for group in run.unnamed.moved_since(known.unnamed) for call in run.unnamed.subjects_of(group)}
     row = lock_messages([run.id]).get(run.id) if run.id is not None and moved else None
     if run.id is not None and row is not None and row.deleted_at is None:
@@ -733,15 +737,15 @@ def _changed(run: _Run, session: _Session, new: Sequence[Said]) -> tuple[Change,
     return Change(run.after, True, frozenset()), moved
 
 
-def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:
+def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> WriteScope:
     before, after = run.so_far.layout, run.after
     steps = {subject for subject in subjects if projection.is_step(subject)}
     calls = {subject for subject in subjects if projection.is_call(subject)}
     parents = {after.parents[call] for call in calls if call in after.parents}
-    # What a step takes is the sum of its calls until it says so itself.
+    # The duration of a step is the sum of its calls until it has its own.
     calls_of_steps = {call for step in steps for call in after.calls_of.get(step, ())}
     hosts = {after.calls[call][0] for call in calls}
-    return Touched(
+    return WriteScope(
         step_count=len(before.steps),
         call_count=len(before.calls),
         step_ids=[UUID(_row_id(message_id, step)) for step in steps | hosts],
@@ -751,8 +755,8 @@ def _touched(run: _Run, message_id: UUID, subjects: Iterable[str]) -> Touched:
     )
 
 
-def _is_renamed(subject: str, events: Sequence[Said], new: Sequence[Said]) -> bool:
-    """Whether a call that is there has another tool than before."""
+def _is_renamed(subject: str, events: Sequence[EventFact], new: Sequence[EventFact]) -> bool:
+    """Return whether the tool of an existing call changes."""
     if not projection.is_call(subject):
         return False
     added = {one.external_id for one in new}
@@ -762,24 +766,24 @@ def _is_renamed(subject: str, events: Sequence[Said], new: Sequence[Said]) -> bo
     return bool(before) and named[-1:] != after[-1:]
 
 
-def _steps(run: _Run, said_of: Mapping[str, list[Said]]) -> list[records.AgentStep]:
-    """The steps that the batch speaks of, and those whose calls it speaks of, in their order."""
+def _steps(run: _Run, facts_of: Mapping[str, list[EventFact]]) -> list[records.AgentStep]:
+    """Return the steps that the batch is about, and those of its calls, in their order."""
     calls: dict[str, list[tuple[int, records.ToolCall]]] = {}
-    for subject, events in said_of.items():
+    for subject, events in facts_of.items():
         if not projection.is_call(subject):
             continue
         parent = run.after.parents.get(subject)
-        if parent and parent not in said_of and run.id is not None:
+        if parent and parent not in facts_of and run.id is not None:
             parent = str(UUID(_row_id(run.id, parent)))
         call = projection.call_record(subject, events, parent)
         run.tools[subject] = pg_text.text(call.name)
         step, position = run.after.calls[subject]
         calls.setdefault(step, []).append((position, call))
-    wanted = {*calls, *(subject for subject in said_of if projection.is_step(subject))}
+    wanted = {*calls, *(subject for subject in facts_of if projection.is_step(subject))}
     return [
         projection.step_record(
             step,
-            said_of.get(step, []),
+            facts_of.get(step, []),
             run.after.steps[step][0],
             [call for _position, call in sorted(calls.get(step, []), key=lambda placed: placed[0])],
         )
@@ -787,8 +791,8 @@ def _steps(run: _Run, said_of: Mapping[str, list[Said]]) -> list[records.AgentSt
     ]
 
 
-def _settle(project_id: int, session: _Session, outcome: SessionOutcome) -> list[_New]:
-    """Learns from the outcome what was refused, and puts the rows of the others in place; returns their events."""
+def _apply_outcome(project_id: int, session: _Session, outcome: SessionOutcome) -> list[_New]:
+    """Mark the events that were refused, move the rows of the others, and return their events."""
     kept: list[_New] = []
     for run in session.runs:
         message = outcome.messages[run.place]
@@ -805,7 +809,7 @@ def _settle(project_id: int, session: _Session, outcome: SessionOutcome) -> list
         if not run.is_in_place and message.state != "created":
             _place_rows(project_id, run)
         kept += run.events
-    # In the order in which they came, whatever run each belongs to.
+    # In the order of arrival, across runs.
     wanted = set(map(id, kept))
     return [one for one in session.events if id(one) in wanted]
 
@@ -814,8 +818,8 @@ def _give_numbers(session_id: UUID, events: Sequence[_New]) -> tuple[int, int]:
     with prepared_cursor() as cursor:
         cursor.execute(
             "UPDATE messages_app_session SET last_event = last_event + %s::bigint, updated_at = now(), active_at = "
-            "CASE WHEN said.at >= active_at + interval '1 second' THEN said.at ELSE active_at END "
-            "FROM (SELECT least(%s::timestamptz, now()) AS at) AS said "
+            "CASE WHEN latest.at >= active_at + interval '1 second' THEN latest.at ELSE active_at END "
+            "FROM (SELECT least(%s::timestamptz, now()) AS at) AS latest "
             "WHERE id = %s AND deleted_at IS NULL RETURNING last_event",
             [str(len(events)), max(one.timestamp for one in events), session_id],
         )
@@ -830,8 +834,8 @@ def _give_numbers(session_id: UUID, events: Sequence[_New]) -> tuple[int, int]:
     return first, last
 
 
-def _tell(told: Sequence[tuple[UUID, int, int]]) -> None:
-    notices = [f"{session_id} {first} {last}" for session_id, first, last in told]
+def _notify(numbered: Sequence[tuple[UUID, int, int]]) -> None:
+    notices = [f"{session_id} {first} {last}" for session_id, first, last in numbered]
     with connection.cursor() as cursor:
         for at in range(0, len(notices), _NOTICES):
             cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, ";".join(notices[at : at + _NOTICES])])
@@ -841,42 +845,45 @@ def _remember(session: _Session, session_id: UUID, _first: int, last: int) -> No
     for run in session.runs:
         assert run.id is not None, "it was stored"
         remember(
-            session_id, run.id, run.name, RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed, heard=run.heard)
+            session_id,
+            run.id,
+            run.name,
+            RunSoFar(seq=last, layout=run.after, unnamed=run.unnamed, call_flags=run.call_flags),
         )
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
-def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, Said]]:
-    """What was said of these subjects before, with the run."""
+def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, EventFact]]:
+    """Return the stored events about these subjects, with their run."""
     if session.id is None:
         return []
-    found = [one for one in session.heard if one[1].subject in subjects]
+    found = [one for one in session.facts if one[1].subject in subjects]
     missing = subjects - session.asked
     if missing:
         with prepared_cursor() as cursor:
-            cursor.execute(_SAID, [sorted(missing), session.id, *session.runs_and_bounds])
-            found += _heard(cursor.fetchall())
+            cursor.execute(_FACTS, [sorted(missing), session.id, *session.runs_and_bounds])
+            found += _facts_of(cursor.fetchall())
     return found
 
 
-def _heard(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()) -> list[tuple[UUID, Said]]:
-    """Rows of _SAID, with what lies behind references, but for the fields `without`."""
-    found = [(message_id, _said(*row)) for message_id, *row in rows_of_events]
+def _facts_of(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = ()) -> list[tuple[UUID, EventFact]]:
+    """Return rows of _FACTS as facts, with referenced contents put back except for the fields `without`."""
+    found = [(message_id, _fact(*row)) for message_id, *row in rows_of_events]
     if without:
-        found = [(message_id, replace(said, data=without_refs(said.data, without))) for message_id, said in found]
-    whole = context_store.whole([(message_id, said.data) for message_id, said in found])
+        found = [(message_id, replace(fact, data=without_refs(fact.data, without))) for message_id, fact in found]
+    whole = context_store.whole([(message_id, fact.data) for message_id, fact in found])
     return [
-        (message_id, said if data is said.data else replace(said, data=data))
-        for (message_id, said), data in zip(found, whole, strict=True)
+        (message_id, fact if data is fact.data else replace(fact, data=data))
+        for (message_id, fact), data in zip(found, whole, strict=True)
     ]
 
 
-def _said(
+def _fact(
     order: int, tie: int, external_id: str, type_: EventType, agent: str, subject: str, timestamp: datetime, data: str
-) -> Said:
-    return Said(
+) -> EventFact:
+    return EventFact(
         order=order,
         tie=tie,
         external_id=external_id,
@@ -889,7 +896,7 @@ def _said(
 
 
 def _move_rows(run: _Run) -> None:
-    """Puts what stood elsewhere where it stands now, before the message is counted anew."""
+    """Move rows to their new positions, before the totals of the message are computed."""
     if run.id is None:
         return
     before = run.so_far.layout
@@ -911,8 +918,8 @@ def _move_rows(run: _Run) -> None:
 
 
 def _take_back_flags(run: _Run) -> None:
-    """What was odd about calls when a part of their events had come is taken back where it is not odd any more."""
-    before, after = run.so_far.heard, run.heard
+    """Remove the flags of calls that looked wrong only because some of their events had not arrived."""
+    before, after = run.so_far.call_flags, run.call_flags
     found = before.orphans - after.orphans
     gone = before.flags - after.flags
     if run.id is None or not (found or gone):
@@ -935,21 +942,21 @@ def _take_back_flags(run: _Run) -> None:
             )
 
 
-def _make_room_for_references(run: _Run, said: Sequence[Said]) -> None:
-    """Takes away the references that events of this run made: another list takes their place, and may be shorter."""
+def _make_room_for_references(run: _Run, fact: Sequence[EventFact]) -> None:
+    """Delete the references of this run, because the list that replaces them may be shorter."""
     if run.id is None:
         return
     row = lock_messages([run.id]).get(run.id)
     if row is None or row.deleted_at is not None:
         return
-    most = max(len(projection.references_in(one.data)) for one in said)
+    most = max(len(projection.references_in(one.data)) for one in fact)
     made = [UUID(ids.child_hex(run.id.int, "reference", position)) for position in range(most)]
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM messages_app_reference WHERE id = ANY(%s) AND message_id = %s", [made, run.id])
 
 
 def _keep_receipts(session_id: UUID, session: _Session) -> None:
-    """What was taken out of events is on the rows that they became, too: which event it was nobody needs to know."""
+    """Copy the receipts of events to the rows that follow from them, so that readers need not look at events."""
     of_messages: dict[UUID, list[dict[str, Any]]] = {}
     of_session: list[dict[str, Any]] = []
     for run in session.runs:
@@ -961,14 +968,14 @@ def _keep_receipts(session_id: UUID, session: _Session) -> None:
                 place = losses.place_of(receipt.path, projection.about(one.subject))
                 if place is None:
                     continue
-                said = receipt.as_json() | {"path": place.path}
+                document = receipt.as_json() | {"path": place.path}
                 if place.owner == "session":
-                    of_session.append(said)
+                    of_session.append(document)
                     continue
                 if place.owner in _BELOW:
-                    said["path"] = f"{_BELOW[place.owner]}[{UUID(_row_id(run.id, one.subject))}].{place.path}"
+                    document["path"] = f"{_BELOW[place.owner]}[{UUID(_row_id(run.id, one.subject))}].{place.path}"
                 owner = (place.owner == "question" and run.question) or run.id
-                of_messages.setdefault(owner, []).append(said)
+                of_messages.setdefault(owner, []).append(document)
     for message_id, receipts in sorted(of_messages.items()):
         add_receipts("messages_app_message", message_id, receipts)
     if of_session:
@@ -976,7 +983,7 @@ def _keep_receipts(session_id: UUID, session: _Session) -> None:
 
 
 def _place_rows(project_id: int, run: _Run) -> None:
-    """What the batch spoke of stands where it belongs: the records told only of these rows."""
+    """Move the rows of the batch to their position, which the records do not have."""
     assert run.id is not None, "it was stored"
     calls = list(run.tools)
     steps = sorted({run.after.calls[call][0] for call in calls} | {
@@ -1012,13 +1019,13 @@ def _write_places(
 
 
 def _row_id(message_id: UUID, subject: str) -> str:
-    """As rows.py derives it from the id of a step and the `uuid` of a call."""
+    """Return the row id that rows.py derives from the id of a step or the `uuid` of a call."""
     key = ("call", "uuid", subject) if projection.is_call(subject) else ("step", "id", subject)
     return ids.child_hex(message_id.int, *key, 0)
 
 
 def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, contexts: list[Row]) -> Row:
-    """The row of an event; those of what it refers to are added to `contexts`."""
+    """Return the row of an event, and add the rows of its contexts to `contexts`."""
     event = one.record
     data, aside = apart(event.type, one.data)
     for context in aside:
@@ -1043,8 +1050,8 @@ def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, context
 
 
 def _created_at(run: _Run) -> datetime:
-    """When the run began: its id says it, else the first that is heard of it."""
-    id_ = run.id or as_uuid(run.name)
+    """Return when the run started: the time in its id, or else of its first event."""
+    id_ = run.id or hyphenated_uuid(run.name)
     if id_ is not None:
         created_at = ids.created_at_of(id_)
         if run.id is not None or (

@@ -1,4 +1,4 @@
-"""What one write is made of while it is under way, and what it reports at the end."""
+"""The state of one write, and its outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Refusal = Literal["session_deleted", "session_purged", "message_deleted", "messa
 
 @dataclass(frozen=True, kw_only=True)
 class MessageOutcome:
-    """What became of one message; `id` is None when it was refused and never stored."""
+    """The outcome of one message; `id` is None if it was refused and never stored."""
 
     id: UUID | None
     external_id: str
@@ -30,7 +30,7 @@ class MessageOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionOutcome:
-    """What became of one session; when `refused` is set so are all its messages."""
+    """The outcome of one session; if it is refused, so are all its messages."""
 
     id: UUID | None
     external_id: str
@@ -49,33 +49,33 @@ class KnownSession(NamedTuple):
 
 
 class SessionGone(Exception):
-    """A session that was there when the transaction began is deleted or purged at its end."""
+    """A session that existed when the transaction started is deleted or purged at its end."""
 
 
-class SessionMet(Exception):
-    """A session that was not there when the transaction began was made by another sender meanwhile."""
+class SessionCreatedConcurrently(Exception):
+    """Another sender created a session that did not exist when the transaction started."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Touched:
-    """What a write touches of a message of which its sender keeps account: only that is read, and counted before and after."""
+class WriteScope:
+    """The rows that a write changes below a message. Only these are read, and added up before and after."""
 
     step_count: int
-    """All steps of the message, before the write; where it has another number of them, all are counted."""
+    """The steps of the message before the write. If its row has another number, all rows are read and added up."""
     call_count: int
     step_ids: Sequence[UUID]
-    """Steps that are written or get calls; some of them may not be there yet."""
+    """Steps that are written or receive calls; some may not exist yet."""
     call_ids: Sequence[UUID]
-    """Calls that are written or named, and all calls of the steps that are written."""
+    """Calls that are written or named as parents, and all calls of the steps that are written."""
     ordinals: Mapping[str, int]
-    """Where steps stand that are new, by their row ids."""
+    """The positions of steps in the message, by row id."""
     positions: Mapping[str, int]
-    """Where calls stand in their steps."""
+    """The positions of calls in their steps, by row id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What all steps of one write need."""
+    """The parameters of one write."""
 
     project_id: int
     source: Source
@@ -83,19 +83,19 @@ class Context:
     sessions: Sequence[KnownSession]
     """The sessions of the batch that existed before."""
     purged: Set[UUID] = frozenset()
-    """The keys of sessions of the batch that were purged, see `statements.Known`."""
-    is_hopeful: bool = False
-    """Whether messages that look new are written at once, without asking first whether they are."""
+    """The keys of sessions of the batch that were purged."""
+    optimistic: bool = False
+    """Insert optimistically: skip the existence check for messages that look new."""
     now: datetime
-    touched: Mapping[UUID, Touched] = field(default_factory=dict)
+    touched: Mapping[UUID, WriteScope] = field(default_factory=dict)
     """By the id of the message."""
-    heard_at: Mapping[UUID, datetime] = field(default_factory=dict)
-    """Of messages of which events are told, when the latest of these happened."""
+    latest_event_at: Mapping[UUID, datetime] = field(default_factory=dict)
+    """The time of the latest event of a message, for messages that grow by events."""
 
 
 @dataclass(kw_only=True)
 class BatchSession:
-    """A session of the batch: which row it is, and what the batch adds to it."""
+    """A session of the batch: its row, and what the batch adds to it."""
 
     id: UUID | None
     external_id: str
@@ -106,8 +106,8 @@ class BatchSession:
 
 
 @dataclass(kw_only=True, eq=False)
-class Incoming:
-    """One message of the batch on its way to a row."""
+class PendingMessage:
+    """A message of the batch that is not written yet."""
 
     record: records.Message
     receipts: list[Receipt]
@@ -115,13 +115,13 @@ class Incoming:
     session: BatchSession
     id: UUID | None = None
     known: bool = False
-    first: Incoming | None = None
-    """The first of the batch that says the same identity, where it is not itself."""
+    first: PendingMessage | None = None
+    """The first message of the batch with the same key, if it is another one."""
     state: State = "created"
     refused: Refusal | None = None
 
-    def repeats(self, first: Incoming) -> None:
-        if first is not self:  # a message that leads to itself would keep the batch in memory
+    def repeats(self, first: PendingMessage) -> None:
+        if first is not self:  # a reference cycle would keep the batch in memory
             self.first = first
 
     def refuse(self, reason: Refusal) -> None:

@@ -1,7 +1,7 @@
-"""From the bytes of a request to records, decoded and checked in one step.
+"""Decode and validate the body of a request into records.
 
-Every error is an InvalidInput that names the JSON path, what was found and what is right. Fields that a record does not
-have are kept in its `metadata` (they are data that a newer producer sends), except those that only our answers hold.
+Every error is an InvalidInput with the JSON path, the value found and the values allowed. Fields that a record does not
+have are kept in its `metadata`, because newer producers may send them, except derived fields of our own responses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import InvalidInput
 from messages_app import ids
-from traces_app.normalize.extra_fields import FIELDS, keep_unknown
+from traces_app.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
 from traces_app.schema import records
 
 from . import raw_json
@@ -41,7 +41,7 @@ _MISSING = re.compile(r"missing required field `(\w+)`")
 
 
 def decode_session(body: bytes) -> records.Session:
-    """One session, with messages or without."""
+    """Decode one session, with or without messages."""
     session = _plain(_SESSION, body, lambda session: session.messages)
     return _session(json_of(body), "") if session is None else _checked_session(session, "")
 
@@ -51,7 +51,7 @@ def decode_session_patch(body: bytes) -> records.SessionPatch:
 
 
 def decode_messages(body: bytes) -> list[records.Message]:
-    """One nested message, or a list of them."""
+    """Decode one nested message, or a list of them."""
     if body.lstrip()[:1] == b"{":
         message = _plain(_MESSAGE, body, lambda message: (message,))
         if message is not None:
@@ -76,7 +76,7 @@ def decode_message_patch(body: bytes) -> records.MessagePatch:
 
 
 def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
-    """`{"sessions": [...]}`, or with `ndjson` one session a line; paths count lines from `sessions[0]`."""
+    """Decode `{"sessions": [...]}`, or with `ndjson` one session a line; paths count lines from `sessions[0]`."""
     batch = None if ndjson else _plain(_INGEST, body, _messages)
     if batch is not None:
         sessions = [_checked_session(session, f"sessions[{index}]") for index, session in enumerate(batch.sessions)]
@@ -85,7 +85,7 @@ def decode_ingest(body: bytes, *, ndjson: bool) -> list[records.Session]:
     for index, session in enumerate(sessions):
         if not (session.id or session.external_id):
             raise InvalidInput(
-                _("A session needs an external_id (yours), or the id of a session that is there."),
+                _("A session needs an external_id, or the id of an existing session."),
                 field=f"sessions[{index}].external_id",
             )
     return sessions
@@ -101,10 +101,10 @@ def _messages(batch: _Ingest) -> Iterator[raw_json.Message]:
 def _plain(
     decoder: msgspec.json.Decoder[D], body: bytes, messages: Callable[[D], Iterable[raw_json.Message] | None]
 ) -> D | None:
-    """The records of a body that holds what they have and nothing else; None for any other.
+    """Decode a body whose objects have only fields of the records; return None for any other.
 
-    Nearly all bodies are such, and to decode them straight into records takes half the time. But it can neither keep
-    what it does not know, nor say so well what is wrong and where.
+    Nearly all bodies are like that, and decoding them directly into records takes half the time. It can neither keep
+    unknown fields nor report errors as precisely.
     """
     try:
         decoded = decoder.decode(body)
@@ -151,11 +151,12 @@ def _message(document: Any, path: str) -> records.Message:
 
 
 def _patch(document: Any, type_: type[T]) -> T:
-    """A change names what it changes: a field that cannot be changed, or is misspelt, must not look as if it had been."""
+    """Decode a patch. Reject fields that cannot be changed or are misspelt, because they must not seem to be changed."""
     if isinstance(document, dict):
         for name in sorted(document.keys() - FIELDS[type_]):
             raise InvalidInput(
-                _("This cannot be changed here. What can: %(fields)s.") % {"fields": ", ".join(sorted(FIELDS[type_]))},
+                _("This field cannot be changed here. Allowed: %(fields)s.")
+                % {"fields": ", ".join(sorted(FIELDS[type_]))},
                 field=name,
             )
     return _record(document, type_, "")
@@ -163,7 +164,7 @@ def _patch(document: Any, type_: type[T]) -> T:
 
 def _record(document: Any, type_: type[T], path: str) -> T:
     try:
-        keep_unknown(document, type_)
+        move_extra_fields_to_metadata(document, type_)
         return msgspec.convert(document, type_)
     except msgspec.ValidationError as error:
         raise invalid(str(error), path) from error
@@ -171,7 +172,7 @@ def _record(document: Any, type_: type[T], path: str) -> T:
         raise InvalidInput(_("The JSON is nested too deeply."), field=path or None, code="invalid_json") from error
 
 
-# --- What the types cannot say ------------------------------------------------------------------------------------
+# --- Checks beyond types ------------------------------------------------------------------------------------
 
 
 def _checked_session(session: records.Session, path: str) -> records.Session:
@@ -187,7 +188,7 @@ def _checked_message(message: records.Message, path: str) -> records.Message:
     _check_time(message.completed_at, latest, join(path, "completed_at"))
     if message.role != "assistant" and message.agent_steps:
         raise InvalidInput(
-            _("Only an assistant message has steps; this one is from %(role)s.") % {"role": message.role},
+            _("Only assistant messages have steps; the role of this one is %(role)s.") % {"role": message.role},
             field=join(path, "agent_steps"),
         )
     _check_children(message.agent_steps or [], path, latest)
@@ -196,7 +197,7 @@ def _checked_message(message: records.Message, path: str) -> records.Message:
 
 def _check_children(steps: list[records.AgentStep], path: str, latest: datetime) -> None:
     for i, step in enumerate(steps):
-        # Paths are put together where something is wrong: of most batches nothing is.
+        # Paths are built only for errors, because most batches have none.
         if not _fits(step.timestamp, latest):
             _check_time(step.timestamp, latest, join(path, f"agent_steps[{i}].timestamp"))
         for j, call in enumerate(step.tool_calls or ()):
@@ -213,8 +214,7 @@ def _fits(instant: datetime | None, latest: datetime) -> bool:
 def _check_time(instant: datetime | None, latest: datetime, path: str) -> None:
     if instant is not None and not _fits(instant, latest):
         raise InvalidInput(
-            _("%(time)s is out of range: a time from 2000-01-01 to one day from now is accepted.")
-            % {"time": instant.isoformat()},
+            _("%(time)s is out of range. Allowed: 2000-01-01 to one day from now.") % {"time": instant.isoformat()},
             field=path,
         )
 
@@ -223,7 +223,7 @@ def _latest() -> datetime:
     return timezone.now() + ids.LATEST_AHEAD
 
 
-# --- Errors in words ----------------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 def invalid(text: str, path: str) -> InvalidInput:
@@ -236,11 +236,11 @@ def invalid(text: str, path: str) -> InvalidInput:
 
 
 def _what_is_right(what: str, path: str) -> str:
-    """The rest of the sentence for the errors whose own text does not say what would be right."""
+    """Return the allowed values, for errors whose own text does not name them."""
     if "Invalid enum value" in what:
         return _(": use one of %(values)s") % {"values": ", ".join(_allowed(path))}
     if "datetime" in what or "RFC3339" in what:
-        return _(": write a time with its zone, such as 2026-01-31T09:30:00Z")
+        return _(": use a time with a time zone, such as 2026-01-31T09:30:00Z")
     return ""
 
 

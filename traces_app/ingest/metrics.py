@@ -1,8 +1,8 @@
-"""What is counted of ingest for `/metrics`, and the registry in which tracesite.metrics.registry finds it.
+"""The metrics of ingest for `/metrics`, in a registry that tracesite.metrics.registry collects.
 
-Plain Python, without Django. Every metric has labels, and their children are made when something is first counted, so
-that a server that forks can choose before where the numbers are kept (tracesite.metrics.registry). A batch of 20 messages with
-4 steps and 8 calls each costs 28 us, of the 10 ms and more that it takes to store it.
+Plain Python, without Django. Every metric has labels, and its children are created at their first use, so that a forking
+server can choose the storage of the values before (tracesite.metrics.registry). Counting a batch of 20 messages with 4
+steps and 8 calls each takes 28 us, of the 10 ms and more for storing it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from traces_app.normalize.redaction import Redacted
 from traces_app.schema import records
 
-if TYPE_CHECKING:  # it knows the models, and this module is imported before there are any
+if TYPE_CHECKING:  # batch.py imports models, and this module is imported before they are loaded
     from .batch import SessionOutcome, Source, State
 
 # By name, because this module is imported before the models are loaded.
@@ -26,7 +26,7 @@ STEPS, CALLS, RESULTS = "traces_app_agentstep", "traces_app_toolcall", "traces_a
 TABLES = (MESSAGES, REFERENCES, STEPS, CALLS, RESULTS)
 STATES: tuple[State, ...] = ("created", "updated", "unchanged", "refused")
 
-# A series each that says when another series began: scrapers of the text format make nothing of it.
+# Without the `_created` series, which scrapers of the text format do not use.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the package is typed in part
 
 REGISTRY = CollectorRegistry()
@@ -44,7 +44,7 @@ BATCH_SECONDS = Histogram(
 def count_batch(
     batch: Sequence[Redacted], outcomes: Sequence[SessionOutcome], *, source: Source, seconds: float
 ) -> None:
-    """Counts a batch that was stored; `outcomes` is what became of it, in its order."""
+    """Count a stored batch; `outcomes` are in its order."""
     states: dict[State, int] = {}
     rows: Tally[str] = Tally()
     for item, outcome in zip(batch, outcomes, strict=True):
@@ -60,7 +60,7 @@ def count_batch(
 
 
 def begin_at_zero() -> None:
-    """Shows what has not happened yet as 0: a rate over a series that is not there misses its first steps."""
+    """Create all series with the value 0, because a rate over a missing series loses its first increase."""
     for table in TABLES:
         _rows(table)
     for state in STATES:
@@ -68,7 +68,7 @@ def begin_at_zero() -> None:
 
 
 def forget() -> None:
-    """Forgets all counts of this process."""
+    """Reset all metrics of this process."""
     for metric in (ROWS, OUTCOMES, BATCH_SECONDS):
         metric.clear()
     for children in (_rows, _outcomes, _batch_seconds):

@@ -1,4 +1,4 @@
-"""The one way in: records are normalised, redacted and written, whoever brings them."""
+"""The entry point for all records: normalise, redact, store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from traces_app.normalize.redaction import redact
 from traces_app.schema import records
 
 from . import metrics
-from .batch import SessionOutcome, Source, Touched
+from .batch import SessionOutcome, Source, WriteScope
 from .store import store
 
 
@@ -23,17 +23,17 @@ def ingest(
     sessions: Sequence[records.Session],
     *,
     source: Source = "live",
-    touched: Mapping[UUID, Touched] | None = None,
-    heard_at: Mapping[UUID, datetime] | None = None,
+    touched: Mapping[UUID, WriteScope] | None = None,
+    latest_event_at: Mapping[UUID, datetime] | None = None,
 ) -> list[SessionOutcome]:
-    """Stores sessions with their messages in one transaction; see `writes.store` for the rest."""
+    """Store sessions with their messages in one transaction; see `store.store` for the parameters."""
     started = time.perf_counter()
     now = timezone.now()
     batch = []
     for session in sessions:
         batch.append(redact(normalise(session, now=now)))
-        # No two messages without times share one: pages by time do not stop between messages of one time.
+        # Messages without times get different ones, because pages by time cannot end between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
-    outcomes = store(project_id, batch, source=source, touched=touched, heard_at=heard_at)
+    outcomes = store(project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at)
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -1,10 +1,9 @@
-"""JSON that goes from a request into its column as it came: the arguments of calls, and the data of their results.
+"""JSON that goes from a request into its column without being decoded: the arguments of calls, and the data of results.
 
-Objects made of it, and JSON made of these again, are most of the objects of a batch, and nothing asks for them. So such a
-value stays a msgspec.Raw, valid JSON that nobody has decoded, where it is known without that decoding would neither refuse
-nor change it: it is an object (data may be an array) in UTF-8, without long or large numbers, escaped characters, images, or more than
-MAX_DEPTH objects and arrays. Any other is decoded, and goes the usual way; so is what is mostly text. Measured: a message at 4 x 20 takes a seventh less CPU
-of the server.
+Most objects of a batch would be created only to encode them again. So such a value stays a msgspec.Raw, valid undecoded
+JSON, if it is certain that decoding would neither reject nor change it: an object (data may be an array) in UTF-8, without
+long or large numbers, escaped characters, images, or more than MAX_DEPTH levels. Any other value is decoded, and so are
+values that are mostly text. Measured: at 4 x 20 a message takes a seventh less CPU of the server.
 
 Plain Python, without Django.
 """
@@ -22,8 +21,8 @@ from access_app.redaction.engine import MAX_DEPTH
 from traces_app.normalize.images import json_may_hold_images
 from traces_app.schema import records
 
-# The records of a request: those of records.py, with what may stay undecoded. Lists of them are lists of those, for nobody
-# adds to one.
+# The records of a request: those of records.py, with fields that may stay undecoded. Their lists may have narrower items,
+# because no code adds to them.
 
 
 class _ToolResult(records.ToolResult, frozen=True, kw_only=True):
@@ -50,17 +49,17 @@ class Session(records.Session, frozen=True, kw_only=True):
 
 _EMPTY = _ToolResult()
 _LONGEST = 64_000
-"""Bytes of a value: several copies are made of it here."""
+"""Maximum bytes of a value, because the checks copy it several times."""
 _SAMPLED = 16
 _SHORT = 1_000
 _LEAST_QUOTES = 1 / 20
-"""Of the bytes of what stays so many are quotes, one in sixteen looked at, unless there are few: what is mostly text is decoded
-in less time than is needed to look at it here."""
+"""The least share of quotes among the bytes (one in sixteen is sampled). A value with fewer is mostly text, and decoding it
+takes less time than these checks."""
 _ESCAPED = re.compile(rb"\\[u/]")
-# More characters than a double needs, and as many as 64 bits may have.
+# More digits than a double needs, and as many as 64 bits may have.
 _MANY_DIGITS = b"0" * 21
 _DIGITS_AS_ZEROS = bytes(ord("0") if chr(code) in "0123456789." else ord("x") for code in range(256))
-# In lower case. What comes before it says that it is in a number, and not in a text such as one of hexadecimal digits.
+# In lower case. The lookbehind makes sure that it is in a number, not in a text such as hexadecimal digits.
 _LARGE_EXPONENT = re.compile(
     rb"e(?=[+-]?[0-9]{3})(?:%b)"
     % b"|".join(rb"(?<=[:,\[\s][-0-9][0-9.]{%d}e)" % digits for digits in range(len(_MANY_DIGITS)))
@@ -68,18 +67,18 @@ _LARGE_EXPONENT = re.compile(
 
 
 def decode_what_cannot_stay(messages: Iterable[records.Message]) -> None:
-    """Takes messages that were just decoded, and belong to nobody yet: their records are changed. Of one message all of it
-    stays or is decoded, but for single values that are long, or no objects and arrays.
+    """Decode the values that cannot stay raw, in place, in messages that were just decoded and are not shared yet. All raw
+    values of a message stay or are decoded, except single values that are long, or neither objects nor arrays.
 
-    Raises msgspec.DecodeError and UnicodeDecodeError for what is no JSON in UTF-8 after all, and for results that have to be
-    read as objects.
+    Raise msgspec.DecodeError or UnicodeDecodeError for values that are not JSON in UTF-8 after all, and for results that
+    have to be parsed as objects.
     """
     for message in messages:
         calls = [call for step in message.agent_steps or () for call in step.tool_calls or ()]
         results = [call.result for call in calls if isinstance(call.result, records.ToolResult)]
         for result in results:
             if result == _EMPTY:
-                # What {} is and what {"error": null} is nobody can tell any more.
+                # {} and {"error": null} are indistinguishable here.
                 raise DecodeError("a result that states nothing")
             if result.output is UNSET:
                 force_setattr(result, "output", "")
@@ -99,13 +98,13 @@ def decode_what_cannot_stay(messages: Iterable[records.Message]) -> None:
 
 
 def _may_hold_json(result: records.ToolResult) -> bool:
-    """Whether there may be JSON in the strings of `data` that normalise reads: see `results.normal`."""
+    """Return whether strings of `data` may hold JSON that normalisation parses: see `tool_results.normalize_result`."""
     is_finished = result.output or (result.status is not None and result.success is not None)
     return not is_finished and type(result.data) is Raw and b'\\"' in bytes(result.data)
 
 
 def decoded(value: Any) -> Any:
-    """The value that a Raw stands for; any other as it is."""
+    """Return the decoded value of a Raw, and any other value unchanged."""
     return json.decode(value) if type(value) is Raw else value
 
 
@@ -115,7 +114,7 @@ def _is_short(value: Raw, begins: bytes) -> bool:
 
 
 def _may_be_deep(written: bytes) -> bool:
-    # What is nested deeper than it can be searched when it is decoded.
+    # Nested deeper than redaction can search when it is decoded.
     return len(written) > 2 * MAX_DEPTH and written.count(b"{") + written.count(b"[") > MAX_DEPTH
 
 

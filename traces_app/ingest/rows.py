@@ -22,7 +22,7 @@ import msgspec
 
 from access_app.redaction.engine import Receipt
 from messages_app import ids
-from traces_app.normalize.records import as_uuid
+from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import receipts_as_json
 from traces_app.normalize.rollup import Rollup, completion, duration_between, rollup
 from traces_app.schema import pg_text, records
@@ -163,7 +163,7 @@ def rows_below(
 
 def _row_id(children: ids.Children, seen: dict[str, int], key: str, given: str | None, stored: Container[str]) -> str:
     """Return `given` if it is the id of a stored row, else an id derived from the key and how often it was used."""
-    own = as_uuid(given) if given else None
+    own = hyphenated_uuid(given) if given else None
     if own is not None and own.hex in stored and own.hex not in seen:
         seen[own.hex] = 1
         return own.hex

@@ -1,4 +1,4 @@
-"""The sessions of a batch: found or made at the beginning of a write, brought up to date at its end."""
+"""The sessions of a batch: look them up or create them at the start of a write, and update them at its end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.models import session_key
 from messages_app.writes import COUNTERS, Counts
-from traces_app.normalize.records import as_uuid
+from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import Redacted, receipts_as_json
 from traces_app.normalize.rollup import completion
 from traces_app.schema import pg_text, records
 
-from .batch import BatchSession, Context, KnownSession, SessionGone, SessionMet
+from .batch import BatchSession, Context, KnownSession, SessionCreatedConcurrently, SessionGone
 from .sql import SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
 from .tables import SESSIONS, Row
 
@@ -30,16 +30,16 @@ _INSERT = f"{SESSIONS.insert()} ON CONFLICT DO NOTHING RETURNING id"
 
 
 def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[BatchSession], list[Row]]:
-    """The session of each item, and the rows of those that are to be made. Two items that name one session share its state."""
+    """Return the session of each item, and the rows of new ones. Two items of one session share its state."""
     found = _by_name(context, context.sessions)
     fresh: dict[str, tuple[UUID, Redacted]] = {}
     brought: dict[str, str] = {}
-    """The ids that new sessions of this batch bring along, and their names in `fresh`."""
+    """The ids that new sessions of this batch supply, with their names in `fresh`."""
     states: dict[str, BatchSession] = {}
     result = []
     for index, item in enumerate(batch):
         said = item.session
-        given = str(as_uuid(said.id) or "")
+        given = str(hyphenated_uuid(said.id) or "")
         row = found.get(given) or found.get(session_name(said))
         # A session without any id is always a new one.
         name = str(row.id) if row else brought.get(given) or session_name(said) or f"\0{index}"
@@ -63,18 +63,18 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
 
 
 def make_sessions(new: Sequence[Row]) -> None:
-    """Raises SessionMet where another sender made one of them between our look and our insert."""
+    """Insert sessions. Raise SessionCreatedConcurrently if another sender created one since the lookup."""
     if not new:
         return
     with prepared_cursor() as cursor:
         cursor.execute(_INSERT, [pg_text.array(column) for column in zip(*new, strict=True)])
         if cursor.rowcount < len(new):
-            # Ours waited until it had committed.
-            raise SessionMet
+            # The insert has waited for that sender's commit.
+            raise SessionCreatedConcurrently
 
 
 def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
-    """The session rows, last: their counters, and what the batch says of the sessions themselves."""
+    """Update the session rows, which is the last step: their counters, and the fields that the batch gives."""
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
@@ -84,14 +84,14 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
 
 
 def _count(states: Mapping[UUID, BatchSession], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
-    """Locks the sessions and adds to their counters; returns some of their columns. Raises SessionGone."""
+    """Lock the sessions and add to their counters; return some of their columns. Raise SessionGone."""
     counts = {session_id: state.counts for session_id, state in states.items()}
     if len(counts) == 1 and all(counts.values()):
         ((session_id, count),) = counts.items()
         row = add_to_session(session_id, count, columns)
         stored = {} if row is None else {session_id: row}
     else:
-        # In the order of ids, which one UPDATE of several rows does not keep.
+        # Locked in the order of ids, which an UPDATE of several rows does not guarantee.
         stored = lock_sessions(counts, columns)
         add_to_sessions(counts)
     if len(stored) < len(counts):
@@ -100,13 +100,13 @@ def _count(states: Mapping[UUID, BatchSession], columns: Sequence[str]) -> dict[
 
 
 def names_of(batch: Sequence[Redacted]) -> tuple[list[UUID], list[str]]:
-    """What the batch calls its sessions: ids that may be ours, and names."""
-    uuids = [uuid for item in batch if (uuid := as_uuid(item.session.id)) is not None]
+    """Return the ids, which may be ours, and the names of the sessions of a batch."""
+    uuids = [uuid for item in batch if (uuid := hyphenated_uuid(item.session.id)) is not None]
     return uuids, [name for item in batch if (name := session_name(item.session))]
 
 
 def session_name(said: records.Session) -> str:
-    """The external id of a session; an id that is none of ours is one too."""
+    """Return the external id of a session. An id that is not ours counts as one."""
     return pg_text.text(said.external_id or said.id)
 
 
@@ -125,9 +125,9 @@ def _by_name(context: Context, sessions: Sequence[KnownSession]) -> dict[str, Kn
 
 
 def _new_session_id(context: Context, said: records.Session, *, is_taken: bool) -> UUID:
-    """A producer's id is kept when it is free and one that we could have made for its created_at."""
+    """Return the producer's id if it is free and one that we could have generated for its created_at, else a new id."""
     created_at = said.created_at or context.now
-    given = as_uuid(said.id)
+    given = hyphenated_uuid(said.id)
     if (
         given is not None
         and not is_taken
@@ -142,7 +142,7 @@ def _new_session_id(context: Context, said: records.Session, *, is_taken: bool) 
 def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: dict[str, Any]) -> None:
     keys = {session_key(context.project_id, name): name for name in fresh}
     for name in fresh:
-        given = as_uuid(states[name].said[0].session.id)
+        given = hyphenated_uuid(states[name].said[0].session.id)
         if given is not None:
             keys[session_key(context.project_id, str(given))] = name
     for key in context.purged & keys.keys():
@@ -151,7 +151,7 @@ def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: 
 
 
 def _new_session(context: Context, state: BatchSession, session_id: UUID, item: Redacted) -> Row:
-    """Its row holds what the first item says of it."""
+    """Return the row of a new session, with the fields of its first item."""
     said = item.session
     state.id, state.created = session_id, True
     state.said.remove(item)
@@ -194,7 +194,7 @@ def counted_row(row: Row, counts: Counts | None) -> Row:
 
 
 def active_at(message: records.Message, now: datetime) -> datetime:
-    """When a message was last active, as far as it says: not in the future, whatever its clock said."""
+    """Return the time of the last activity in a message, at most `now`."""
     began = message.created_at or now
     return min(max(began, completion(message, began) or began), now)
 
@@ -209,19 +209,19 @@ def _said_status(context: Context, said: records.Session) -> str | None:
 
 
 def _value_of(context: Context, item: Redacted, name: str) -> Any:
-    """What a record says for a column of its session; None or empty: nothing."""
+    """Return the value of a record for a column of its session; None or empty if it gives none."""
     if name == "redactions":
         return receipts_as_json(item.receipts)
     return _said_status(context, item.session) if name == "said_status" else getattr(item.session, name)
 
 
 def _is_said(name: str, value: Any) -> bool:
-    """Whether there is something to write: an empty status is, other values that are empty overwrite nothing."""
+    """Return whether a value is to be written: any that is not empty, and an empty status."""
     return bool(value) or (name == "said_status" and value is not None)
 
 
 def said_of(context: Context, state: BatchSession) -> list[str | None]:
-    """What the records say of a session that is there, in their order, as one change for `statements.insert_at_once`."""
+    """Merge the fields of an existing session from its records, in their order, for `sql.insert_at_once`."""
     said: dict[str, Any] = {}
     receipts: list[dict[str, Any]] = []
     for item in state.said:
@@ -242,7 +242,7 @@ def said_of(context: Context, state: BatchSession) -> list[str | None]:
 
 
 def columns_said(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
-    """The columns of sessions of which the batch says something, and how they are read."""
+    """Return the columns of sessions for which the batch has values, and how they are read."""
     said = [item for session in sessions for item in session.said]
     return {
         name: sql for name, sql in _SAID.items() if any(_is_said(name, _value_of(context, item, name)) for item in said)
@@ -252,9 +252,9 @@ def columns_said(context: Context, sessions: Sequence[BatchSession]) -> dict[str
 def apply_to_session(
     context: Context, session_id: UUID, state: BatchSession, columns: Iterable[str], values: tuple[Any, ...]
 ) -> None:
-    """Writes what the records say of the session itself, in their order; empty values overwrite nothing.
+    """Write the fields of the session from its records, in their order; empty values overwrite nothing.
 
-    `values` are what `columns` hold now.
+    `values` are the current values of `columns`.
     """
     row = dict(zip(columns, values, strict=True))
     for name in _JSON.intersection(row):

@@ -1,4 +1,4 @@
-"""The SQL of a write, each function for any number of rows: one statement, or several in one exchange."""
+"""The SQL of a write. Each function takes any number of rows and sends one statement, or several in one pipeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from messages_app.writes import COUNTERS, Counts
 from traces_app.normalize.rollup import Rollup, rollup
 from traces_app.schema import pg_text, records
 
-from .batch import KnownSession, SessionGone, Touched
+from .batch import KnownSession, SessionGone, WriteScope
 from .rows import StoredBelow
 from .tables import Row, Table, fields_of, type_of
 
@@ -38,9 +38,9 @@ _SESSIONS = f"""
     UNION ALL {_SESSION} WHERE id = ANY(%s::uuid[])
     UNION ALL SELECT key::text, NULL, NULL, NULL FROM messages_app_sessiontombstone WHERE key = ANY(%s::uuid[])
     """  # noqa: S608 - constants
-"""All as texts, which both ways to ask for it give."""
+"""All columns as text, because `execute_at_once` returns text."""
 _SESSIONS_AT_ONCE = _SESSIONS % ("$1", "$2", "$3", "$4")
-# By their ids: with "=" PostgreSQL may take the index of messages, and read all rows of one.
+# IS NOT DISTINCT FROM, because with "=" PostgreSQL may use the index on message_id and read all rows of the message.
 _TOUCHED_STEPS = """
     SELECT id, iteration, duration_ms, usage::text, (metadata -> 'error')::text FROM traces_app_agentstep
     WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
@@ -64,13 +64,13 @@ _SAVE_COUNTS = (
 BY_ID = attrgetter("id")
 """The order in which every writer locks rows."""
 FEW_ROWS = 100
-"""In a transaction with other statements so many rows go in as prepared statements, all in one exchange; more go in by COPY,
-which takes two for each table but half the work for each row. Measured: one message with its 20 rows 1.3 ms instead of 2.2,
-twenty messages 13.8 and 13.4."""
+"""Up to this number, rows are inserted by prepared statements in one pipeline; more by COPY, which takes two round trips for
+each table but half the work for each row. Measured: one message with its 20 rows 1.3 ms instead of 2.2 by COPY, twenty
+messages 13.8 and 13.4."""
 ROWS_A_STATEMENT = (16, 4, 1)
-"""So many rows `insert_at_once` puts into a statement, the most that there are. A statement costs 11 us, 7 of them
-PostgreSQL's. Measured by one client, twenty messages with their 420 rows: one row a statement 20.4 ms, 4 and 1 17.1, these
-16.2; up to 8, 32, 40 or 160 no better; by COPY, with what belongs to it, 20.7."""
+"""Numbers of rows in one statement of `insert_at_once`, the largest that fits first. A statement costs 11 us, 7 of them in
+PostgreSQL. Measured with one client, twenty messages with their 420 rows: one row a statement 20.4 ms, 4 and 1 17.1, these
+16.2; up to 8, 32, 40 or 160 no better; by COPY, with its other statements, 20.7."""
 SESSION_FIELDS = {
     name: type_of(fields_of(Session)[name])
     for name in ("title", "description", "end_user", "current_phase", "said_status", "tags", "workflow")
@@ -83,19 +83,19 @@ _NEWS = ("last_run_id", "last_run_failed", "active_at")
 
 
 def _changes_by_news(session: str, *, last_run_id: str, last_run_failed: str, active_at: str) -> dict[str, str]:
-    """The new values of the columns _NEWS of `session`, given the names of the values of a write, which may be NULL."""
+    """Return the new values of the columns _NEWS, given the SQL of the values of a write, which may be NULL."""
     return {
         "last_run_failed": f"CASE WHEN {last_run_id}::uuid IS NULL OR {session}.last_run_id > {last_run_id}::uuid "
         f"THEN {session}.last_run_failed ELSE {last_run_failed}::boolean END",
         "last_run_id": f"greatest({session}.last_run_id, {last_run_id}::uuid)",
-        # A column that keeps its value costs its index nothing.
+        # Raised by at least a second, because a column that keeps its value needs no new index entry.
         "active_at": f"CASE WHEN {active_at}::timestamptz >= {session}.active_at + interval '1 second' "
         f"THEN {active_at}::timestamptz ELSE {session}.active_at END",
     }
 
 
 def _news(counts: Counts) -> tuple[str | None, str | None, str | None]:
-    """The values of _NEWS, as texts."""
+    """Return the values of _NEWS as text."""
     run = counts.last_run
     last = (None, None) if run is None else (str(run.message_id), "t" if run.failed else "f")
     return *last, pg_text.timestamp(counts.active_at)
@@ -146,16 +146,16 @@ _ADDING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is there already of what a batch names."""
+    """The tools and sessions of a batch that exist."""
 
     tool_ids: dict[str, int]
     sessions: list[KnownSession]
     purged: set[UUID]
-    """The keys of those that are not there because they were purged."""
+    """The keys of sessions that were purged."""
 
 
 def look_up(project_id: int, tool_names: Sequence[str], uuids: Sequence[UUID], session_names: Sequence[str]) -> Known:
-    """The tools and sessions of these names, the sessions also by id, whoever has that."""
+    """Return the tools and sessions of these names, and the sessions of these ids, of any project."""
     tool_ids: dict[str, int] = {}
     if tool_names:
         with prepared_cursor() as cursor:
@@ -174,7 +174,7 @@ def look_up(project_id: int, tool_names: Sequence[str], uuids: Sequence[UUID], s
 def _look_up_sessions(
     project_id: int, uuids: Sequence[UUID], session_names: Sequence[str]
 ) -> Sequence[tuple[Any, ...]]:
-    """In one statement, for which a session that is being purged is there or purged, and never neither."""
+    """Read sessions and tombstones in one statement, so that one that is being purged is found as one or the other."""
     if not (uuids or session_names):
         return ()
     keys = [session_key(project_id, name) for name in (*session_names, *map(str, uuids))]
@@ -194,7 +194,7 @@ def _look_up_sessions(
 
 
 def make_tools(project_id: int, names: Sequence[str]) -> dict[str, int]:
-    """Makes tools, unless another sender does meanwhile; their ids."""
+    """Insert tools that do not exist yet, and return their ids."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO traces_app_tool (project_id, name, description, category) "
@@ -209,7 +209,7 @@ def tool_names(steps: Iterable[records.AgentStep]) -> list[str]:
 
 
 def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
-    """Claims identities (MessageKey: key to message id); returns the message ids of those that were claimed before."""
+    """Claim keys for message ids (MessageKey); return the message ids of keys that were claimed before."""
     if not claims:
         return {}
     keys = sorted(claims)
@@ -218,7 +218,7 @@ def claim_keys(claims: Mapping[UUID, UUID]) -> dict[UUID, UUID]:
         fresh = {row[0] for row in cursor.fetchall()}
         if len(fresh) == len(keys):
             return {}
-        # An insert of another sender that ours met has committed by now, and is seen.
+        # A conflicting insert of another sender is committed by now, and therefore visible.
         cursor.execute(
             "SELECT key, message_id FROM messages_app_messagekey WHERE key = ANY(%s)",
             [[key for key in keys if key not in fresh]],
@@ -231,13 +231,13 @@ def lock_messages(message_ids: Collection[UUID]) -> dict[UUID, Message]:
 
 
 def lock_with_touched(
-    message_ids: Collection[UUID], touched: Mapping[UUID, Touched]
+    message_ids: Collection[UUID], touched: Mapping[UUID, WriteScope]
 ) -> tuple[dict[UUID, Message], dict[UUID, StoredBelow]]:
-    """Locks messages; and what is there below those of them that a write is known to touch, counted. In one exchange."""
+    """Lock messages, and read the rows in their write scopes with totals, in one pipeline."""
     if not message_ids:
         return {}, {}
     with exchange() as ask:
-        # The bounds leave out months: a plan for any values would look into all of them.
+        # The bounds prune months; a generic plan would look into all of them.
         locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
         asked = {one: _ask_touched(ask, one, touched[one]) for one in message_ids if one in touched}
         found = locked.fetchall()
@@ -248,7 +248,7 @@ def lock_with_touched(
 
 @contextmanager
 def exchange() -> Iterator[Callable[..., CursorWrapper]]:
-    """Asks prepared statements, given with their parameters, all at once; they are answered when the first is fetched."""
+    """Yield a function that sends a prepared statement in a pipeline; the results arrive when the first is fetched."""
     connection.close_if_health_check_failed()
     connection.ensure_connection()
     with ExitStack() as stack:
@@ -264,7 +264,7 @@ def exchange() -> Iterator[Callable[..., CursorWrapper]]:
 
 
 def _values(row: Sequence[Any]) -> list[Any]:
-    """Of a row of _LOCK_MESSAGES, as the model has them."""
+    """Convert a row of _LOCK_MESSAGES to the values of the model."""
     return [
         json.decode(value) if name in _JSON and value is not None else value
         for name, value in zip(_FIELDS, row, strict=True)
@@ -272,15 +272,15 @@ def _values(row: Sequence[Any]) -> list[Any]:
 
 
 def save_counts(row: Message) -> None:
-    """The columns COUNTED of a message."""
+    """Save the columns COUNTED of a message."""
     with prepared_cursor() as cursor:
         values = [getattr(row, name) for name in COUNTED]
-        # As texts: numbers have another type when they grow, and with it the statement.
+        # As text, because psycopg sends larger numbers with another type, which would prepare another statement.
         cursor.execute(_SAVE_COUNTS, [*(None if value is None else str(value) for value in values), row.pk])
 
 
 def stored_below(message_ids: list[UUID]) -> dict[UUID, StoredBelow]:
-    """Which steps and calls are there below each message."""
+    """Return the steps and calls that exist below each message."""
     stored = {message_id: StoredBelow() for message_id in message_ids}
     with connection.cursor() as cursor:
         cursor.execute(
@@ -314,7 +314,7 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
 
 
 def count_below(message_id: UUID, usage: dict[str, Any] | None) -> Rollup:
-    """What everything below a message adds up to."""
+    """Return the totals of everything below a message."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text FROM traces_app_agentstep "
@@ -330,9 +330,9 @@ def count_below(message_id: UUID, usage: dict[str, Any] | None) -> Rollup:
 
 
 def _ask_touched(
-    ask: Callable[..., CursorWrapper], message_id: UUID, touched: Touched
+    ask: Callable[..., CursorWrapper], message_id: UUID, touched: WriteScope
 ) -> tuple[CursorWrapper, CursorWrapper]:
-    # An array says no month to a plan for all values; the bounds do.
+    # The bounds prune months in a generic plan, which an array cannot.
     bounds = [message_id, *ids.range_below(message_id)]
     return ask(_TOUCHED_STEPS, list(touched.step_ids), *bounds), ask(_TOUCHED_CALLS, list(touched.call_ids), *bounds)
 
@@ -357,8 +357,8 @@ Tables = Sequence[tuple[Table, list[Row]]]
 
 
 def insert_rows(tables: Tables) -> None:
-    """Adds new rows, each table's in the order of ids."""
-    # Django knows neither pipelines nor copy(): without the wrapper their errors would be psycopg's own.
+    """Insert rows, in the order of ids in each table."""
+    # Django wraps neither pipelines nor copy(), so their errors would be psycopg's own.
     with connection.wrap_database_errors:
         if sum(len(lines) for _table, lines in tables) <= FEW_ROWS:
             with prepared_cursor() as cursor, connection.connection.pipeline():
@@ -375,10 +375,10 @@ def insert_rows(tables: Tables) -> None:
 
 
 def insert_at_once(tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequence[str | None]]]) -> None:
-    """Inserts new rows, each table's in the given order, then changes sessions: by their id, what is added to their counters
-    and what was said of them, a value or None for each of SAID. All in one exchange, which is a transaction.
+    """Insert rows in the given order, then update sessions: their id, the change of their counters, and a value or None for
+    each of SESSION_FIELDS. Everything is sent at once as one transaction.
 
-    Raises IntegrityError where an identity or an id is taken, SessionGone where a session is gone or deleted.
+    Raise IntegrityError if a key or an id is taken, SessionGone if a session is gone or deleted.
     """
     statements = [one for table, lines in tables for one in _inserts(table, lines)]
     for session_id, counts, said in counted:
@@ -416,9 +416,9 @@ def _insert(cursor: CursorWrapper, tables: Tables) -> None:
             cursor.executemany(statement, sorted(lines, key=BY_ID))
 
 
-def upsert_rows(tables: Tables, message_id: UUID, touched: Touched | None) -> tuple[bool, Rollup | None]:
-    """Adds rows or fills in those that are there, parents first, in one exchange. Whether any changed, and what those that
-    the write is known to touch add up to then."""
+def upsert_rows(tables: Tables, message_id: UUID, touched: WriteScope | None) -> tuple[bool, Rollup | None]:
+    """Insert rows or merge them into existing ones, parents first, in one pipeline. Return whether any changed, and the new
+    totals of the rows in the write scope."""
     if not tables:
         return False, None
     with exchange() as ask:
@@ -433,14 +433,14 @@ def upsert_rows(tables: Tables, message_id: UUID, touched: Touched | None) -> tu
 
 
 def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
-    """Adds to the counters of sessions. Several must be locked before, in the order of ids."""
+    """Add to the counters of sessions. Several must be locked before, in the order of ids."""
     added = {session_id: count for session_id, count in counts.items() if count}
     if not added:
         return
     with prepared_cursor() as cursor:
         cursor.execute(
             _ADD_TO_SESSIONS,
-            # As texts: numbers have another type when they grow, and with it the statement.
+            # As text, because psycopg sends larger numbers with another type, which would prepare another statement.
             [
                 list(added),
                 *([str(getattr(count, name)) for count in added.values()] for name in COUNTERS),
@@ -450,7 +450,7 @@ def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
 
 
 def add_to_session(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[Any, ...] | None:
-    """Locks a session by adding to its counters; returns some of its columns, None where it is deleted or gone."""
+    """Lock a session by adding to its counters; return some of its columns, or None if it is deleted or gone."""
     with prepared_cursor() as cursor:
         cursor.execute(*_adding(session_id, counts, columns))
         row: tuple[Any, ...] | None = cursor.fetchone()
@@ -465,7 +465,7 @@ def _adding(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[s
 def add_receipts(
     table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, Any]]
 ) -> None:
-    """Adds to what was taken out of a message or session, each once and in one order."""
+    """Add receipts to a message or session, each once and in a stable order."""
     said = pg_text.json(list(receipts))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -476,9 +476,9 @@ def add_receipts(
 
 
 def lock_sessions(ids: Collection[UUID], columns: Sequence[str]) -> dict[UUID, tuple[Any, ...]]:
-    """Locks those of the sessions that are alive, in the order of ids, and returns some of their columns.
+    """Lock the sessions that are not deleted, in the order of ids, and return some of their columns.
 
-    NO KEY UPDATE: senders to the same sessions queue up here, for the rest of one transaction.
+    Senders to the same sessions wait here for the rest of the other transaction.
     """
     with prepared_cursor() as cursor:
         cursor.execute(

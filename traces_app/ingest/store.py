@@ -1,20 +1,19 @@
-"""The only door through which sessions, messages and traces reach the tables.
+"""Write sessions, messages and traces to the tables. No other code inserts them.
 
-`store` takes a list and stores it in one transaction: all of it, or nothing. Its steps:
+`store` takes a list and stores all of it in one transaction, or nothing. Its steps:
 
- 1. before the transaction: make the months (partitions) and the tools that are missing, look for the sessions;
- 2. make the sessions that are missing;
- 3. claim the identity of each message (MessageKey): what is new is inserted, what is known is merged;
- 4. messages, references, steps, calls, results: each sorted by id;
- 5. the session rows last, with their counters.
+ 1. before the transaction: create the months (partitions) and tools that are missing, look up the sessions;
+ 2. insert the sessions that are missing;
+ 3. claim the key of each message (MessageKey): insert new messages, merge existing ones;
+ 4. write messages, references, steps, calls and results, each sorted by id;
+ 5. update the session rows last, with their counters.
 
-Messages that all look new do 2 to 5 in one exchange, which is the transaction (`insert_at_once`); where one of them is
-known after all, nothing of it is done, and it is done step by step. There many rows go in by COPY.
+If all messages look new, steps 2 to 5 are sent at once as one transaction (`insert_at_once`). If one of them exists after
+all, that transaction fails as a whole and the steps are done one by one, with COPY for many rows.
 
-Every sender takes its locks in this one order, so identical batches sent at once meet without a deadlock, and a busy
-session is locked for the shortest time. Ids are minted here, before any row is written, so children need no round trip.
-Measured for the design, many at a time: fresh rows by COPY 3,800 messages/s; the same rows through a staging table
-2,700, by unnest 1,800, and ten times slower by bulk_create.
+Every sender takes its locks in this order, so identical batches sent at once cannot deadlock, and a busy session is locked
+for the shortest time. Ids are generated before any row is written, so child rows need no round trip. Measured with many
+rows: COPY 3,800 messages/s; through a staging table 2,700, by unnest 1,800, and by bulk_create ten times slower.
 """
 
 from __future__ import annotations
@@ -41,13 +40,22 @@ from messages_app.interruptions import goes_on, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, Run, update_session
-from traces_app.normalize.records import as_uuid, text_of, tokens
+from traces_app.normalize.records import hyphenated_uuid, text_of, tokens
 from traces_app.normalize.redaction import Redacted, RedactedMessagePatch, RedactedSessionPatch, receipts_as_json
 from traces_app.normalize.rollup import Rollup, completion, duration_between
 from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
 
-from .batch import BatchSession, Context, Incoming, SessionGone, SessionMet, SessionOutcome, Source, Touched
+from .batch import (
+    BatchSession,
+    Context,
+    PendingMessage,
+    SessionCreatedConcurrently,
+    SessionGone,
+    SessionOutcome,
+    Source,
+    WriteScope,
+)
 from .id_cache import (
     cache_claims,
     cache_created_sessions,
@@ -79,7 +87,7 @@ from .tables import CALLS, KEYS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS,
 logger = logging.getLogger(__name__)
 
 AT_A_TIME = 200
-"""So many messages are made into rows before these are written: a batch may have thousands, and its rows weigh as much."""
+"""Messages that are converted to rows at a time, because the rows of a large batch take as much memory as the batch."""
 
 
 def store(
@@ -87,28 +95,27 @@ def store(
     batch: Sequence[Redacted],
     *,
     source: Source = "live",
-    touched: Mapping[UUID, Touched] | None = None,
-    heard_at: Mapping[UUID, datetime] | None = None,
+    touched: Mapping[UUID, WriteScope] | None = None,
+    latest_event_at: Mapping[UUID, datetime] | None = None,
 ) -> list[SessionOutcome]:
-    """Stores sessions with their messages, in one transaction; the outcomes are in the order of the batch.
+    """Store sessions with their messages in one transaction; return outcomes in the order of the batch.
 
-    Sending the same message again (same id or external id in its session) merges: what is new is added, empty values
-    overwrite nothing, created_at and role stay as first said. `source` "live": new sessions are running, and a
-    completed message may be corrected but takes no new steps or calls (refused, `message_completed`).
-    "import": new sessions are completed, and a message may grow with later snapshots of its transcript.
-    "events": as live, but events may come late, so that a completed message takes what they say. In the transaction of
-    who tells of them, who tries all of it again where another sender was in the way.
-    `touched`, by the ids of messages that are there, spares a look at all that lies below them.
-    Data for what was deleted or purged is refused, one by one; the rest is stored. Raises Conflict when a message
-    comes with another role than it has.
+    A message that is sent again (same id or external id in its session) is merged: new values are added, empty values
+    overwrite nothing, created_at and role never change. With `source` "live", new sessions are running, and a completed
+    message may be corrected but accepts no new steps or calls (refused, `message_completed`). With "import", new sessions
+    are completed, and a message may grow with later snapshots of its transcript. With "events", completed messages accept
+    late events too; the caller holds the transaction, and retries it if another sender interferes.
+    `touched` lists the rows that change below existing messages, which saves reading all others.
+    Data for deleted or purged sessions and messages is refused one by one; the rest is stored. Raise Conflict if a message
+    arrives with another role than it has.
     """
     started = time.perf_counter()
     messages = [message for item in batch for message in item.session.messages or ()]
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
-    # In a transaction of others a statement that fails would end it, or cost a savepoint.
-    is_hopeful = connection.get_autocommit()
+    # In an outer transaction a failing statement would abort it, or cost a savepoint.
+    optimistic = connection.get_autocommit()
     for attempts_left in reversed(range(5)):
         known = find_or_make(project_id, tools, batch)
         context = Context(
@@ -117,10 +124,10 @@ def store(
             tool_ids=known.tool_ids,
             sessions=known.sessions,
             purged=known.purged,
-            is_hopeful=is_hopeful,
+            optimistic=optimistic,
             now=timezone.now(),
             touched=touched or {},
-            heard_at=heard_at or {},
+            latest_event_at=latest_event_at or {},
         )
         if source == "events":
             outcomes = _store(context, batch)
@@ -129,34 +136,34 @@ def store(
         try:
             outcomes = _store(context, batch)
             if len(messages) <= AT_A_TIME:
-                # Of a large batch the names lie all over the memory that it took, and would keep it from being given back:
-                # 40 MB after one of 50 MB.
+                # Not for a large batch, because its names are spread over its memory and would keep that from being freed:
+                # 40 MB after a batch of 50 MB.
                 cache_created_sessions(project_id, outcomes)
             _log_stored(project_id, outcomes, started)
             return outcomes
-        except SessionMet:
-            # The next attempt finds it.
-            is_hopeful = False
+        except SessionCreatedConcurrently:
+            # The next attempt will find it.
+            optimistic = False
         except SessionGone:
-            # Deleted or purged while we wrote, or before and we remembered otherwise: nothing was stored, and the next
-            # attempt refuses it by name.
+            # Deleted or purged during the write, or earlier while it was in the cache: nothing was stored, and the next
+            # attempt refuses it.
             forget_sessions(project_id, batch)
         except IntegrityError as error:
             if isinstance(error.__cause__, psycopg.errors.CheckViolation):
-                # "No partition of relation": a purge dropped a month that this process believed in.
+                # "No partition of relation": a purge dropped a month that is still in our cache.
                 forget()
                 ensure_months(months)
             elif isinstance(error.__cause__, psycopg.errors.UniqueViolation) and attempts_left:
-                # A message is there already, or another sender has just made a session of ours, or used an id that one of
-                # ours brings along.
-                is_hopeful = False
+                # A message exists already, or another sender has just created one of our sessions, or used an id that one
+                # of our messages supplies.
+                optimistic = False
             else:
                 raise
     raise Conflict(_("The session is being deleted; try again."), code="session_busy")
 
 
 def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
-    """Changes the fields that the patch names. Raises NotFound when the session is unknown or deleted."""
+    """Change the fields in the patch. Raise NotFound if the session is unknown or deleted."""
     empty: dict[str, Any] = {"tags": [], "metadata": {}, "workflow": None}
     changes: dict[str, Any] = {}
     for name in change.patch.__struct_fields__:
@@ -172,10 +179,10 @@ def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
 def change_message(
     project_ids: Collection[int], message_id: UUID, change: RedactedMessagePatch, *, if_match: int | None = None
 ) -> Message:
-    """Changes the fields that the patch names and merges its steps; returns the row with its new version.
+    """Change the fields in the patch and merge its steps; return the row with its new version.
 
-    Raises NotFound (unknown, deleted, of another project), PreconditionFailed when `if_match` is not the version,
-    Conflict when the patch's own version is not, or when a completed message is given new steps or calls.
+    Raise NotFound (unknown, deleted, of another project), PreconditionFailed if `if_match` is not the version, Conflict if
+    the version in the patch is not, or if a completed message is given new steps or calls.
     """
     patch = change.patch
     tool_ids: dict[str, int] = {}
@@ -187,11 +194,12 @@ def change_message(
         message = _lock(message_id, project_ids)
         if if_match is not None and if_match != message.version:
             raise PreconditionFailed(
-                _("The message is at version %(version)s now.") % {"version": message.version}, field="If-Match"
+                _("The message has changed; its version is now %(version)s.") % {"version": message.version},
+                field="If-Match",
             )
         if patch.version is not UNSET and patch.version != message.version:
             raise Conflict(
-                _("The message is at version %(version)s now.") % {"version": message.version},
+                _("The message has changed; its version is now %(version)s.") % {"version": message.version},
                 field="version",
                 code="version_conflict",
             )
@@ -211,7 +219,7 @@ def change_message(
 
 
 def _log_stored(project_id: int, outcomes: Sequence[SessionOutcome], started: float) -> None:
-    """One line a batch: what became of it, and of which session and message where it is about one. No content."""
+    """Log one line for each batch: its outcomes, and the session and message if there is only one. No content."""
     messages = [message for session in outcomes for message in session.messages]
     about: dict[str, object] = {"project_id": project_id, "sessions": len(outcomes)}
     if len(outcomes) == 1:
@@ -230,7 +238,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     sessions, new = find_sessions(context, batch)
     incoming = [
         [
-            Incoming(record=record, receipts=receipts, place=place, session=session)
+            PendingMessage(record=record, receipts=receipts, place=place, session=session)
             for place, (record, receipts) in enumerate(
                 zip(item.session.messages or (), item.message_receipts, strict=True)
             )
@@ -243,21 +251,21 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
             message.refuse(message.session.refused)
     admitted = [message for message in messages if not message.refused]
     claims = _identify(context, admitted)
-    if context.is_hopeful and _look_new(context, sessions, admitted, claims):
+    if context.optimistic and _look_new(context, sessions, admitted, claims):
         _insert_at_once(context, new, admitted, claims)
     else:
-        # Whoever tells of events has a transaction, and gives it up where we do.
+        # The event writer already holds a transaction and retries the whole of it.
         with nullcontext() if context.source == "events" else transaction.atomic():
             make_sessions(new)
-            _settle(admitted, claims)
+            _claim_message_keys(admitted, claims)
             _insert(context, [message for message in admitted if not message.known])
             _merge(context, [message for message in admitted if message.known and message.first is None])
-            # A message that stands twice in one batch is merged into its first self, in the order of the batch.
+            # A message that occurs twice in a batch is merged into its first occurrence, in the order of the batch.
             for message in admitted:
                 if message.first is not None:
                     _merge(context, [message])
             finish_sessions(context, sessions)
-    # A claim that is rolled back after all costs one look too many, no more.
+    # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
         SessionOutcome(
@@ -271,20 +279,20 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
     ]
 
 
-def _identify(context: Context, messages: Sequence[Incoming]) -> dict[UUID, Incoming]:
-    """Gives every message the id that it has if it is new, and says which stand in this batch before.
+def _identify(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, PendingMessage]:
+    """Set the id that each message has if it is new, and link repetitions in this batch to their first occurrence.
 
-    Returns the identities that the messages claim. Known are those that say an id of ours.
+    Return the keys that the messages claim. Messages that give one of our ids are marked as known.
     """
     by_uuid = _messages_by_uuid(context, messages)
-    claims: dict[UUID, Incoming] = {}
-    firsts: dict[UUID, Incoming] = {}
-    brought: dict[UUID, Incoming] = {}
-    """The new messages that bring their ids along."""
+    claims: dict[UUID, PendingMessage] = {}
+    firsts: dict[UUID, PendingMessage] = {}
+    brought: dict[UUID, PendingMessage] = {}
+    """New messages that supply their own ids."""
     for message in messages:
         record, session_id = message.record, message.session.id
         assert session_id is not None, "refused sessions were left out"
-        given = as_uuid(record.id)
+        given = hyphenated_uuid(record.id)
         if given is not None and by_uuid.get(given) == session_id:
             message.id, message.known = given, True
             message.repeats(firsts.setdefault(given, message))
@@ -307,8 +315,8 @@ def _identify(context: Context, messages: Sequence[Incoming]) -> dict[UUID, Inco
     return claims
 
 
-def _settle(messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]) -> None:
-    """Claims the identities; messages whose identity was claimed before are known, by the id of then."""
+def _claim_message_keys(messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]) -> None:
+    """Claim the keys. Messages whose key was claimed before are known, with the id of that claim."""
     known = claim_keys({key: message.id for key, message in claims.items() if message.id is not None})
     for key, message_id in known.items():
         claims[key].id, claims[key].known = message_id, True
@@ -321,12 +329,12 @@ def _is_kept(given: UUID, record: records.Message) -> bool:
     return record.created_at is not None and ids.is_ours(given, record.created_at, record.role)
 
 
-def _messages_by_uuid(context: Context, messages: Sequence[Incoming]) -> dict[UUID, UUID]:
-    """The sessions of the messages whose ids the batch names: something of ours that comes back, or someone else's."""
+def _messages_by_uuid(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, UUID]:
+    """Return the sessions of existing messages whose ids the batch gives: our own sent back, or someone else's."""
     found: dict[UUID, UUID] = {}
     given = []
     for message in messages:
-        uuid = as_uuid(message.record.id)
+        uuid = hyphenated_uuid(message.record.id)
         if uuid is not None and uuid in context.touched:
             assert message.session.id is not None, "refused sessions were left out"
             found[uuid] = message.session.id
@@ -338,11 +346,14 @@ def _messages_by_uuid(context: Context, messages: Sequence[Incoming]) -> dict[UU
 
 
 def _look_new(
-    context: Context, sessions: Sequence[BatchSession], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
+    context: Context,
+    sessions: Sequence[BatchSession],
+    messages: Sequence[PendingMessage],
+    claims: Mapping[UUID, PendingMessage],
 ) -> bool:
-    """Whether these are messages of each of the sessions, all of them new as far as this process can tell.
+    """Return whether all messages are new as far as this process knows, and each session has one.
 
-    Not those of a transcript that was imported before: it has grown.
+    False for a transcript that was imported before, because it has grown.
     """
     alive = [session for session in sessions if not session.refused]
     return (
@@ -355,14 +366,14 @@ def _look_new(
 
 
 def _insert_at_once(
-    context: Context, new: Sequence[Row], messages: Sequence[Incoming], claims: Mapping[UUID, Incoming]
+    context: Context, new: Sequence[Row], messages: Sequence[PendingMessage], claims: Mapping[UUID, PendingMessage]
 ) -> None:
     below_sessions = _new_rows(context, messages)
     claimed: list[Row] = [
         KEYS.Row(key.hex, message.id.hex) for key, message in sorted(claims.items()) if message.id is not None
     ]
     sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
-    # The row of a new session holds its counts already: to change it afterwards would cost another version of it.
+    # The row of a new session is inserted with its counters, because updating it would write a second row version.
     whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.said}
     changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
     insert_at_once(
@@ -375,13 +386,13 @@ def _insert_at_once(
     )
 
 
-def _insert(context: Context, messages: Sequence[Incoming]) -> None:
+def _insert(context: Context, messages: Sequence[PendingMessage]) -> None:
     for first in range(0, len(messages), AT_A_TIME):
         insert_rows(_new_rows(context, messages[first : first + AT_A_TIME]))
 
 
-def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:
-    """The rows of new messages and of all below them; their counts are added to those of their sessions."""
+def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
+    """Return the rows of new messages and everything below them; add their counts to those of their sessions."""
     lines = []
     below = Rows()
     for message in messages:
@@ -413,8 +424,8 @@ def _new_rows(context: Context, messages: Sequence[Incoming]) -> Tables:
     ]
 
 
-def _merge(context: Context, messages: Sequence[Incoming]) -> None:
-    """What the batch says of messages that are there: fields are filled in, rows below are added or filled in."""
+def _merge(context: Context, messages: Sequence[PendingMessage]) -> None:
+    """Merge messages that exist: fill in their fields, and insert or fill in the rows below them."""
     if not messages:
         return
     stored, below = lock_with_touched([message.id for message in messages if message.id is not None], context.touched)
@@ -432,12 +443,12 @@ def _merge(context: Context, messages: Sequence[Incoming]) -> None:
             _merge_one(context, message, row, below[message.id])
 
 
-def _merge_one(context: Context, message: Incoming, row: Message, stored: StoredBelow) -> None:
+def _merge_one(context: Context, message: PendingMessage, row: Message, stored: StoredBelow) -> None:
     record = message.record
     if record.role != row.role:
         raise Conflict(
-            _("This message is from %(stored)s; it cannot become one from %(said)s.")
-            % {"stored": row.role, "said": record.role},
+            _("The role of a message cannot change from %(stored)s to %(given)s.")
+            % {"stored": row.role, "given": record.role},
             field=f"messages[{message.place}].role",
             code="role_conflict",
         )
@@ -457,17 +468,17 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     resumed: dict[str, Any] = {}
     if INTERRUPTED in (record.health or ()):
         if row.is_completed:
-            # Its end was told meanwhile, or it was closed before.
+            # It has ended meanwhile, or was closed before.
             message.state = "unchanged"
             return
         record = replace(record, error=row.error or record.error)
-    elif is_interrupted(row) and (record.is_completed or goes_on(row, context.heard_at.get(row.pk))):
+    elif is_interrupted(row) and (record.is_completed or goes_on(row, context.latest_event_at.get(row.pk))):
         resumed = reopen(row)
     if row.is_completed and context.source == "live" and _has_new(own, stored):
         message.refuse("message_completed")
         return
-    # An earlier, unfinished state of a finished message that arrives late has nothing new to say but results.
-    # Of events each batch says what is so by all that came until then, whatever came last.
+    # A late, unfinished snapshot of a completed message can only add results. Events are excluded, because each of their
+    # batches is the fold of everything that has arrived.
     is_late = row.is_completed and not record.is_completed and context.source != "events"
     changed = {} if is_late or _is_earlier(context, record, row) else _merged_fields(context, record, row)
     changed = {**resumed, **changed}
@@ -481,13 +492,13 @@ def _merge_one(context: Context, message: Incoming, row: Message, stored: Stored
     message.state = "updated"
     message.session.counts += _finish_message(context, row, changed, stored, counted, before)
     if context.source != "events":
-        # An import says when what it brings happened; a live sender tells what happens now.
+        # An import carries the times of past activity; a live sender reports current activity.
         news = active_at(record, context.now) if context.source == "import" else context.now
         message.session.counts += Counts(active_at=news)
 
 
 def _merged_fields(context: Context, record: records.Message, row: Message) -> dict[str, Any]:
-    """The columns of a stored message that a record changes. What it leaves empty stays."""
+    """Return the columns of a stored message that a record changes. Empty fields change nothing."""
     said: dict[str, Any] = {
         "request_id": pg_text.text(record.request_id),
         "content": pg_text.text(record.content if isinstance(record.content, str) else ""),
@@ -501,12 +512,12 @@ def _merged_fields(context: Context, record: records.Message, row: Message) -> d
     }
     changed = {name: pg_text.storable(value) for name, value in said.items() if value and value != getattr(row, name)}
     if context.source == "import":
-        taken_back = _announced(record, row)
+        taken_back = _retracted_fields(record, row)
         changed |= {name: value for name, value in taken_back.items() if value != getattr(row, name)}
         if taken_back.get("metadata") == row.metadata:
             changed.pop("metadata", None)
     if changed.get("is_completed") and record.completed_at is None:
-        # It was open until now. A live sender that does not say how long it took tells us as it is done.
+        # It was open until now. A live sender that gives no duration reports the completion as it happens.
         at = completion(record, row.created_at) or (context.now if context.source == "live" else None)
         if at is not None:
             changed["completed_at"] = at
@@ -514,10 +525,9 @@ def _merged_fields(context: Context, record: records.Message, row: Message) -> d
 
 
 def _is_earlier(context: Context, record: records.Message, row: Message) -> bool:
-    """Whether an import brings an earlier snapshot of a message: what it says was said before, and partly replaced.
+    """Return whether an import brings an earlier snapshot of a message than the stored one.
 
-    It is earlier by its last time. Two parts of an answer may have the same time: then it is by a content that stops
-    short of the stored one.
+    It is earlier if its completion is; with the same completion time, if its content is a beginning of the stored one.
     """
     if context.source != "import" or record.completed_at is None or row.completed_at is None:
         return False
@@ -527,9 +537,9 @@ def _is_earlier(context: Context, record: records.Message, row: Message) -> bool
     return bool(content) and content != row.content and row.content.startswith(content)
 
 
-def _announced(record: records.Message, row: Message) -> dict[str, Any]:
-    """What an import takes back: an earlier snapshot ended after words that looked like the answer, and they turn out to
-    be the thought of a step with calls."""
+def _retracted_fields(record: records.Message, row: Message) -> dict[str, Any]:
+    """Return the fields that an import retracts: an earlier snapshot ended with a text that looked like the answer and
+    turns out to be the thought of a step with calls."""
     steps = (step for step in record.agent_steps or () if row.content and step.tool_calls)
     step = next((step for step in steps if pg_text.text(step.thought) == row.content), None)
     if step is None:
@@ -550,7 +560,7 @@ def _patch(
 ) -> None:
     patch = change.patch
     if patch.agent_steps and row.role != "assistant":
-        raise Conflict(_("Only an assistant message has steps."), field="agent_steps", code="not_an_assistant_message")
+        raise Conflict(_("Only assistant messages have steps."), field="agent_steps", code="not_an_assistant_message")
     stored = stored_below([row.pk])[row.pk]
     before = Counts.of(row)
     resumed: dict[str, Any] = {}
@@ -568,7 +578,7 @@ def _patch(
     own.flags.update(_without_known(change.flags, context, own, stored))
     if row.is_completed and _has_new(own, stored):
         raise Conflict(
-            _("The message is completed: it takes no new steps or calls."),
+            _("The message is completed and accepts no new steps or calls."),
             field="agent_steps",
             code="message_completed",
         )
@@ -583,7 +593,7 @@ def _patch(
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:
-    """The columns that a patch names, with their new values; null empties."""
+    """Return the columns in a patch with their new values; null empties a column."""
     changed: dict[str, Any] = {}
     if patch.content is not UNSET:
         changed["content"], parts = text_of(patch.content)
@@ -617,7 +627,7 @@ def _has_new(own: Rows, stored: StoredBelow) -> bool:
 
 
 def _without_known(flags: Collection[str], context: Context, own: Rows, stored: StoredBelow) -> list[str]:
-    """The flags, without EMPTY_TOOL_NAME where it is about calls that are there: these keep their name, or have the flag."""
+    """Return the flags without EMPTY_TOOL_NAME if it concerns existing calls only, which keep their name or have the flag."""
     nameless = str(context.tool_ids.get(""))
     is_new = any(line.tool_id == nameless and line.id not in stored.call_ids for line in own.calls)
     return [flag for flag in flags if is_new or flag != EMPTY_TOOL_NAME or context.source == "events"]
@@ -626,10 +636,10 @@ def _without_known(flags: Collection[str], context: Context, own: Rows, stored: 
 def _write_merge(
     context: Context, row: Message, changed: dict[str, Any], own: Rows, stored: StoredBelow, *, only_open: bool
 ) -> tuple[bool, Rollup | None]:
-    """Writes what is below the message and collects its flags in `changed`; whether anything changed, and what those that
-    the write is known to touch add up to now.
+    """Write the rows below a message and add their flags to `changed`; return whether anything changed, and the new totals of
+    the rows in its write scope.
 
-    With `only_open` only the results of calls that were open are taken: the rest of the message stands.
+    With `only_open`, only results of open calls are written, and the rest of the message stays.
     """
     if only_open:
         own.steps = []
@@ -652,15 +662,14 @@ def _finish_message(
     counted: Rollup | None,
     before: Counts,
 ) -> Counts:
-    """Writes the message row with counts of what is below it now; returns what that adds to the session's counters, to
-    which it added `before`.
+    """Write the message row with its new totals; return the change of the session's counters, in which `before` is included.
 
-    `stored` is what was below it before, and `counted` what the write is known to touch adds up to now."""
+    `stored` are the rows below it before the write, `counted` the new totals of the rows in its write scope."""
     for name, value in changed.items():
         setattr(row, name, value)
     touched = context.touched.get(row.pk)
     is_as_counted = (row.step_count, row.call_count) == (touched.step_count, touched.call_count) if touched else False
-    # Of a message that says its own tokens those of its steps are not known.
+    # If a message has its own tokens, the sum of its steps is not stored.
     if counted and stored.totals and is_as_counted and "usage" not in changed:
         counts = _counted_on(row, stored.totals, counted)
     else:
@@ -679,7 +688,7 @@ def _finish_message(
 
 
 def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
-    """The counts of a message, of which a part was counted before and after it was written."""
+    """Return the totals of a message, given those of its write scope before and after the write."""
     input_tokens, output_tokens = tokens(row.usage)
     if not (input_tokens or output_tokens):
         input_tokens = row.input_tokens + after.input_tokens - before.input_tokens
@@ -693,7 +702,7 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
         model_error_count=row.model_error_count + after.model_error_count - before.model_error_count,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        # Of a completed message it is not what its steps add up to, and is not asked for.
+        # For a completed message this is not the sum of its steps, and is not used.
         duration_ms=duration_ms if is_known else None,
     )
 
@@ -706,7 +715,7 @@ def _lock(message_id: UUID, project_ids: Collection[int]) -> Message:
 
 
 def _counts(context: Context, message_id: UUID, record: records.Message, rollup: Rollup) -> Counts:
-    """What a new message adds to its session."""
+    """Return the change of the session's counters for a new message."""
     failed = pg_text.text(record.error) != ""
     return Counts(
         message_count=1,

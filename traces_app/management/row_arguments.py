@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from access_app.models import Project
 from messages_app.models import Session, SessionTombstone, session_key
-from traces_app.normalize.records import as_uuid
+from traces_app.normalize.records import hyphenated_uuid
 
 _SHOWN = 20
 
@@ -28,7 +28,7 @@ def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
 
     Looks in `projects`, in all where there are none. Raises CommandError with exit status 2.
     """
-    named = Session.with_deleted.filter(Q(pk=as_uuid(name)) | Q(external_id=name))
+    named = Session.with_deleted.filter(Q(pk=hyphenated_uuid(name)) | Q(external_id=name))
     if projects:
         named = named.filter(project__in=projects)
     found = list(named.select_related("project")[:_SHOWN]) if name else []

@@ -1,1 +1,1 @@
-"""Records in one form whatever the producer sent, and redacted. Django-free."""
+"""Normalise and redact records. Without Django."""

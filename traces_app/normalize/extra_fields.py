@@ -1,6 +1,6 @@
-"""Fields that a record does not have are data that a newer producer sends: they are kept in its `metadata`.
+"""Keep fields that a record does not have in its `metadata`, because newer producers may send them.
 
-Those that only our answers hold, because they are derived, say nothing new and are dropped. Pure Python, without Django.
+Derived fields of our own responses carry no information and are dropped. Pure Python, without Django.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from traces_app.schema import records
 
 from .tool_results import result_fields
 
-# Fields of our own answers that are derived: a client that sends back what it read does not make them metadata.
+# Derived fields of our responses: a client that sends a response back must not turn them into metadata.
 _DERIVED = frozenset(
     [
         "project",
@@ -39,7 +39,7 @@ _DERIVED = frozenset(
         "output_tokens",
     ]
 )
-# Where records of which type lie inside a record.
+# The fields of records that hold lists of records.
 _BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
     records.Session: {"messages": records.Message},
     records.Message: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
@@ -48,19 +48,19 @@ _BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
 }
 _TYPES: tuple[type[records.Record], ...] = (*_BELOW, records.ToolCall, records.Reference, records.SessionPatch)
 FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
-"""The fields of each record."""
+"""The field names of each record."""
 
 
-def keep_unknown(document: Any, type_: type[records.Record]) -> None:
-    """Moves the fields that `type_` does not have into the `metadata` of a decoded object, at every level.
+def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) -> None:
+    """Move the fields that `type_` does not have into the `metadata` of a decoded object, at every level. Changes `document`.
 
-    What stands as the result of a call becomes one: see `results.result_fields`; what is none is its output, whole.
-    Changes `document`. Empty values say nothing and are dropped; what metadata already holds is not overwritten.
+    The result of a call is parsed with `tool_results.result_fields`; anything that is not a result becomes the output of
+    one. Empty values are dropped; existing keys of the metadata are not overwritten.
     """
     if not isinstance(document, dict):
         return
     if type_ is records.Session and document.get("status_is_explicit") is False:
-        # An answer of ours that comes back: the status was computed, and will be again.
+        # One of our responses sent back: the status was computed, and will be computed again.
         document.pop("status", None)
     fields = FIELDS[type_]
     unknown = document.keys() - fields
@@ -84,6 +84,6 @@ def keep_unknown(document: Any, type_: type[records.Record]) -> None:
         value = document.get(name)
         if isinstance(value, list):
             for item in value:
-                keep_unknown(item, below)
+                move_extra_fields_to_metadata(item, below)
         else:
-            keep_unknown(value, below)
+            move_extra_fields_to_metadata(value, below)

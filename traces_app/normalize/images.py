@@ -1,14 +1,13 @@
-"""Images in what tools return: found wherever they hide, typed by what they are, kept once, apart from the text.
+"""Extract images from the results of tools, determine their types, and keep each once as an attachment.
 
-They come in five ways: as data URLs, as http(s) URLs that end like an image, as URLs of hosts that serve images, as
-base64 in the fields of JSON, and as long bare base64. An image becomes one of
+Images come in five forms: data URLs, http(s) URLs with the extension of an image, URLs of hosts that serve images, base64
+in fields of JSON, and long bare base64. An image becomes one of
 
     {"type": "image", "media_type": "image/png", "data": "<base64>"}
     {"type": "image", "media_type": "image/png", "url": "https://..."}
 
-The type is read off the first bytes; where they say nothing it is the one that was declared, and where none was declared
-there is no `media_type`. Base64 leaves the text and the data that it stood in, where `[image 2]` says which attachment it
-is now; an http URL is short and stays.
+The type follows from the first bytes, or else from the declared type; without either there is no `media_type`. Base64 is
+replaced by `[image 2]`, the number of the attachment, in the text and data; an http URL is short and stays.
 
 Pure functions, without Django. Every pattern takes time linear in the text.
 """
@@ -25,13 +24,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 MOST_IMAGES = 100
-"""A page of a shop has hundreds of pictures: of one result so many are kept as attachments, the others stay in the text."""
+"""Maximum attachments of a result; other images stay in the text, because a page of a shop has hundreds."""
 
 _FIELDS = frozenset({"base64Data", "base64", "image", "screenshot", "imageData"})
-"""Fields of JSON that hold an image by their name."""
+"""Names of JSON fields that hold an image."""
 _PAYLOADS = (*sorted(_FIELDS), "data", "bytes")
 _ADDRESSES = ("url", "image_url", "source", "file")
-"""Where in a content block the image is: as base64 or URL, and as URL only. Any of them may hold an object that has it."""
+"""Fields of a content block that hold the image: as base64 or URL, and as URL only. Their value may also be an object."""
 _DECLARED = ("media_type", "mediaType", "mime_type", "mimeType")
 _SAID_OTHERWISE = frozenset({"type", "source_type", "format", *_DECLARED})
 _LEAST_IN_FIELD = 100
@@ -39,7 +38,7 @@ _LEAST_BARE = 1000
 _MOST_NESTED = 64
 _MOST_IN_BLOCK = 2
 
-# The first characters in base64 and what they say; BMP's two bytes are too few to stand alone.
+# The first characters in base64 and the types; two bytes for BMP are too few to be used alone.
 _SIGNATURES = (
     ("iVBORw0KGgo", "image/png"),
     ("/9j/", "image/jpeg"),
@@ -49,7 +48,7 @@ _SIGNATURES = (
     ("TU0AK", "image/tiff"),
     ("PHN2Zy", "image/svg+xml"),
     ("AAABAA", "image/x-icon"),
-    # What stands in a field called `base64` and is no image.
+    # Other content of fields called `base64`.
     ("JVBERi0", "application/pdf"),
     ("UEsDB", "application/zip"),
     ("H4sI", "application/gzip"),
@@ -67,7 +66,7 @@ _EXTENSIONS = {
     "svg": "image/svg+xml",
     "avif": "image/avif",
 }
-# Hosts that serve images under addresses without an extension; what has another extension is none.
+# Hosts that serve images at URLs without an extension; a URL with another extension is not an image.
 _IMAGE_HOSTS = (
     "alipayobjects.com",
     "imgur.com",
@@ -78,10 +77,10 @@ _IMAGE_HOSTS = (
     "avatars.githubusercontent.com",
     "camo.githubusercontent.com",
 )
-# Hosts that serve anything: an image by the words of the path.
+# Hosts that serve any content: images are recognised by words in the path.
 _STORAGE_HOSTS = ("amazonaws.com", "github.com", "githubusercontent.com")
 _IMAGE_HOST = re.compile("|".join(map(re.escape, (*_IMAGE_HOSTS, *_STORAGE_HOSTS))))
-# What any image at an address has, from a dot on.
+# The part after a dot that every URL of an image has.
 _IMAGE_ADDRESS = re.compile(
     "|".join(
         [
@@ -99,9 +98,9 @@ _BASE64_URL = re.compile(r"data:(image/[A-Za-z0-9.+-]+)(?:;[\w=.+-]+)*;base64,([
 _PLAIN_URL = re.compile(r"data:(image/[A-Za-z0-9.+-]+)(?:;(?!base64,)[\w=.+-]+)*,[^\s\"'<>()\\]+")
 _BEGINS_URL = re.compile(r":(?://|image/)")
 _HTTP_URL = re.compile(r"https?://[^\s\"'<>\\`|{}\[\]^]+")
-# What long base64 begins with that stands somewhere in a text: PNG, JPEG, GIF, and RIFF with its kinds.
+# The beginnings of long base64 inside a text: PNG, JPEG, GIF, and RIFF with its kinds.
 _BARE_BEGINNINGS = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
-# Of a thousand characters, less those of the beginning.
+# For a thousand characters, less those of the beginning.
 _BARE = re.compile(rf"(?<![A-Za-z0-9+/=])(?:{'|'.join(_BARE_BEGINNINGS)})[A-Za-z0-9+/]{{980,}}={{0,2}}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]+={0,2}")
 # In lower-case JSON, with the escapes of \r and \n; without the padding.
@@ -115,23 +114,23 @@ _MARKER = "[image {}]"
 
 
 def may_hold_images(text: str) -> bool:
-    """A quick look that leaves out nearly all texts which hold none."""
-    # For one character a text is searched at once; an expression that begins with it is twice as fast as two words.
+    """Return False quickly for nearly all texts without an image."""
+    # Searching for one character is fast; an expression that starts with it is twice as fast as two words.
     return (":" in text and _BEGINS_URL.search(text) is not None) or (len(text) >= _LEAST_BARE and _looks_encoded(text))
 
 
 def data_may_hold_images(data: Any) -> bool:
-    """The same for any JSON that was read from a text, where the name of a field is enough."""
+    """Do the same for JSON that was parsed from a text, where the name of a field is enough."""
     try:
         text = msgspec.json.encode(data).decode()
     except (TypeError, ValueError, RecursionError):
-        # No JSON: a record that was made in Python. What cannot be written cannot be searched.
+        # Not JSON: a record that was created in Python. A value that cannot be encoded cannot be searched.
         return False
     return may_hold_images(text) or '"image' in text or '"base64' in text or '"screenshot"' in text
 
 
 def json_may_hold_images(values: Sequence[bytes]) -> bool:
-    """The same for values of `data` as JSON writes them, without `/` or letters as escapes: true where any of them holds one."""
+    """Do the same for encoded values of `data` without escapes of `/` or letters: return True if any may hold an image."""
     low = b"\n".join(values).lower()
     return (
         b"data:image" in low
@@ -141,9 +140,9 @@ def json_may_hold_images(values: Sequence[bytes]) -> bool:
 
 
 def seems_to_hold_images(data: Any, depth: int = 0) -> bool:
-    """The same for the `data` that a producer says apart: fields and texts of an object, of the objects in it, and of the
-    first one in each of its lists. Most of such data is rows, and to look at all of them would take several times as
-    long as everything else that is done to a result."""
+    """Do the same for `data` that the producer gave separately: fields and texts of an object, of the objects in it, and of
+    the first one in each of its lists. Most of such data is rows, and searching all of them would take several times as
+    long as the rest of normalisation."""
     if isinstance(data, dict):
         if not _FIELDS.isdisjoint(data) or (("data" in data or "type" in data) and _says_image(data, _declared(data))):
             return True
@@ -151,7 +150,7 @@ def seems_to_hold_images(data: Any, depth: int = 0) -> bool:
     else:
         items = data if isinstance(data, list) else (data,)
         if len(items) > 1 and isinstance(items[0], dict) and "type" not in items[0]:
-            # Rows are alike; content blocks, which have types, are not.
+            # Rows are alike, unlike content blocks, which have a type.
             items = items[:1]
     for item in items:
         kind = type(item)
@@ -164,7 +163,7 @@ def seems_to_hold_images(data: Any, depth: int = 0) -> bool:
 
 
 class Found:
-    """The attachments of one result, each image once."""
+    """Collect the attachments of one result, each image once."""
 
     def __init__(self, attachments: Sequence[Any] = ()) -> None:
         self.attachments: list[Any] = []
@@ -173,7 +172,7 @@ class Found:
             self.attach(attachment)
 
     def attach(self, attachment: Any) -> None:
-        """One that is an image already is kept in the form of this module; anything else as it is."""
+        """Add an attachment: an image in the form of this module, anything else unchanged."""
         image = image_of(attachment)
         if image is not None:
             self.add(image)
@@ -181,7 +180,7 @@ class Found:
             self.attachments.append(attachment)
 
     def add(self, image: dict[str, Any]) -> int:
-        """The number of the image among the attachments, from 1."""
+        """Add an image and return its number among the attachments, from 1."""
         key: str = image.get("data") or image["url"]
         if key not in self._places:
             self.attachments.append(image)
@@ -192,7 +191,7 @@ class Found:
         return len(self.attachments) >= MOST_IMAGES
 
     def take_from_text(self, text: str) -> str:
-        """Adds the images of a text; returns it with `[image n]` in place of their base64."""
+        """Add the images of a text, and return it with `[image n]` in place of their base64."""
         if "data:image" in text:
             text = _PLAIN_URL.sub(self._take_data_url, _BASE64_URL.sub(self._take_data_url, text))
         if _looks_encoded(text):
@@ -207,7 +206,7 @@ class Found:
         return text
 
     def take_from(self, value: Any, depth: int = 0) -> Any:
-        """Adds the images of JSON; returns it with `[image n]` in place of their base64, itself where there is none."""
+        """Add the images of JSON, and return it with `[image n]` in place of their base64; the same object if it has none."""
         if isinstance(value, str):
             return self.take_from_text(value) if may_hold_images(value) else value
         if depth > _MOST_NESTED:
@@ -238,9 +237,9 @@ class Found:
 
 
 def image_of(block: Any) -> dict[str, Any] | None:
-    """The image that a content block or an attachment is, in the form of this module; None where it is none.
+    """Return the image in a content block or an attachment, in the form of this module, or None.
 
-    Takes the blocks of the common APIs: MCP, Anthropic, OpenAI, LangChain, AI SDK, Bedrock, and bare URLs.
+    Supports the blocks of the common APIs (MCP, Anthropic, OpenAI, LangChain, AI SDK, Bedrock) and bare URLs.
     """
     if isinstance(block, str):
         return _image_in_url(block)
@@ -253,7 +252,7 @@ def image_of(block: Any) -> dict[str, Any] | None:
 
 
 def media_type(base64: str) -> str | None:
-    """What the first bytes say; None where they say nothing."""
+    """Return the type that the first bytes indicate, or None."""
     start = base64[:64].lstrip()
     if start.startswith("UklGR"):
         return _RIFF.get(_bytes(start)[8:12])
@@ -278,7 +277,7 @@ def _image_in_block(block: dict[str, Any], declared: str | None, depth: int) -> 
                 image = _image_in_base64(payload, declared)
         if image is not None:
             rest = {key: item for key, item in block.items() if key != name and key not in _SAID_OTHERWISE}
-            # Where both say something under one name the block stays as it is: nothing is lost.
+            # If both have a field of one name, the block stays unchanged, so that nothing is lost.
             return None if rest.keys() & image.keys() else {**rest, **image}
     return None
 
@@ -291,7 +290,7 @@ def _image_in_url(url: str) -> dict[str, Any] | None:
 
 
 def _declared_image_at(url: str, declared: str | None) -> dict[str, Any] | None:
-    """Any address is that of an image where an image is what the block says it holds."""
+    """Return an image for any URL, because the block declares an image."""
     return _image("url", url, declared) if _HTTP_URL.fullmatch(url) else None
 
 
@@ -302,12 +301,12 @@ def _image_in_data_url(match: re.Match[str]) -> dict[str, Any]:
 
 
 def _image_in_base64(text: str, declared: str | None) -> dict[str, Any] | None:
-    """None for what is no base64, and for what its first bytes or its declared type say is something else."""
+    """Return the image in base64; None if it is not base64, or if its first bytes or declared type are not an image's."""
     if _BASE64.fullmatch(text) is None:
         return None
     type_ = media_type(text)
     if type_ is None:
-        # Nothing but its place says what it is: then it has at least the length of base64.
+        # Only its place indicates an image, so at least the length must be that of base64.
         if len(text.replace("\r", "").replace("\n", "")) % 4:
             return None
         type_ = declared
@@ -315,11 +314,11 @@ def _image_in_base64(text: str, declared: str | None) -> dict[str, Any] | None:
 
 
 def _image_at(url: str) -> dict[str, Any] | None:
-    """The image of an http(s) URL in a text; None where nothing tells that it is one."""
+    """Return the image at an http(s) URL in a text, or None if nothing indicates one."""
     url = _without_trailing(url)
     address, slash, name = url.partition("?")[0].partition("#")[0].rpartition("/")
     if "." in name:
-        # Another extension says that it is something else: only what has none is judged by its host.
+        # Another extension means another type; only URLs without one are judged by their host.
         type_ = _EXTENSIONS.get(name.rpartition(".")[2].lower())
         return None if type_ is None else _image("url", url, type_)
     if not _IMAGE_HOST.search(address):
@@ -364,7 +363,7 @@ def _declared(block: dict[str, Any]) -> str | None:
 
 
 def _without_trailing(url: str) -> str:
-    """The URL without the punctuation of the sentence, and without the bracket of the Markdown, that it stands in."""
+    """Return the URL without the punctuation or the Markdown bracket that follows it."""
     if ")" not in url:
         return url.rstrip(_PUNCTUATION)
     depth = 0

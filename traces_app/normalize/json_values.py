@@ -1,6 +1,6 @@
-"""Values of a transcript's JSON, each of which may be of any type: taken as what they should be, or not at all.
+"""Read values of a transcript's JSON that may be of any type: return them in the expected type, or nothing.
 
-For formats; nothing here raises. Pure Python, without Django.
+For the readers of formats; nothing here raises. Pure Python, without Django.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNITS = ((1e11, 1e6), (1e14, 1e3), (1e17, 1.0))
 
 
 def instant(value: object) -> datetime | None:
-    """An aware time: of ISO 8601 text, one without a zone being UTC, or of seconds, milliseconds or microseconds since 1970."""
+    """Return an aware time from ISO 8601 text (UTC without a zone), or from seconds, milliseconds or microseconds since 1970."""
     if isinstance(value, str):
         try:
             found = datetime.fromisoformat(value.strip())
@@ -35,7 +35,7 @@ def instant(value: object) -> datetime | None:
 
 
 def time_flags(*values: object) -> list[str]:
-    """The flags that an entry with these times has: NAIVE_TIME where one of them says no zone."""
+    """Return the health flags of an entry with these times: NAIVE_TIME if one has no zone."""
     return [NAIVE_TIME] if any(isinstance(value, str) and _is_naive(value) for value in values) else []
 
 
@@ -47,14 +47,14 @@ def _is_naive(value: str) -> bool:
 
 
 def text(value: object) -> str | None:
-    """Text that is not empty; anything else but null as its JSON."""
+    """Return text unchanged, anything else but null as JSON, and None if empty."""
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else as_json(value)
 
 
 def as_json(value: object) -> str:
-    """JSON text, with non-ASCII characters kept."""
+    """Return JSON text, with non-ASCII characters kept."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
@@ -62,33 +62,33 @@ def as_json(value: object) -> str:
 
 
 def content(value: object) -> str | list[Any] | None:
-    """The content of a message: text, a list of parts, or nothing; anything else as its JSON."""
+    """Return the content of a message: text, a list of parts, or None; anything else as JSON."""
     return value if value is None or isinstance(value, str | list) else as_json(value)
 
 
 def items(value: object) -> list[Any]:
-    """The items of a list; none of anything else."""
+    """Return the items of a list, and none of any other value."""
     return value if isinstance(value, list) else []
 
 
 def fields(value: object) -> dict[str, Any]:
-    """The fields of an object; none of anything else."""
+    """Return the fields of an object, and none of any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def milliseconds(seconds: object) -> float | None:
-    """A duration in milliseconds, of one in seconds: a number that is none below zero nor beyond 31 years."""
+    """Convert seconds to milliseconds; None if it is not a number between 0 and 31 years."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
         return None
     return seconds * 1000
 
 
 def between(start: datetime | None, end: datetime | None) -> float | None:
-    """The milliseconds from one time to a later one."""
+    """Return the milliseconds from one time to a later one."""
     return (end - start) / timedelta(milliseconds=1) if start is not None and end is not None and end >= start else None
 
 
 def rest(value: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
-    """What is not taken over into a field of a record and is not empty."""
+    """Return the non-empty fields that no field of a record takes."""
     taken = frozenset(taken)
     return {name: item for name, item in value.items() if name not in taken and item not in (None, "", [], {})}

@@ -1,7 +1,7 @@
-"""One form for what producers say in many: defaults, whole numbers, texts, arguments and results.
+"""Normalise records: defaults, whole numbers, texts, arguments and results.
 
-Pure functions from record to record, without Django. Nothing here refuses anything: what cannot be is put right and
-flagged in `Message.health`, or was refused before (decode.py). Nothing is lost: what has no place goes to metadata.
+Pure functions from record to record, without Django. Nothing is rejected here: impossible values are corrected and
+flagged in `Message.health`, or were rejected before (decode.py). Nothing is lost: values without a field go to metadata.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from traces_app.schema.health_flags import (
 )
 
 from .call_ids import HANDOFF_PREFIX, folded, folded_name, handoff_target, may_be_repeated
-from .tool_results import MOST_WRAPPINGS, normal
+from .tool_results import MOST_WRAPPINGS, normalize_result
 
 HANDOFF_TO = "handoff_to"
-"""In the metadata of a call that hands over to another agent: which one."""
+"""Key in the metadata of a call that hands over to another agent: the name of that agent."""
 
 _MICROSECOND = timedelta(microseconds=1)
-# No run uses a trillion: beyond it the number is kept in the usage only, so that sums fit into their columns.
+# No run uses a trillion tokens: a larger number is kept in the usage only, so that sums fit into their columns.
 _MOST_TOKENS = 10**12
 _TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens")
 _TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens")
 
 
 def normalise(session: records.Session, *, now: datetime) -> records.Session:
-    """The same session with every message in its normal form; `now` (aware) is the time of what has none."""
+    """Return the session with every message in normal form; `now` (aware) replaces missing times."""
     external_id, metadata = _identity(session.id, session.external_id, session.metadata)
-    # A session that does not say when it began began with its first message: an age purge goes by this.
+    # Without a time of its own, a session starts with its first message. Retention uses this time.
     began = min((message.created_at for message in session.messages or () if message.created_at), default=now)
     return replace(
         session,
@@ -50,7 +50,7 @@ def normalise(session: records.Session, *, now: datetime) -> records.Session:
         metadata=metadata,
         created_at=_in_range(session.created_at or began, now),
         messages=[
-            # A microsecond each keeps messages without times in the order in which they were sent.
+            # One microsecond apart, so that messages without times keep their order.
             _message(message, now + index * _MICROSECOND)
             for index, message in enumerate(session.messages or ())
         ],
@@ -59,7 +59,7 @@ def normalise(session: records.Session, *, now: datetime) -> records.Session:
 
 @dataclass(frozen=True, kw_only=True)
 class NormalPatch:
-    """A change of a message with its steps in their normal form, and the flags of what was odd about them."""
+    """A change of a message with its steps in normal form, and their health flags."""
 
     patch: records.MessagePatch
     flags: frozenset[str]
@@ -71,14 +71,14 @@ def normalise_patch(patch: records.MessagePatch) -> NormalPatch:
 
 
 def normalise_steps(steps: Sequence[records.AgentStep]) -> tuple[list[records.AgentStep], set[str]]:
-    """The steps of one message in their normal form, and the flags of what was odd about them."""
+    """Return the steps of one message in normal form, and their health flags."""
     flags: set[str] = set()
     names: set[str] = set()
     return [_step(step, flags, names) for step in steps], flags
 
 
 def text_of(content: str | list[Any] | None) -> tuple[str, list[Any] | None]:
-    """The text of a content and, where it is a list of parts, the parts. Text parts are joined by one space."""
+    """Return the text of a content, and the parts if it is a list of parts. Text parts are joined with a space."""
     if not isinstance(content, list):
         return content or "", None
     texts = [part if isinstance(part, str) else part.get("text") for part in content if isinstance(part, (str, dict))]
@@ -86,14 +86,14 @@ def text_of(content: str | list[Any] | None) -> tuple[str, list[Any] | None]:
 
 
 def tokens(usage: dict[str, Any] | None) -> tuple[int, int]:
-    """Input and output tokens of a usage, under the names that providers give them; 0 where they are not said."""
+    """Return the input and output tokens of a usage, under any provider's names for them; 0 if missing."""
     if not usage:
         return 0, 0
     return _first_count(usage, _TOKENS_IN), _first_count(usage, _TOKENS_OUT)
 
 
-def as_uuid(text: str | None) -> UUID | None:
-    """`text` as a UUID in its usual form with hyphens, else None."""
+def hyphenated_uuid(text: str | None) -> UUID | None:
+    """Return the UUID in `text` if it is in the form with hyphens, else None."""
     if text is None or len(text) != 36:
         return None
     try:
@@ -129,15 +129,16 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
 def _step(step: records.AgentStep, flags: set[str], names: set[str]) -> records.AgentStep:
     calls = [_call(call, flags, names) for call in step.tool_calls or ()]
     duration = _whole(step.duration)
-    # Most steps are in this form already, and to compare is cheaper than to copy.
+    # Most steps are in normal form already, and comparing is cheaper than copying.
     if duration is step.duration and step.tool_calls is not None and all(map(is_, calls, step.tool_calls)):
         return step
     return replace(step, duration=duration, tool_calls=calls)
 
 
 def _call(call: records.ToolCall, flags: set[str], names: set[str]) -> records.ToolCall:
-    """The call in its normal form, itself where it is in it. `names` are the tools called before in this message."""
-    result = normal(call.result, call.status)
+    """Return the call in normal form, the same object if nothing changes. `names` are the tools called before in this
+    message."""
+    result = normalize_result(call.result, call.status)
     status = (result.status if result is not None else call.status) or "pending"
     name, args, duration, completed_at = call.name or "", call.args, call.duration, call.completed_at
     if not name or name.isspace():
@@ -174,7 +175,7 @@ def _call(call: records.ToolCall, flags: set[str], names: set[str]) -> records.T
 
 
 def _repaired(call: records.ToolCall, flags: set[str], names: set[str]) -> records.ToolCall:
-    """The call with the id and the name that its provider meant; what was received is kept in the metadata."""
+    """Return the call with its repeated id and name folded; the received ones are kept in the metadata."""
     metadata = call.metadata or {}
     id_, parent = call.id and folded(call.id), call.parent and folded(call.parent)
     times = len(call.id) // len(id_) if call.id and id_ else 1
@@ -192,7 +193,7 @@ def _repaired(call: records.ToolCall, flags: set[str], names: set[str]) -> recor
 
 
 def _args(args: Any, flags: set[str]) -> dict[str, Any]:
-    """Arguments are an object for every reader: the JSON text of one is read, anything else is kept as `_raw`."""
+    """Return the arguments as an object: JSON text is parsed, anything else is kept as `_raw`."""
     if args is None or args == "":
         return {}
     decoded: Any = args
@@ -213,8 +214,8 @@ def _args(args: Any, flags: set[str]) -> dict[str, Any]:
 def _identity(
     id_: str | None, external_id: str | None, metadata: dict[str, Any] | None
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """An id that is no UUID is the external id; where there is one already it is kept in metadata."""
-    if not id_ or as_uuid(id_) is not None:
+    """Make an id that is not a UUID the external id, or keep it in the metadata if there is one already."""
+    if not id_ or hyphenated_uuid(id_) is not None:
         return external_id, metadata
     if not external_id:
         return id_, metadata

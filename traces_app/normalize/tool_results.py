@@ -1,22 +1,22 @@
-"""One form for whatever a tool returned: status, output for people, data for machines, error, metadata, attachments.
+"""Normalise the results of tools: status, output for people, data for machines, error, metadata, attachments.
 
-This module decides the outcome of every result, whichever way it came: ingest and PATCH, events, monitor messages, the
-callbacks of Eko, imports and the recorder. Nobody else may give a result a status that its producer did not state.
+This module decides the outcome of every result, wherever it comes from: ingest and PATCH, events, monitor messages, Eko
+callbacks, imports and the recorder. No other code may derive a status that the producer did not state.
 
-What tools return comes as an object, as JSON text (encoded once or several times), as Python's repr of an object, as the
-content blocks of MCP, Anthropic and LangChain, as a whole tool message, or as plain text. In this order:
+A tool may return an object, JSON text (encoded once or several times), Python's repr of an object, content blocks of MCP,
+Anthropic or LangChain, a whole tool message, or plain text. The rules, in this order:
 
-1. A status or `success` beside the output wins over everything inside it, then an `error` beside it; `raw` means that
-   the output has been read already.
-2. A text that is JSON or Python's repr is read; strings within strings are unwrapped.
-3. A tool message and a list of content blocks are taken apart: text, images and files, structured content.
-4. An object is either a result (`result_fields` says which) and taken apart, or data of the tool's own and kept whole.
-   It makes no difference whether it came as an object or as its JSON text.
-5. Where nothing states the outcome, a non-empty error means error; at last the text does: see `says_error`.
-6. Images leave text and data and become attachments (images.py).
+1. A status or `success` next to the output takes precedence over everything inside it, then an `error` next to it. `raw`
+   means that the output has been parsed already.
+2. A text that is JSON or Python's repr is parsed; strings within strings are unwrapped.
+3. A tool message and a list of content blocks are split: text, images and files, structured content.
+4. An object is either a result (see `result_fields`) and is split, or the tool's own data and is kept whole. An object and
+   its JSON text give the same result.
+5. If nothing states the outcome, a non-empty error means error, and last the text decides: see `is_error_text`.
+6. Images are moved from text and data into attachments (images.py).
 
-The text as received is kept in `raw` wherever the output is another one. Pure functions, without Django; nothing raises,
-and reading a result again changes nothing. docs/normalisation.md has examples.
+The received text is kept in `raw` if the output differs from it. Pure functions, without Django, which never raise and are
+idempotent. docs/normalisation.md has examples.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ NO_REASON = "The tool reported a failure and gave no reason."
 TOO_DEEP = "[nested too deeply]"
 
 MOST_WRAPPINGS = 8
-"""How many times JSON may stand in a string of JSON, a message in a message: beyond it the text stays as it is."""
+"""How often JSON may be nested in a string of JSON, or a message in a message. Text nested deeper is not parsed."""
 MOST_NESTED = 200
-"""Objects and lists below each other in what is read; what is deeper stays text."""
+"""Levels of objects and lists that are parsed; deeper JSON stays text."""
 _LONGEST_REPR = 100_000
 """Python's parser takes much more time and memory than a JSON decoder does."""
 
@@ -62,9 +62,9 @@ _DETAILS = (
 )
 _FIELDS = frozenset(records.ToolResult.__struct_fields__)
 _KNOWN = frozenset([*_FIELDS, "message", "result", "images", *_DETAILS])
-"""Fields of which we know what they mean in a result; any other is the tool's own."""
+"""Fields with a known meaning in a result; any other is the tool's own."""
 _TYPES: dict[str, type] = {"success": bool, "metadata": dict, "attachments": list, "images": list, "raw": str}
-"""What the fields of a result hold, besides null."""
+"""The types of the fields of a result; null is allowed too."""
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 _MCP = frozenset(["content", "isError", "is_error", "structuredContent", "structured_content", "_meta", "meta"])
 _TOOL_MESSAGES = ("tool", "tool_result", "function_call_output")
@@ -81,7 +81,7 @@ _FILE_BLOCKS = frozenset(
 )
 _OTHER_BLOCKS = frozenset(["json", "search_result", "tool_reference", "web_search_result", "thinking", "refusal"])
 
-# A text speaks of its own failure only by how it begins: "0 errors found" and a guide to error handling do not.
+# Only the beginning of a text counts as a report of failure, unlike "0 errors found" or a guide to error handling.
 _SAYS_ERROR = re.compile(
     r"""[\s\W]{0,8}(?:
         <(?:tool_use_)?error>
@@ -100,8 +100,8 @@ _SAYS_ERROR = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NO_ERROR = re.compile(r"\W{0,8}(?:no|0|zero|without)\s", re.IGNORECASE)
-# What the repr of plain values is made of, and nothing that a parser would warn of or work long on. repr() escapes a
-# backslash, so one before any other character says that this is none.
+# The tokens in the repr of plain values, without anything that makes the parser warn or take long. repr() escapes
+# backslashes, so a text with a backslash before any other character is not a repr.
 _REPR = re.compile(
     r"""(?:\s|[\[\]{}(),:]|'(?:[^'\\\n]|\\[\\'"nrtxuU])*'|"(?:[^"\\\n]|\\[\\'"nrtxuU])*"
       |-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])|True|False|None)+""",
@@ -111,17 +111,18 @@ _FIRST_OF_JSON = frozenset('{["' + string.whitespace)
 _LAST_OF_JSON = {"{": "}", "[": "]", '"': '"'}
 
 
-def normal(
+def normalize_result(
     result: records.ToolResult | str | list[Any] | None, call_status: records.CallStatus | None
 ) -> records.ToolResult | None:
-    """The result in its one form, itself where it is in it already. `call_status` counts where the result says none."""
+    """Return the result in normal form, the same object if it is in normal form already. `call_status` is used if the
+    result states none."""
     if result is None:
         return records.ToolResult(status="error", success=False, error=NO_REASON) if call_status == "error" else None
     if not isinstance(result, records.ToolResult):
         result = records.ToolResult(output=result)
     status = _stated(result)
     if status is None and call_status != "pending":
-        # A call that was pending when its sender last looked has its result now.
+        # A pending status is outdated, because the call has a result.
         status = call_status
     if status is not None and (status != "error" or result.error) and _is_plain(result):
         success = status == "success"
@@ -132,7 +133,7 @@ def normal(
 
 
 def received(value: Any) -> records.ToolResult:
-    """Return the record of what stands where a result is expected: a result as the API has it, or what a tool returned."""
+    """Return the record of a value given as a result: a result in the form of the API, or the return value of a tool."""
     if isinstance(value, records.ToolResult):
         return value
     fields = result_fields(value) if isinstance(value, dict) else None
@@ -140,16 +141,15 @@ def received(value: Any) -> records.ToolResult:
 
 
 def result_fields(value: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the fields of records.ToolResult that an object states, or None where it is data of the tool's own.
+    """Return the fields of records.ToolResult in an object, or None if it is the tool's own data.
 
     An object is a result
 
-    * where it has no fields but those of a result, those that we know besides (`message`, `images`, `execution_time`
-      ...), and at least one of the former;
-    * where it has fields of its own too, but also `data` and a statement of how it went: `success`, `error`, or the
-      status "success" or "error". Any other word there ("pending", "failed") may be about an order or a payment.
+    * if it has only fields of a result (at least one) and other known fields (`message`, `images`, `execution_time` ...);
+    * if it also has fields of its own, but `data` and a statement of the outcome too: `success`, `error`, or the status
+      "success" or "error". Any other status ("pending", "failed") may be that of an order or a payment.
 
-    Known fields that a record does not have go to its `metadata`, and so do those of the tool's own, empty or not.
+    Known fields that a record does not have, and the tool's own fields, go to its `metadata`, empty or not.
     """
     own = value.keys() - _KNOWN
     if not own and _FIELDS.isdisjoint(value):
@@ -191,13 +191,13 @@ def _fields_of(value: dict[str, Any], own: Set[str], status: records.CallStatus 
     }
 
 
-def says_error(text: str) -> bool:
-    """Whether a plain text says that the tool failed: the last resort, where nothing else tells."""
+def is_error_text(text: str) -> bool:
+    """Return whether a plain text reports a failure of the tool. The last resort, if nothing else states the outcome."""
     return _SAYS_ERROR.match(text) is not None and _NO_ERROR.match(text) is None
 
 
 def text_as_json(value: Any) -> str:
-    """Text as it is; anything else as JSON, with non-ASCII characters kept; "" for None."""
+    """Return text unchanged, anything else as JSON with non-ASCII characters kept, and "" for None."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -212,7 +212,7 @@ def text_as_json(value: Any) -> str:
 
 
 def _stated(result: records.ToolResult) -> records.CallStatus | None:
-    """How it went, as far as its producer states that beside the output."""
+    """Return the outcome that the producer states next to the output."""
     if result.status == "pending" and result.success is True:
         return "success"
     if result.status is None and result.success is not None:
@@ -221,19 +221,19 @@ def _stated(result: records.ToolResult) -> records.CallStatus | None:
 
 
 def _reason(failure: Any) -> str:
-    """The text of an `error`: true says that there is one, and not which; null, "", false and {} are none."""
+    """Return the text of an `error`. true is an error without a text; null, "", false and {} are no error."""
     return text_as_json(failure) if failure and failure is not True else ""
 
 
 def _is_plain(result: records.ToolResult) -> bool:
-    """Whether there is nothing to read, to find or to put right. Nearly all results that come over the wire are such."""
+    """Return whether there is nothing to parse, find or correct, as in nearly all results of requests."""
     output, data = result.output, result.data
     if not isinstance(output, str) or not (result.error is None or isinstance(result.error, str)) or result.attachments:
         return False
     if output and result.raw is None and ((data is None and output[0] in _FIRST_OF_JSON) or may_hold_images(output)):
         return False
     if data is None or type(data) is msgspec.Raw:
-        # What is still JSON was looked at before: see raw_json.py.
+        # Undecoded JSON was checked before: see raw_json.py.
         return True
     if _is_read_in_data(result):
         return _with_inner(data, MOST_WRAPPINGS) is data and not data_may_hold_images(data)
@@ -241,9 +241,9 @@ def _is_plain(result: records.ToolResult) -> bool:
 
 
 def _is_read_in_data(result: records.ToolResult) -> bool:
-    """Whether JSON and images in `data` are looked for: where a tool returned data and nothing for people.
+    """Return whether to look for JSON and images in `data`: if a tool returned data and nothing for people.
 
-    A result that has an output, or both `status` and `success`, was made by somebody who knows its form.
+    A result that has an output, or both `status` and `success`, was produced by code that knows the normal form.
     """
     return not result.output and result.raw is None and (result.status is None or result.success is None)
 
@@ -272,34 +272,34 @@ def _read(result: records.ToolResult, status: records.CallStatus | None) -> reco
 
 @dataclass(kw_only=True)
 class _Reading:
-    """What a raw result says."""
+    """The content of a result that has been parsed."""
 
     status: records.CallStatus | None = None
-    """None where it says nothing of it."""
+    """None if it states no outcome."""
     output: str = ""
     data: Any = None
     error: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     attachments: list[Any] = field(default_factory=list)
     text: str | None = None
-    """The text in what was received as something else than text."""
+    """The text inside a received value that is not text itself."""
     raw: str | None = None
-    """Of a record: the text as received, where the output is another one."""
+    """For a record: the received text, if the output differs from it."""
     is_apart: bool = False
-    """Whether output and data each say a part of what was received; else the output is the text of the data."""
+    """Whether output and data are different parts of the received value; if not, the output is the text of the data."""
     is_searched: bool = False
-    """Whether images were looked for already."""
+    """Whether images have been searched for."""
     is_cut: bool = False
-    """Whether more could be unwrapped than MOST_WRAPPINGS allows."""
+    """Whether there are more wrappings than MOST_WRAPPINGS."""
 
 
 def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
-    """Reads a result whose fields its producer states apart."""
+    """Parse a result whose fields the producer gave separately."""
     received, data, raw = result.output, result.data, result.raw
     if raw is not None or (data is not None and not isinstance(received, list)):
         reading = _Reading(output=text_as_json(received))
         if raw is None and received and _stated(result) is None and not result.error:
-            # The output stays as it is, but what it says of its outcome counts.
+            # The output is kept, but the outcome that it states is used.
             inside = _of(received, wrappings)
             reading.status, reading.error = inside.status, inside.error
     else:
@@ -312,7 +312,7 @@ def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
             if data_may_hold_images(data):
                 data = found.take_from(data)
         elif seems_to_hold_images(data):
-            # The producer's word stays as it is; its images are attached all the same.
+            # The producer's output is kept; its images are attached as well.
             found.take_from(data)
     elif reading.data is not None:
         data = reading.data
@@ -325,7 +325,7 @@ def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
     if raw is None and text is not None and (output != text or reading.is_cut):
         raw = text
     status = _stated(result) or ("error" if result.error else reading.status)
-    if status is None and (reading.error or (reading.data is None and says_error(output))):
+    if status is None and (reading.error or (reading.data is None and is_error_text(output))):
         status = "error"
     return _Reading(
         status=status,
@@ -341,7 +341,7 @@ def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:
 
 
 def _of(received: Any, wrappings: int) -> _Reading:
-    """Reads a raw result; `wrappings` is how many may still be taken off."""
+    """Parse a raw result; `wrappings` is how many levels may still be unwrapped."""
     if isinstance(received, str):
         return _of_text(received, wrappings)
     if received is None:
@@ -359,7 +359,7 @@ def _of_text(text: str, wrappings: int) -> _Reading:
 
 
 def _of_value(value: Any, text: str | None, wrappings: int) -> _Reading:
-    """Reads what is no text, or was read from `text`."""
+    """Parse a value that is not text, or that was parsed from `text`."""
     if wrappings > 0:
         if isinstance(value, list) and _are_blocks(value):
             return _of_blocks(value, wrappings - 1)
@@ -377,18 +377,18 @@ def _of_value(value: Any, text: str | None, wrappings: int) -> _Reading:
 
 
 def _whole(value: Any, text: str | None, wrappings: int) -> _Reading:
-    """An object or list that is data, all of it."""
+    """Return an object or list as data."""
     return _Reading(output=text_as_json(value) if text is None else text, data=_inner(value, text, wrappings))
 
 
 def _inner(value: Any, text: str | None, wrappings: int) -> Any:
-    """The value, which was read from `text` if there was one, with the JSON that stands in its strings read."""
-    # JSON within the strings of JSON has escaped quotes, and that of a repr stands in single ones.
+    """Return the value, parsed from `text` if given, with the JSON in its strings parsed."""
+    # JSON within strings of JSON has escaped quotes; within a repr it is in single quotes.
     return _with_inner(value, wrappings) if text is None or '\\"' in text or "'" in text else value
 
 
 def _with_inner(value: Any, wrappings: int, depth: int = 0) -> Any:
-    """The value with the JSON that stands in its strings read; itself where there is none."""
+    """Return the value with the JSON in its strings parsed; the same object if there is none."""
     if isinstance(value, str):
         decoded = _decoded(value) if wrappings > 0 and '"' in value else None
         return _with_inner(decoded, wrappings - 1, depth) if isinstance(decoded, (dict, list)) else value
@@ -402,8 +402,8 @@ def _with_inner(value: Any, wrappings: int, depth: int = 0) -> Any:
 
 
 def _data_of_a_tool(value: dict[str, Any], text: str | None, wrappings: int) -> _Reading:
-    """An object that is no result: data, all of it. Only what is unmistakable counts: `success`, the statuses "success" and
-    "error", `isError`, and a non-empty `error`."""
+    """Return an object that is not a result as data. Only unmistakable statements of an outcome count: `success`, the
+    statuses "success" and "error", `isError`, and a non-empty `error`."""
     reading = _whole(value, text, wrappings)
     reading.status, reading.error = _status_in(value), _reason(value.get("error"))
     message, output = value.get("message"), value.get("output")
@@ -414,15 +414,15 @@ def _data_of_a_tool(value: dict[str, Any], text: str | None, wrappings: int) -> 
     if reading.status or reading.error:
         reading.metadata = {name: value[name] for name in _DETAILS if value.get(name) not in _NOTHING}
     if isinstance(output, str) and output and _decoded(output) is None:
-        # The words for people of a result with fields of its own; machines have the whole of it.
+        # The text for people in a result with fields of its own; the data holds all of it.
         reading.text, reading.output, reading.is_apart = reading.output, output, True
-        if reading.status is None and says_error(output):
+        if reading.status is None and is_error_text(output):
             reading.status = "error"
     return reading
 
 
 def _status_in(value: dict[str, Any]) -> records.CallStatus | None:
-    """What an object states of its own success, None where it states nothing that counts."""
+    """Return the success that an object states, or None."""
     word, success = value.get("status"), value.get("success")
     if word in ("success", "error"):
         return "success" if word == "success" else "error"
@@ -433,7 +433,7 @@ def _status_in(value: dict[str, Any]) -> records.CallStatus | None:
 
 
 def _is_error(value: dict[str, Any]) -> bool | None:
-    """The flag of MCP, in either spelling."""
+    """Return the error flag of MCP, in either spelling."""
     return next((value[name] for name in ("isError", "is_error") if isinstance(value.get(name), bool)), None)
 
 
@@ -442,7 +442,7 @@ def _is_error(value: dict[str, Any]) -> bool | None:
 
 @dataclass(kw_only=True)
 class _Message:
-    """A tool message of some API."""
+    """A tool message of an API."""
 
     content: Any
     status: records.CallStatus | None
@@ -451,7 +451,7 @@ class _Message:
 
 
 def _tool_message(value: dict[str, Any]) -> _Message | None:
-    """The message that an object is: of LangChain (in each of its dumps), Anthropic, OpenAI, or the result of MCP."""
+    """Return the tool message that an object is: of LangChain (in each serialisation), Anthropic, OpenAI or MCP."""
     if value.get("type") == "constructor" and isinstance(value.get("kwargs"), dict):
         value = value["kwargs"]
     elif value.get("type") == "tool" and isinstance(value.get("data"), dict):
@@ -464,7 +464,7 @@ def _tool_message(value: dict[str, Any]) -> _Message | None:
         return None
     failed = _is_error(value)
     status: records.CallStatus | None = None if failed is None else "error" if failed else "success"
-    # LangChain writes "success" wherever nobody said otherwise, so only its "error" says something.
+    # LangChain's default is "success", so only its "error" is a statement.
     if status is None and value.get("status") == "error":
         status = "error"
     data = next((value[name] for name in _STRUCTURED if value.get(name) is not None), None)
@@ -474,7 +474,7 @@ def _tool_message(value: dict[str, Any]) -> _Message | None:
 
 def _is_of_mcp(value: dict[str, Any], content: Any) -> bool:
     if isinstance(content, str):
-        # Against its specification, and done all the same.
+        # Not allowed by the specification, but common.
         return value.keys() <= _MCP and _is_error(value) is not None
     if not isinstance(content, list) or (content and not _are_blocks(content)):
         return False
@@ -485,7 +485,7 @@ def _of_message(message: _Message, wrappings: int) -> _Reading:
     reading = _of(message.content, wrappings)
     if isinstance(message.content, str):
         reading.text = message.content
-    # What a message says of itself wins over what stands in its content.
+    # Statements of the message take precedence over those in its content.
     reading.status = message.status or reading.status
     if message.data is not None:
         reading.data = message.data
@@ -510,7 +510,7 @@ def _is_block(item: Any) -> bool:
 
 
 def _of_blocks(blocks: list[Any], wrappings: int) -> _Reading:
-    """Text is joined by one space, images and files are attachments, and what else there is goes to the metadata."""
+    """Join the texts with spaces, make attachments of images and files, and put anything else into the metadata."""
     texts, files, others = [], [], []
     for block in blocks:
         if isinstance(block, str):
@@ -540,7 +540,7 @@ def _of_blocks(blocks: list[Any], wrappings: int) -> _Reading:
 
 
 def _decoded(text: str) -> Any:
-    """The object, list or string that a text is as JSON or as Python's repr; None for any other text."""
+    """Parse a text as JSON or Python's repr into an object, list or string; return None for any other text."""
     text = text.strip()
     if len(text) < 2 or _LAST_OF_JSON.get(text[0]) != text[-1]:
         return None
@@ -563,7 +563,7 @@ def _of_repr(text: str) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """What Python's literals are in JSON; raises ValueError where they are nothing."""
+    """Convert Python's literals to JSON values; raise ValueError for those that have none."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else str(key): _as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,1 +1,1 @@
-"""The waist of the hourglass: the records that every way in produces. Django-free."""
+"""The records that every way in produces, and the registries of names in them. Without Django."""

@@ -1,38 +1,39 @@
-"""What can be odd about a trace as it came: the flags of `Message.health`.
+"""Health flags: the problems of a trace as received, stored in `Message.health`.
 
-A flag is a word that never changes once stored. Each is set in one place and counted by what it leaves behind.
+The names are stored and must never change. Each flag is set in one place.
 """
 
 from __future__ import annotations
 
 ORPHAN_RESULT = "orphan_result"
-"""A result answered no call. A placeholder call carries it, with this word in its metadata."""
+"""A result belongs to no call. A placeholder call holds it, with this flag in its metadata."""
 MISSING_RESULT = "missing_result"
-"""A call has no result though its run is over. Derived where it is asked for, never stored: a result may still come."""
+"""A call has no result although its run is over. Computed for each request and never stored, because a result may still
+arrive."""
 REPAIRED_ID = "repaired_id"
-"""A call id was repeated, such as "call_7call_7", and was folded. What was received is `repaired_id` in the call's metadata."""
+"""A repeated call id such as "call_7call_7" was folded. The received id is `repaired_id` in the call's metadata."""
 REPAIRED_NAME = "repaired_name"
-"""The same of a tool's name; what was received is `repaired_name` in the call's metadata."""
+"""A repeated tool name was folded. The received name is `repaired_name` in the call's metadata."""
 EMPTY_TOOL_NAME = "empty_tool_name"
-"""A call names no tool: its name is "", or was nothing but spaces."""
+"""A call has no tool name, or only spaces."""
 INVALID_ARGUMENTS = "invalid_arguments"
-"""The arguments of a call are a text that is no JSON, kept under `_raw`."""
+"""The arguments of a call are a text that is not JSON, kept under `_raw`."""
 TIME_OUT_OF_RANGE = "time_out_of_range"
-"""A message said a time that cannot be and got another one."""
+"""The time of a message was out of range and was replaced."""
 NAIVE_TIME = "naive_time"
-"""A message has a time that said no zone; it was read as UTC."""
+"""The time of a message had no zone and was taken as UTC."""
 TIME_WENT_BACK = "time_went_back"
-"""A message says an earlier time than the one before it: see `transcripts.with_times`."""
+"""A message has an earlier time than the one before it: see `transcripts.with_times`."""
 PARENT_UNKNOWN = "parent_unknown"
-"""A call named a parent that is no call of its message; the name is `parent` in the call's metadata."""
+"""A call named a parent that is not a call of its message; the name is `parent` in the call's metadata."""
 EVENTS_DROPPED = "events_dropped"
-"""The recorder lost events of this message: how many is `recorder` in its metadata, as for the next two."""
+"""The recorder lost events of this message. The number is in `recorder` in its metadata, as for the next two flags."""
 SAMPLED = "sampled"
-"""Calls of this message were left out by sampling."""
+"""Sampling left out calls of this message."""
 TRUNCATED = "truncated"
-"""Values were cut by the recorder. Which ones is `truncated` in the metadata of the call, step or message."""
+"""The recorder truncated values. They are listed in `truncated` in the metadata of the call, step or message."""
 INTERRUPTED = "interrupted"
-"""The run was closed because its process ended, or because nothing more was heard of it: see messages_app.interruptions."""
+"""The run was closed because its process ended or sent nothing more: see messages_app.interruptions."""
 
 FLAGS = (
     ORPHAN_RESULT,
@@ -50,4 +51,4 @@ FLAGS = (
     TRUNCATED,
     INTERRUPTED,
 )
-"""All of them. A producer may set others of its own."""
+"""All flags. A producer may set others of its own."""

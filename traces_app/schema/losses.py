@@ -1,7 +1,7 @@
-"""What a recorder says that its trace does not hold: what it lost, left out, cut and took out, and where that was.
+"""Loss reports from recorders: dropped, sampled, truncated and redacted data, by path.
 
-Pure functions, without Django. An event says it in its data: `recorder` in numbers, `truncated` and `redactions` by
-paths. The paths are those of the event's data; what is kept names the fields of the row that these become.
+Pure functions, without Django. An event holds them in its data: counters in `recorder`, paths in `truncated` and
+`redactions`. The paths are those of the event's data; they are stored as paths of the row's fields.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .health_flags import EVENTS_DROPPED, SAMPLED, TRUNCATED
 from .records import ToolCall, text_fields
 
 COUNTED = ("dropped", "failed", "sampled_out", "truncated", "redacted")
-"""The numbers that are read of `recorder`."""
+"""The counters in `recorder`."""
 Owner = Literal["session", "question", "answer", "step", "call"]
 About = Literal["run", "step", "call"]
 
 _MOST = 10**15
-"""No trace lost a thousand million million events; sums of what says less fit everywhere."""
+"""A limit that no real trace reaches, so that sums fit into a bigint."""
 _LONGEST_PATH = 1000
 _HEAD = re.compile(r"([^.\[]*)(.*)", re.DOTALL)
-# The names of the data of an event, and whose field each becomes.
+# The names in the data of an event, and the fields that they become.
 _OF_A_CALL = {
     **dict.fromkeys(("args", "params", "arguments", "input"), "args"),
     **dict.fromkeys(("result", "tool_result", "toolResult"), "result"),
@@ -49,25 +49,25 @@ _OF_A_RUN: Mapping[str, tuple[Owner, str]] = {
 
 
 class Place(NamedTuple):
-    """Where a path of an event's data leads."""
+    """The field of a row to which a path in an event's data leads."""
 
     owner: Owner
     path: str
 
 
 class Cut(NamedTuple):
-    """A value that a recorder cut."""
+    """A value that the recorder truncated."""
 
     path: str
     bytes: int
-    """How long it was."""
+    """Its length before."""
 
     def document(self) -> dict[str, Any]:
         return {"path": self.path, "bytes": self.bytes}
 
 
 def counts_of(data: Mapping[str, Any]) -> dict[str, int]:
-    """The numbers that one event says of its recorder."""
+    """Return the counters in one event."""
     said = data.get("recorder")
     if not isinstance(said, dict):
         return {}
@@ -80,7 +80,7 @@ def added(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
 
 
 def cuts_of(data: Mapping[str, Any]) -> list[Cut]:
-    """What one event says was cut of it; what is no such list says nothing."""
+    """Return the truncated values that one event lists; anything but such a list is ignored."""
     said = data.get("truncated")
     return [
         Cut(one["path"][:_LONGEST_PATH], one["bytes"])
@@ -90,7 +90,7 @@ def cuts_of(data: Mapping[str, Any]) -> list[Cut]:
 
 
 def receipts_of(data: Mapping[str, Any]) -> list[Receipt]:
-    """What one event says was taken out of it; what is no such list says nothing."""
+    """Return the redactions that one event lists; anything but such a list is ignored."""
     said = data.get("redactions")
     return [
         Receipt(one["path"][:_LONGEST_PATH], one["rule"][:100], _count_of(one))
@@ -105,7 +105,7 @@ def _count_of(receipt: Mapping[str, Any]) -> int:
 
 
 def flags_of(counts: Mapping[str, int], cuts: Iterable[Any]) -> set[str]:
-    """The health flags of a message of which this is said."""
+    """Return the health flags of a message with these losses."""
     flags = set()
     if counts.get("dropped") or counts.get("failed"):
         flags.add(EVENTS_DROPPED)
@@ -117,7 +117,7 @@ def flags_of(counts: Mapping[str, int], cuts: Iterable[Any]) -> set[str]:
 
 
 def place_of(path: str, about: About) -> Place | None:
-    """Whose field it is that `path`, of the data of an event about this, leads into; None where no row has it."""
+    """Return the field to which `path` in the data of an event leads, or None if no row has it."""
     path = path.removeprefix("data.")
     head, rest = _split(path)
     if about == "call":
@@ -135,20 +135,20 @@ def place_of(path: str, about: About) -> Place | None:
 
 
 def cuts_at(data: Mapping[str, Any], about: About) -> list[tuple[Owner, Cut]]:
-    """What one event says was cut, with whose field it was. What no row of its message has belongs to what it is about."""
+    """Return the truncated values of one event with their owners. A path that no row has belongs to the event's subject."""
     default: Owner = "answer" if about == "run" else about
     found = []
     for cut in cuts_of(data):
         place = place_of(cut.path, about)
         if place is None or place.owner == "session":
-            # The session has many messages: which of them said it is worth more.
+            # Not the session, because which of its messages was truncated matters more.
             place = Place(default, cut.path.removeprefix("data."))
         found.append((place.owner, cut._replace(path=place.path)))
     return found
 
 
 def documents(cuts: Iterable[Cut]) -> list[dict[str, Any]]:
-    """As metadata keeps them: each once."""
+    """Return them for the metadata, each once."""
     return [cut.document() for cut in dict.fromkeys(cuts)]
 
 

@@ -39,7 +39,7 @@ from msgspec.structs import replace
 
 from messages_app import ids
 from traces_app.normalize.call_ids import folded
-from traces_app.normalize.records import as_uuid, text_of, tokens
+from traces_app.normalize.records import hyphenated_uuid, text_of, tokens
 from traces_app.schema import records
 from traces_app.schema.health_flags import ORPHAN_RESULT, REPAIRED_ID, TIME_WENT_BACK
 
@@ -263,7 +263,7 @@ def _outline_of_records(session: records.Session) -> Outline:
     return Outline(
         session=replace(
             session,
-            id=session.id if session.id != name or as_uuid(session.id) else None,
+            id=session.id if session.id != name or hyphenated_uuid(session.id) else None,
             external_id=name,
             created_at=session.created_at or min(times, default=None),
             messages=messages,

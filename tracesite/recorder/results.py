@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from traces_app.normalize.tool_results import NO_REASON, normal
+from traces_app.normalize.tool_results import NO_REASON, normalize_result
 from traces_app.schema import records
 
 T = TypeVar("T")
@@ -50,7 +50,9 @@ def pending(output: str = "", **metadata: Any) -> records.ToolResult:
 
 def read(received: Any) -> records.ToolResult:
     """Whatever a tool returned, in the one form."""
-    result = normal(received if isinstance(received, records.ToolResult) else records.ToolResult(output=received), None)
+    result = normalize_result(
+        received if isinstance(received, records.ToolResult) else records.ToolResult(output=received), None
+    )
     assert result is not None, "only the absence of a result is none"
     return result
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from messages_app import ids
 from traces_app.events import projection
-from traces_app.events.projection import Said
+from traces_app.events.projection import EventFact
 from traces_app.normalize.records import normalise_steps
 from traces_app.schema import records
 from traces_app.schema.event_types import EVENT_TYPES
@@ -75,7 +75,7 @@ class Telling:
     _done: set[str] = field(default_factory=set)
     _open: dict[str, str] = field(default_factory=dict)
     """The text that an agent is at, where it does not name the step."""
-    _begun: dict[str, list[Said]] = field(default_factory=dict)
+    _begun: dict[str, list[EventFact]] = field(default_factory=dict)
     """What was said of the beginning of each call; outcomes may be large, and are forgotten when they were told."""
     _call_ids: dict[str, str] = field(default_factory=dict)
     _told: dict[str, bytes] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Telling:
         if isinstance(elsewhere, dict):
             # What was too large for the event lies beside it; nobody waits for all of it here.
             data = {name: ref.get("beginning") for name, ref in elsewhere.items() if isinstance(ref, dict)} | data
-        said = Said(
+        said = EventFact(
             order=event.get("number", event["seq"]),
             external_id=event["external_id"],
             type=type_,
@@ -168,7 +168,7 @@ class Telling:
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    def _of_model(self, said: Said) -> list[Frame]:
+    def _of_model(self, said: EventFact) -> list[Frame]:
         key = projection.step_named(said.agent, said.data)
         if said.type == "llm_request_start":
             token = said.data.get("token")
@@ -189,11 +189,11 @@ class Telling:
             frames += self._text("thinking", key, step.thought or self._texts[key], is_done=True, more=more)
         return frames
 
-    def _of_call(self, said: Said) -> list[Frame]:
+    def _of_call(self, said: EventFact) -> list[Frame]:
         events = self._begun.setdefault(said.subject, [])
         if said.type == "tool_call_start":
             events.append(said)
-            events.sort(key=Said.place)
+            events.sort(key=EventFact.place)
         heard = events if said.type == "tool_call_start" else [*events, said]
         record = projection.call_record(said.subject, heard, None)
         steps, _flags = normalise_steps([records.AgentStep(tool_calls=[record])])
@@ -209,7 +209,7 @@ class Telling:
         )
         return self._call(said.subject, named)
 
-    def _of_run(self, said: Said) -> list[Frame]:
+    def _of_run(self, said: EventFact) -> list[Frame]:
         state = projection.run_state([said])
         if said.type == _ENDED:
             self.is_over, self._status = True, state.status

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.traces_app.conftest import NOON
-from traces_app.events.projection import Said, subject_of, subjects_from
+from traces_app.events.projection import EventFact, subject_of, subjects_from
 from traces_app.events.step_order import Layout, laid_out
 
 
-def said(order: int, type_: str, agent: str, data: dict[str, Any]) -> Said:
+def said(order: int, type_: str, agent: str, data: dict[str, Any]) -> EventFact:
     name = f"e{order}"
-    return Said(
+    return EventFact(
         order=order,
         external_id=name,
         type=type_,
@@ -48,7 +48,7 @@ _EVENTS = st.lists(
 )
 
 
-def in_batches(events: list[Said], sizes: list[int]) -> tuple[Layout, list[bool]]:
+def in_batches(events: list[EventFact], sizes: list[int]) -> tuple[Layout, list[bool]]:
     layout, anew = Layout(), []
     while events:
         size = sizes.pop() if sizes else 3
@@ -67,10 +67,10 @@ def in_batches(events: list[Said], sizes: list[int]) -> tuple[Layout, list[bool]
 
 @given(events=_EVENTS, sizes=st.lists(st.integers(1, 5)), is_sorted=st.booleans())
 def test_batches_in_any_order_give_the_layout_of_all_at_once(
-    events: list[Said], sizes: list[int], is_sorted: bool
+    events: list[EventFact], sizes: list[int], is_sorted: bool
 ) -> None:
     if is_sorted:
-        events = sorted(events, key=Said.place)
+        events = sorted(events, key=EventFact.place)
     found, _anew = in_batches(events, sizes)
     wanted = laid_out(subjects_from(events, {}))
     assert (found.subjects, found.steps, found.calls, found.parents) == (

@@ -282,7 +282,7 @@ def test_a_turn_reads_nothing_of_the_turns_before(project: Project, monkeypatch:
     read: list[int] = []
     fold = projection.run_state
 
-    def counted(events: list[projection.Said]) -> projection.RunState:
+    def counted(events: list[projection.EventFact]) -> projection.RunState:
         read.append(len(events))
         return fold(events)
 

@@ -74,7 +74,7 @@ STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
         ({"role": "user", "created_at": "2026-01-01T00:00:00"}, "created_at", "such as 2026-01-31T09:30:00Z"),
         ({"role": "user", "created_at": "yesterday"}, "created_at", "such as 2026-01-31T09:30:00Z"),
         ({"role": "user", "created_at": "1999-12-31T23:59:59Z"}, "created_at", "out of range"),
-        ({"role": "user", **STEP}, "agent_steps", "Only an assistant message has steps"),
+        ({"role": "user", **STEP}, "agent_steps", "Only assistant messages have steps"),
         ({"role": "assistant", "agent_steps": [{"iteration": -1}]}, "agent_steps[0].iteration", ">= 0"),
         ({"role": "assistant", "agent_steps": [{"tool_calls": [{"name": 5}]}]},
          "agent_steps[0].tool_calls[0].name", "Expected `str | null`"),
@@ -207,6 +207,6 @@ def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
 @pytest.mark.parametrize("name", ["titel", "role", "external_id", "created_at"])
 def test_a_patch_refuses_what_it_cannot_change(name: str) -> None:
     for decode_patch in (decode.decode_message_patch, decode.decode_session_patch):
-        with pytest.raises(InvalidInput, match="What can:") as caught:
+        with pytest.raises(InvalidInput, match="Allowed:") as caught:
             decode_patch(encode({name: "x", "metadata": {}}))
         assert caught.value.field == name

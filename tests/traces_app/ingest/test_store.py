@@ -557,7 +557,7 @@ def test_a_patch_adds_steps_and_results_and_completes(project: Project) -> None:
     assert list(ToolCall.objects.values_list("status", "result__output")) == [("success", "hit")]
     assert (message.version, message.is_completed, message.step_count) == (4, True, 2)
     assert message.completed_at is not None
-    with pytest.raises(Conflict, match="takes no new steps"):
+    with pytest.raises(Conflict, match="accepts no new steps"):
         patch(project, message_id, '{"agent_steps": [{"thought": "Too late."}]}', if_match=4)
     assert AgentStep.objects.count() == 2
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.normalize.images import MOST_IMAGES, image_of, media_type
-from traces_app.normalize.tool_results import normal
+from traces_app.normalize.tool_results import normalize_result
 from traces_app.schema import records
 
 
@@ -35,9 +35,9 @@ def at(url: str, type_: str | None = None) -> dict[str, str]:
 
 
 def read(output: Any, **said: Any) -> records.ToolResult:
-    made = normal(records.ToolResult(output=output, **said), None)
+    made = normalize_result(records.ToolResult(output=output, **said), None)
     assert made is not None
-    assert normal(made, None) == made
+    assert normalize_result(made, None) == made
     return made
 
 

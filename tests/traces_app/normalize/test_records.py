@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from traces_app.normalize.records import as_uuid, normalise, normalise_steps, text_of, tokens
+from traces_app.normalize.records import hyphenated_uuid, normalise, normalise_steps, text_of, tokens
 from traces_app.normalize.tool_results import NO_REASON
 from traces_app.schema import records
 
@@ -122,9 +122,9 @@ def test_tokens_are_read_under_the_names_of_providers() -> None:
 
 
 def test_a_uuid_is_read_in_its_usual_form_only() -> None:
-    assert as_uuid("019ca945-0a00-7000-8000-2523362f9a03") is not None
-    assert as_uuid("019ca9450a0070008000-2523362f9a03abcd") is None
-    assert as_uuid("call_1") is None
+    assert hyphenated_uuid("019ca945-0a00-7000-8000-2523362f9a03") is not None
+    assert hyphenated_uuid("019ca9450a0070008000-2523362f9a03abcd") is None
+    assert hyphenated_uuid("call_1") is None
 
 
 def test_normalising_twice_changes_nothing_more() -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from traces_app.ingest.decode import decode_messages
 from traces_app.ingest.raw_json import decoded as decoded_raw
 from traces_app.normalize import tool_results
-from traces_app.normalize.tool_results import MOST_WRAPPINGS, NO_REASON, normal, result_fields, says_error
+from traces_app.normalize.tool_results import MOST_WRAPPINGS, NO_REASON, is_error_text, normalize_result, result_fields
 from traces_app.schema import records
 
 ROWS = [{"城市": "上海", "总数": 3}]
 
 
 def read(received: Any, **said: Any) -> records.ToolResult:
-    made = normal(records.ToolResult(output=received, **said), None)
+    made = normalize_result(records.ToolResult(output=received, **said), None)
     assert made is not None
     return made
 
@@ -115,7 +115,7 @@ def test_more_wrappings_than_anybody_makes_are_left_on() -> None:
     left = read(text)
     assert left.data is None
     assert left.raw == text
-    assert normal(left, None) == left
+    assert normalize_result(left, None) == left
 
 
 # --- How it went ----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_what_is_said_apart_wins_over_everything_inside() -> None:
     assert read("Error: x", status="success").error == ""
     assert read("fine", status="error").error == "fine"
     assert read("", status="error").error == NO_REASON
-    assert normal("Error: x", "success") == records.ToolResult(
+    assert normalize_result("Error: x", "success") == records.ToolResult(
         status="success", success=True, output="Error: x", error=""
     )
 
@@ -186,7 +186,7 @@ def test_what_is_said_apart_wins_over_everything_inside() -> None:
     ],
 )
 def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
-    assert says_error(text)
+    assert is_error_text(text)
     assert (read(text).status, read(text).error) == ("error", text)
 
 
@@ -211,7 +211,7 @@ def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
     ],
 )
 def test_a_text_about_errors_is_none(text: str) -> None:
-    assert not says_error(text)
+    assert not is_error_text(text)
     assert read(text).status == "success"
 
 
@@ -404,7 +404,7 @@ def test_every_result_gets_a_form_once_and_its_text_is_kept(value: Any, times: i
     assert made.status in ("success", "error", "pending")
     assert isinstance(made.output, str)
     assert isinstance(made.error, str)
-    assert normal(made, None) == made
+    assert normalize_result(made, None) == made
     if isinstance(received, str):
         assert received in (made.raw, made.output)
 
@@ -429,7 +429,7 @@ def test_however_often_it_was_encoded_the_form_is_the_same(value: Any) -> None:
 def test_any_text_is_read(text: str) -> None:
     made = read(text)
     assert text in (made.raw, made.output)
-    assert normal(made, None) == made
+    assert normalize_result(made, None) == made
 
 
 _FIELDS = st.sampled_from(
@@ -457,7 +457,7 @@ _SAID = st.one_of(
 @given(st.one_of(st.dictionaries(_FIELDS, _SAID, max_size=4), st.lists(_values, max_size=3)).filter(_is_json))
 def test_object_and_its_json_text_are_the_same_record(value: Any) -> None:
     def said(found: Any) -> dict[str, Any]:
-        made = normal(tool_results.received(found), None)
+        made = normalize_result(tool_results.received(found), None)
         assert isinstance(made, records.ToolResult)
         return {name: item for name, item in form(made).items() if name != "raw"}
 
@@ -470,8 +470,8 @@ def test_result_decoded_at_once_is_the_one_read_as_an_object(value: Any) -> None
     message = {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "result": value}]}]}
     (decoded,) = decode_messages(msgspec.json.encode(message))
     ((call,),) = [step.tool_calls or [] for step in decoded.agent_steps or []]
-    expected = normal(tool_results.received(msgspec.json.decode(msgspec.json.encode(value))), None)
-    found = normal(call.result, None)
+    expected = normalize_result(tool_results.received(msgspec.json.decode(msgspec.json.encode(value))), None)
+    found = normalize_result(call.result, None)
     assert isinstance(found, records.ToolResult)
     assert isinstance(expected, records.ToolResult)
     found = msgspec.structs.replace(found, data=decoded_raw(found.data))

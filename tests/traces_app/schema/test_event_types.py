@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from traces_app.events.projection import Said, about, run_state, subject_of
+from traces_app.events.projection import EventFact, about, run_state, subject_of
 from traces_app.schema.event_types import EVENT_TYPES, EventSpec, EventType, check
 from traces_app.schema.records import ToolCall, text_fields
 
@@ -26,7 +26,9 @@ def test_subject_of_every_type_is_the_declared_one(type_: EventType) -> None:
 
 @EVERY_TYPE
 def test_run_state_folds_every_type(type_: EventType) -> None:
-    said = Said(order=1, external_id="e1", type=type_, agent="a", subject="run", timestamp=NOON, data={"title": "T"})
+    said = EventFact(
+        order=1, external_id="e1", type=type_, agent="a", subject="run", timestamp=NOON, data={"title": "T"}
+    )
     state = run_state([said])
     changed = {"plan": state.title == "T", "run": state.title == "T", "agent": "a" in state.agents, None: True}
     assert changed[EVENT_TYPES[type_].fold]

@@ -15,7 +15,7 @@ import pytest
 
 from messages_app.models import Message
 from traces_app.models import ToolCall
-from traces_app.normalize.tool_results import NO_REASON, normal, received
+from traces_app.normalize.tool_results import NO_REASON, normalize_result, received
 from traces_app.schema import records
 from tracesite.recorder import results
 from tracesite.recorder.entries import Entry, Kind, freeze, result_says_error
@@ -326,6 +326,6 @@ def test_recorder_reads_a_result_as_the_server_does(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_result_read_again_is_the_same(name: str) -> None:
     value, _row = SHAPES[name]
-    once = normal(received(value), None)
+    once = normalize_result(received(value), None)
     assert isinstance(once, records.ToolResult)
-    assert normal(once, None) == once
+    assert normalize_result(once, None) == once

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from traces_app.normalize.tool_results import NO_REASON, normal
+from traces_app.normalize.tool_results import NO_REASON, normalize_result
 from traces_app.schema import records
 from tracesite.recorder import results
 
@@ -49,7 +49,7 @@ def test_a_result_is_made_in_one_of_three_states() -> None:
 @pytest.mark.requirement("003-22")
 @pytest.mark.parametrize("made", MADE)
 def test_what_is_made_is_in_its_form_and_read_again_from_its_json(made: records.ToolResult) -> None:
-    assert normal(made, None) is made
+    assert normalize_result(made, None) is made
     again = results.read(results.as_json(made))
     assert (again.status, again.data, again.error, again.metadata) == (
         made.status,

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from messages_app import ids
-from traces_app.normalize.extra_fields import keep_unknown
+from traces_app.normalize.extra_fields import move_extra_fields_to_metadata
 from traces_app.normalize.json_values import as_json
 from traces_app.schema import records
 from traces_app.transcripts.entries import DERIVED
@@ -150,7 +150,7 @@ def _messages(values: Any, where: str, skip: Skip) -> Iterator[records.Message]:
 
 def _record(value: dict[str, Any], type_: type[T], where: str, skip: Skip) -> T | None:
     try:
-        keep_unknown(value, type_)
+        move_extra_fields_to_metadata(value, type_)
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         skip(where, str(error))

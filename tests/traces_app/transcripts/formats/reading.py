@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.traces_app.growing import merged
-from traces_app.normalize.tool_results import normal
+from traces_app.normalize.tool_results import normalize_result
 from traces_app.schema import records
 from traces_app.schema.health_flags import ORPHAN_RESULT
 from traces_app.transcripts.entries import digests_of, session_of, with_times
@@ -89,7 +89,7 @@ def figures(found: list[records.Session]) -> dict[str, Any]:
 
 def has_failed(call: records.ToolCall) -> bool:
     """By what its format says of it, and where that is nothing, by what its result says of itself."""
-    result = normal(call.result, call.status)
+    result = normalize_result(call.result, call.status)
     return (result.status if result is not None else call.status) == "error"
 
 
