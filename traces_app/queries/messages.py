@@ -33,6 +33,8 @@ from messages_app.sql.json_rows import (
 from messages_app.sql.pagination import IdRange
 from messages_app.sql.partitions import Month
 from messages_app.sql.row_query import Rows
+from traces_app.schema import records
+from traces_app.schema.records import text_fields
 
 from . import schemas
 
@@ -297,7 +299,7 @@ _OF_A_CALL = {
     "id": Column(sql="call.call_id"),
     "name": Column(sql="(SELECT name FROM traces_app_tool AS tool WHERE tool.id = call.tool_id)"),
     "args": json("call.args"),
-    "reflection": text_if_any("call.reflection"),
+    **{name: text_if_any(f"call.{name}") for name in text_fields(records.ToolCall)},
     "duration": Column(sql="call.duration_ms"),
     "status": Column(sql="call.status"),
     "started_at": instant("call.started_at"),

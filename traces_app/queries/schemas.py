@@ -22,6 +22,10 @@ from messages_app.http.schemas import (
 from traces_app.schema.event_types import Category, EventType, Level
 from traces_app.schema.records import CallStatus, Role
 
+ModelCallId = Annotated[
+    str, Meta(description="The call id that the model gave, which may repeat. Derived from `uuid` if it gave none.")
+]
+ParentCall = Annotated[Id, Meta(description="The `uuid` of the call that started this one.")]
 ContextKind = Literal["prompt", "conversation", "variables", "context", "value"]
 
 
@@ -60,24 +64,26 @@ class ToolResult(Resource, frozen=True):
     raw: Annotated[str | UnsetType, Meta(description="The text as received, where it is not `output`.")] = UNSET
 
 
-class ToolCall(Resource, frozen=True):
-    """One call of a tool."""
+class CallFields(Resource, frozen=True):
+    """The fields of a call, wherever it is returned."""
 
-    id: Annotated[
-        str,
-        Meta(description="The call id as the model gave it, which may repeat. Made from `uuid` where it gave none."),
-    ]
-    uuid: Annotated[Id, Meta(description="Ours, unique.")]
+    id: ModelCallId
+    uuid: Annotated[Id, Meta(description="Our unique id.")]
     name: Annotated[str, Meta(description="The tool.")]
     args: JsonObject
     result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
     duration: Milliseconds | None
-    """Milliseconds; null where it is not known."""
+    """Milliseconds; null if unknown."""
     status: CallStatus
     started_at: Time | None
     completed_at: Time | None
+
+
+class ToolCall(CallFields, frozen=True):
+    """One call of a tool."""
+
     reflection: str | UnsetType = UNSET
-    parent: Annotated[Id | UnsetType, Meta(description="The `uuid` of the call that started this one.")] = UNSET
+    parent: ParentCall | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
 
 
@@ -135,30 +141,17 @@ class Message(Resource, frozen=True):
     content_parts: JsonArray | UnsetType = UNSET
 
 
-class Call(Resource, frozen=True):
-    """One call of a tool, by itself: with what it belongs to."""
+class Call(CallFields, frozen=True):
+    """One call of a tool by itself, with the ids of its message and step."""
 
-    id: Annotated[
-        str,
-        Meta(description="The call id as the model gave it, which may repeat. Made from `uuid` where it gave none."),
-    ]
-    uuid: Annotated[Id, Meta(description="Ours, unique.")]
-    name: Annotated[str, Meta(description="The tool.")]
     session_id: Id
     message_id: Annotated[Id, Meta(description="Also the id of the chain.")]
     step_id: Id
-    created_at: Annotated[Time, Meta(description="The time of its message, which the list is in the order of.")]
+    created_at: Annotated[Time, Meta(description="The time of its message, by which lists are ordered.")]
     iteration: Annotated[int, Meta(description="Of its step.")]
     position: Annotated[int, Meta(description="In its step, from 0.")]
-    args: JsonObject
-    result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
-    duration: Milliseconds | None
-    """Milliseconds; null where it is not known."""
-    status: CallStatus
-    started_at: Time | None
-    completed_at: Time | None
     reflection: str | UnsetType = UNSET
-    parent: Annotated[Id | UnsetType, Meta(description="The `uuid` of the call that started this one.")] = UNSET
+    parent: ParentCall | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
 
 
@@ -193,10 +186,7 @@ class ChainCall(Resource, frozen=True):
     """A call as a node of its chain."""
 
     call_id: Id
-    id: Annotated[
-        str,
-        Meta(description="The call id as the model gave it, which may repeat. Made from `uuid` where it gave none."),
-    ]
+    id: ModelCallId
     tool_id: Annotated[str, Meta(description="The name of the tool.")]
     parent_id: Id | None
     child_calls: Annotated[list[Id], Meta(description="The calls that this one started, in order.")]
