@@ -37,7 +37,7 @@ def test_row_of_call_takes_columns_from_record_and_caller() -> None:
 
 
 def test_row_without_a_computed_column_is_refused() -> None:
-    with pytest.raises(TypeError, match="message_id"):
+    with pytest.raises(KeyError, match="message_id"):
         STEPS.row(records.AgentStep(), id="1", iteration="0", ordinal="0")
 
 
