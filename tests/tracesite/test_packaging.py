@@ -21,7 +21,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
 # Where files of the tree lie in the wheel, if not at the same place: see [tool.setuptools] in pyproject.toml.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
-WITHOUT_DJANGO = ["traces_app.schema.records", "traces_app.normalize.redaction", "tracesite.recorder"]
+WITHOUT_DJANGO = [
+    "traces_app.schema.records",
+    "traces_app.normalize.redaction",
+    "tracesite.recorder",
+    "tracesite.recorder.__main__",
+    "tracesite.recorder.enabling",
+    "tracesite.recorder.http_sink",
+    "tracesite.recorder.results",
+    "tracesite.recorder.testing",
+    "tracesite.recorder.tracker",
+]
 
 
 @pytest.fixture(scope="module")
@@ -57,22 +67,26 @@ def metadata(wheel: Path) -> Message:
 
 @pytest.fixture(scope="module")
 def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`tracesite` in a virtual environment that holds the wheel and nothing else."""
+    """`tracesite` in a virtual environment that holds the wheel and msgspec, as a plain install has them."""
     home = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True, cwd=home)
+    (site_packages(home) / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     return home / "bin" / "tracesite"
 
 
 @pytest.fixture(scope="module")
 def server_command(command: Path) -> Iterator[Path]:
     """The same with the packages of the server, which are those of this environment."""
-    packages = command.parent.parent / sysconfig.get_path("purelib", vars={"base": ""}).lstrip("/")
-    path = packages / "server.pth"
+    path = site_packages(command.parent.parent) / "server.pth"
     path.write_text(sysconfig.get_path("purelib"))
     yield command
     path.unlink()
+
+
+def site_packages(home: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
 
 
 def run(command: list[str | Path], home: Path, **environ: str) -> tuple[int, str, str]:
@@ -132,7 +146,7 @@ def test_what_an_agent_process_imports_needs_no_django(wheel: Path, tmp_path: Pa
         archive.extractall(tmp_path)
         names = archive.namelist()
     modules = [m for m in WITHOUT_DJANGO if {m.replace(".", "/") + end for end in (".py", "/__init__.py")} & set(names)]
-    assert "traces_app.schema.records" in modules
+    assert modules == WITHOUT_DJANGO
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     # Without site-packages: only what the wheel holds, msgspec and the standard library can be imported.
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}; print('django' in sys.modules)"
@@ -146,6 +160,22 @@ def test_command_without_server_extra_names_the_extra(command: Path, tmp_path: P
     code, out, err = run([*start, "serve"], tmp_path)
     assert (code, out) == (1, "")
     assert err == 'The server is not installed, only the recorder. Install it with: pip install "tracesite[server]"\n'
+
+
+def test_plain_install_records_and_lists_waiting_events(command: Path, tmp_path: Path) -> None:
+    agent = (
+        "from tracesite.recorder import Privacy, Recorder, Sampling\n"
+        "recorder = Recorder('http://127.0.0.1:9', 'ts_key', spool='spool', sampling=Sampling(), privacy=Privacy())\n"
+        "with recorder.message('Hello'): pass\n"
+        "recorder.close(0.5)"
+    )
+    python = command.with_name("python")
+    assert run([python, "-c", agent], tmp_path)[:2] == (0, "")
+    code, out, err = run([python, "-m", "tracesite.recorder", "status", "--spool", "spool"], tmp_path)
+    assert (code, out[:46], err) == (1, "http://127.0.0.1:9, key ts_key...: 2 events wa", "")
+
+    _, _, err = run([python, "-c", "import tracesite.recorder.langchain"], tmp_path)
+    assert err.endswith("tracesite.recorder.langchain needs langchain-core: pip install langchain-core.\n")
 
 
 def test_server_extra_that_the_command_names_exists(metadata: Message) -> None:

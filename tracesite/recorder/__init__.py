@@ -1,14 +1,15 @@
-"""The recorder: the part of Tracesite that runs in the process of an agent. Plain Python, without Django and a server.
+"""The recorder: the part of Tracesite that runs in the process of an agent. It needs msgspec, and neither Django nor a server.
 
-recording.py     what an agent's code calls: Recorder, and the sessions, messages, steps and calls that it opens
-decorating.py    the same as decorators, and what is open carried to other threads
-wrapping.py      hooks around functions; enabling.py: objects that know of no recorder; answers.py: what models said
-tracker.py       ToolCallChainTracker: chains.py keeps what is open, chain_files.py what is over
-entries.py       what is handed to the worker
-pipeline.py      queue -> sampling.py -> privacy.py -> sinks.py, on one worker
-http_sink.py     to a server; spool.py: on the disk until it is there
+recording.py     Recorder, the interface for an agent's code
+scopes.py        the sessions, messages, steps and calls that it opens; decorating.py: scopes as decorators and in other threads
+wrapping.py      hooks around functions; enabling.py: agents that do not know the recorder; answers.py: responses of models
+tracker.py       ToolCallChainTracker; chains.py: open chains; chain_files.py: finished chains on the disk
+langchain.py     a callback handler for LangChain and LangGraph
+pipeline.py      entries.py -> sampling.py -> privacy.py -> sinks.py, on one worker thread
+http_sink.py     to a server, with transport.py; spool.py and open_runs.py: on the disk until then
+database_sink.py to the database of the same process, inside Django
 ending.py        exit, fork, SIGTERM
-guard.py         nothing raises into the agent
+guard.py         catches every exception, so that nothing raises into the agent
 """
 
 from .privacy import Privacy

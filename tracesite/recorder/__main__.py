@@ -1,6 +1,6 @@
-"""What waits in the spool, for people: `python -m tracesite.recorder status`, and `drain` to send it now.
+"""The command for waiting events: `python -m tracesite.recorder status` lists them, and `drain` sends them now.
 
-The exit status is 0 when nothing waits, 1 when something does, 2 when the question was wrong.
+The exit status is 0 if no event waits, 1 if some do, 2 for invalid arguments or an unreadable spool.
 """
 
 from __future__ import annotations
@@ -33,56 +33,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tracesite.recorder", description="What the recorder could not deliver yet."
+        prog="python -m tracesite.recorder", description="List or send the events that wait on the disk."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="status|drain")
-    status = commands.add_parser("status", help="says what waits, by server and key")
-    drain = commands.add_parser("drain", help="sends what waits for a server, with a key")
+    status = commands.add_parser("status", help="list waiting events by server and key")
+    drain = commands.add_parser("drain", help="send the events that wait for a server and key")
     for command in (status, drain):
-        command.add_argument("--spool", metavar="DIR", help="the directory; else $TRACESITE_SPOOL, else the usual ones")
-    drain.add_argument("--url", default=os.environ.get("TRACESITE_URL"), help="the server; else $TRACESITE_URL")
+        command.add_argument(
+            "--spool", metavar="DIR", help="the directory; by default $TRACESITE_SPOOL, or the standard directories"
+        )
+    drain.add_argument("--url", default=os.environ.get("TRACESITE_URL"), help="the server; by default $TRACESITE_URL")
     drain.add_argument(
         "--key",
         default=os.environ.get("TRACESITE_KEY"),
-        help="an API key that may write; else $TRACESITE_KEY, which other users of the machine cannot read",
+        help="an API key with write permission; by default $TRACESITE_KEY, which other users of the machine cannot read",
     )
-    drain.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="how long to try (60)")
+    drain.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="timeout (60)")
     drain.add_argument(
         "--other-keys",
         action="store_true",
-        help="send also what waits for other keys of this server, with this one: it goes to the project of this key",
+        help="send also the events of other keys of this server, with this key, to the project of this key",
     )
     drain.add_argument(
         "--other-urls",
         action="store_true",
-        help="send also what waits for other addresses with this key, to this one: after the server has moved, or the "
-        "address was mistyped; together with --other-keys, all that waits",
+        help="send also the events for other addresses with this key, to this server: after the server has moved, or the "
+        "address was mistyped; together with --other-keys, all waiting events",
     )
     return parser
 
 
 def _status(roots: Sequence[Path]) -> int:
-    found = [one for root in roots for one in survey(root)]
-    waiting = [one for one in found if one.events]
-    for one in waiting:
-        _say(_sentence(one))
-    for one in found:
-        if one.refused:
-            _say(f"The server did not take {_events(one.refused)}: see {one.directory / 'refused.ndjson'}.")
+    spools = [spool for root in roots for spool in survey(root)]
+    waiting = [spool for spool in spools if spool.events]
+    for spool in waiting:
+        _print(_sentence(spool))
+    for spool in spools:
+        if spool.refused:
+            _print(f"The server refused {_events(spool.refused)}: see {spool.directory / 'refused.ndjson'}.")
     if not waiting:
-        _say(f"Nothing waits{_in(roots)}.")
+        places = f" in {' or '.join(map(str, roots))}" if roots else ""
+        _print(f"No events wait{places}.")
     return 1 if waiting else 0
 
 
 def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
     if not options.url or not options.key:
-        raise ValueError("Say which server and which key: --url and --key, or TRACESITE_URL and TRACESITE_KEY.")
+        raise ValueError(
+            "The server and the key are missing: give --url and --key, or set TRACESITE_URL and TRACESITE_KEY."
+        )
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     deadline = time.monotonic() + options.timeout
     url, key = options.url.strip().rstrip("/"), options.key.strip()
     own = Spool(roots, url, key, limit=1)
     spools = [own]
-    others = [_Other.of(one, url, key) for root in roots for one in survey(root) if one.events]
+    others = [_Other.of(spool, url, key) for root in roots for spool in survey(root) if spool.events]
     for other in others:
         if (options.other_keys or other.has_key) and (options.other_urls or other.has_url):
             spools += [Spool.at(other.waiting.directory)] if other.waiting.directory.name != own.name else []
@@ -94,22 +99,22 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
         report = sink.report()
         delivered += report.delivered + report.duplicates
     names = {spool.name for spool in spools}
-    rest = [one for root in roots for one in survey(root) if one.directory.name in names]
-    left = sum(one.events for one in rest)
-    _say(
+    rest = [spool for root in roots for spool in survey(root) if spool.directory.name in names]
+    left = sum(spool.events for spool in rest)
+    _print(
         f"{_events(delivered)} {'was' if delivered == 1 else 'were'} delivered, {left:,} wait{'s' if left == 1 else ''}."
     )
-    if any(one.running for one in rest if one.events):
-        _say("What a running process wrote is sent by that process.")
-    for what, flag, waiting in (
-        ("other keys of this server", "--other-keys", [one for one in others if one.has_url and not one.has_key]),
-        ("other addresses with this key", "--other-urls", [one for one in others if one.has_key and not one.has_url]),
+    if any(spool.running for spool in rest if spool.events):
+        _print("The events of a running process are sent by that process.")
+    for which, flag, waiting in (
+        ("other keys of this server", "--other-keys", [it for it in others if it.has_url and not it.has_key]),
+        ("other addresses with this key", "--other-urls", [it for it in others if it.has_key and not it.has_url]),
     ):
-        count = sum(one.waiting.events for one in waiting if one.waiting.directory.name not in names)
+        count = sum(other.waiting.events for other in waiting if other.waiting.directory.name not in names)
         if count:
             to = "to the project of this key" if flag == "--other-keys" else "to this server"
-            _say(
-                f"{_events(count)} wait{'s' if count == 1 else ''} for {what}. With {flag} "
+            _print(
+                f"{_events(count)} wait{'s' if count == 1 else ''} for {which}. With {flag} "
                 f"{'it goes' if count == 1 else 'they go'} {to}."
             )
     return 1 if left else 0
@@ -117,7 +122,7 @@ def _drain(options: argparse.Namespace, roots: Sequence[Path]) -> int:
 
 @dataclass(frozen=True)
 class _Other:
-    """What waits in a spool, and whether it is for the same address or key."""
+    """The waiting events of a spool, and whether its address or key is the given one."""
 
     waiting: Waiting
     has_url: bool
@@ -128,18 +133,18 @@ class _Other:
         destination = waiting.destination
         if destination is None:
             return cls(waiting, has_url=False, has_key=False)
-        # The name of the directory is a digest of both, so it tells whether the key is the same one.
+        # The directory name is a digest of both, so it is equal only for the same key.
         has_key = spool_name(destination.url, key) == waiting.directory.name
         return cls(waiting, destination.url == url, has_key)
 
 
-def _sentence(one: Waiting) -> str:
-    to = f"{one.destination.url}, key {one.destination.key}..." if one.destination else "An unknown server"
-    since = datetime.fromtimestamp(one.oldest or 0, UTC)
-    writers = f" Written to by {', '.join(map(str, one.running))}." if one.running else ""
+def _sentence(waiting: Waiting) -> str:
+    to = f"{waiting.destination.url}, key {waiting.destination.key}..." if waiting.destination else "An unknown server"
+    since = datetime.fromtimestamp(waiting.oldest or 0, UTC)
+    writers = f" Written to by {', '.join(map(str, waiting.running))}." if waiting.running else ""
     return (
-        f"{to}: {_events(one.events)} wait{'s' if one.events == 1 else ''}, {one.bytes:,} bytes in "
-        f"{one.files:,} file{'' if one.files == 1 else 's'}, of processes that began at {since:%Y-%m-%d %H:%M:%S} UTC or later."
+        f"{to}: {_events(waiting.events)} wait{'s' if waiting.events == 1 else ''}, {waiting.bytes:,} bytes in "
+        f"{waiting.files:,} file{'' if waiting.files == 1 else 's'}, of processes that began at {since:%Y-%m-%d %H:%M:%S} UTC or later."
         f"{writers}"
     )
 
@@ -148,11 +153,7 @@ def _events(count: int) -> str:
     return f"{count:,} event{'' if count == 1 else 's'}"
 
 
-def _in(roots: Sequence[Path]) -> str:
-    return f" in {' or '.join(map(str, roots))}" if roots else ""
-
-
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 

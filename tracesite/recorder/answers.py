@@ -1,7 +1,7 @@
-"""What a model said, read from whatever its client returned: text, reasoning, tokens and the model's name.
+"""Text, reasoning, tokens and model name of a model's response, from the return value of its client.
 
-Clients return texts, dicts, objects with fields, or a stream of any of these. What is not found is not there: nothing here
-is made up, and what is read is only looked at.
+Clients return texts, dicts, objects with fields, or a stream of any of these. A part that is not found is None; the value
+is only read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BELOW = ("message", "delta")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """None where it was not said."""
+    """The parts of a response; None for a missing part."""
 
     text: str | None = None
     reasoning: str | None = None
@@ -30,15 +30,15 @@ class Answer:
 
 
 def read(value: Any) -> Answer:
-    """An answer, or the pieces of one in a list."""
+    """Read a response, or the list of its chunks."""
     if isinstance(value, str):
         return Answer(text=value or None)
     if isinstance(value, list | tuple):
         return _joined([read(piece) for piece in value])
-    said = _said(value)
+    places = _places(value)
     return Answer(
-        text=_first_text(said, _TEXT),
-        reasoning=_first_text(said, _REASONING) or _thoughts(said),
+        text=_first_text(places, _TEXT),
+        reasoning=_first_text(places, _REASONING) or _thinking(places),
         usage=_usage(value),
         model=next((found for name in _MODEL if isinstance(found := _get(value, name), str) and found), None),
     )
@@ -53,8 +53,8 @@ def _joined(pieces: list[Answer]) -> Answer:
     )
 
 
-def _said(value: Any) -> list[Any]:
-    """The objects that may hold the words, the innermost first."""
+def _places(value: Any) -> list[Any]:
+    """Return the objects that may hold the text, the innermost first."""
     choices = _get(value, "choices")
     places = [choices[0], value] if isinstance(choices, list | tuple) and choices else [value]
     below = [found for place in places for name in _BELOW if (found := _get(place, name)) is not None]
@@ -72,7 +72,7 @@ def _first_text(places: list[Any], names: Iterable[str]) -> str | None:
     return None
 
 
-def _thoughts(places: list[Any]) -> str | None:
+def _thinking(places: list[Any]) -> str | None:
     blocks = next((found for place in places if isinstance(found := _get(place, "content"), list | tuple)), ())
     return "".join(_block(block, "thinking") for block in blocks) or None
 

@@ -1,6 +1,6 @@
-"""Finished chains on the disk: a folder with one JSON document each, the newest ones, readable by its owner only.
+"""Finished chains on the disk: a folder with one JSON document for each of the newest, readable by its owner only.
 
-Writing happens on a worker of its own, so that a slow disk is not the agent's trouble; a file is there whole or not at all.
+A worker thread writes them, so that a slow disk does not delay the agent. A file is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LEFT_OVER_SECONDS = 3600
 
 
 class ChainFiles:
-    """The files of one folder. Processes may share it; each keeps `most` files there, and removes older ones."""
+    """The files of one folder, which processes may share. Each process removes all but the newest `most` files."""
 
     def __init__(self, folder: str | os.PathLike[str], *, most: int, guard: Guard) -> None:
         if most < 1:
@@ -35,7 +35,7 @@ class ChainFiles:
         self.folder = Path(folder)
         self.guard = guard
         self.dropped = 0
-        """Chains that were not written: the disk was too slow or refused them."""
+        """Chains that were not written, because the disk was too slow or failed."""
         self._most = most
         self._begin()
         ending.watch(self)
@@ -48,7 +48,7 @@ class ChainFiles:
         self._closed = False
 
     def put(self, chain_id: str, document: Document) -> None:
-        """Takes a chain, to be written soon. Waits for nobody."""
+        """Queue a chain for writing. Does not block."""
         if self._closed or len(self._waiting) >= _MOST_WAITING:
             self.dropped += 1
             return
@@ -59,7 +59,7 @@ class ChainFiles:
             self._worker.start()
 
     def flush(self, timeout: float) -> int:
-        """Waits, `timeout` seconds at most, until all is written; how many chains are not."""
+        """Block until all is written, at most `timeout` seconds. Return how many chains are not."""
         deadline = time.monotonic() + timeout
         if self._writing.acquire(timeout=max(0.0, timeout)):
             try:
@@ -70,7 +70,7 @@ class ChainFiles:
         return len(self._waiting)
 
     def close(self, timeout: float) -> int:
-        """Flushes and ends. May be called again."""
+        """Flush, and write nothing afterwards. May be called again."""
         self._closed = True
         ending.forget(self)
         left = self.flush(timeout)
@@ -78,16 +78,16 @@ class ChainFiles:
         return left
 
     def close_at_exit(self, began: float) -> int:
-        """Closes at the end of the process, which began then. Called by itself."""
+        """Close at the end of the process, which began at `began` on the monotonic clock; called by ending.py."""
         return self.close(max(0.0, began + ending.IDLE_AT_EXIT - time.monotonic()))
 
     def after_fork(self) -> None:
-        """In the child: what waits is the parent's to write."""
+        """In the child: start with an empty queue, because the parent writes its own chains."""
         self._begin()
 
     def read(self, chain_id: str) -> dict[str, Any] | None:
-        """A document by the id of its chain; None where there is none. Raises OSError, and msgspec.DecodeError for a file
-        that is no JSON."""
+        """Return the document of a chain, or None if there is none. Raises OSError, and msgspec.DecodeError for a damaged
+        file."""
         if not _NAME.fullmatch(f"{chain_id}.json"):
             return None
         try:
@@ -98,7 +98,7 @@ class ChainFiles:
         return found
 
     def read_all(self) -> Iterator[dict[str, Any]]:
-        """All documents, the oldest first. Raises as `read` does."""
+        """Yield all documents, the oldest first. Raises as `read` does."""
         for name in self._names():
             found = self.read(name.removesuffix(".json"))
             if found is not None:
@@ -136,17 +136,17 @@ class ChainFiles:
         self._remove_left_over()
 
     def _names(self) -> list[str]:
-        """Of all chains, the oldest first: their ids are times."""
+        """Return the file names of all chains, the oldest first, because their ids are times."""
         if not self.folder.is_dir():
             return []
         found = [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
         return sorted(found, key=lambda name: (len(name), name))
 
     def _remove_left_over(self) -> None:
-        """What a process that died while it wrote has left."""
+        """Remove temporary files of processes that died while writing."""
         for path in self.folder.glob(".chain-*.new"):
             try:
                 if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
                     path.unlink()
             except FileNotFoundError:
-                logger.debug("Another process was faster.")
+                logger.debug("Another process removed the file first.")

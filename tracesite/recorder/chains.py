@@ -1,9 +1,9 @@
-"""Chains of tool calls as objects: the chain, its calls, the document that they are exported as, and what is open here.
+"""Chains of tool calls as objects: the chain, its calls, its document, and the chains that are open in this context.
 
-"Here" is a context of `contextvars`: a task finds what was open where it was made and what it opened itself, but nothing of
-its siblings. So parallel calls share their parent, and none adopts another.
+"Here" is a context of `contextvars`: a task sees the calls that were open where it was created and those that it opened
+itself, but none of its siblings'. So parallel calls share their parent, and none becomes the parent of another.
 
-What is written here is written by single operations that are atomic in CPython; nothing waits for a lock.
+All writes are single operations that are atomic in CPython, so nothing waits for a lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_RESULT_CHARACTERS = 1000
 NO_CHAIN = "No active call chain"
 NO_CALL = "No active call to end"
 _MOST_NESTED = 100
-"""Chains in which a chain lies. Whoever opens more than that never ends them."""
+"""Levels of nested chains that are kept; code that opens more never ends them."""
 _STANDARD = Privacy()
 
 
@@ -41,20 +41,20 @@ class ToolCallNode:
     parent_id: str | None = None
     child_calls: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
-    """As JSON has them: what the agent does with its objects afterwards changes nothing here."""
+    """A JSON copy, so that later changes of the agent's objects have no effect."""
     result: Any = None
-    """As JSON has it; whole, in the document it is cut."""
+    """A JSON copy of the whole result; in the document it is cut."""
     duration: float = 0.0
     """Seconds."""
     success: bool = True
-    """False too of a call that was still open when its chain ended."""
+    """False also for a call that was open when its chain ended."""
     error_message: str | None = None
     started_at: datetime = field(default_factory=utc_now)
     completed_at: datetime | None = None
-    """None while the call is open, and for ever if its chain ended before it."""
+    """None while the call is open, and for good if its chain ended first."""
     metadata: dict[str, Any] = field(default_factory=dict)
     recorded_as: ToolCall | None = field(default=None, repr=False, compare=False)
-    """What it is on the recorder, until its chain ends."""
+    """Its scope on the recorder, until its chain ends."""
 
     @property
     def status(self) -> Literal["pending", "success", "error"]:
@@ -65,30 +65,30 @@ class ToolCallNode:
 
 @dataclass
 class ToolCallChain:
-    """A tree of calls, or several one after the other."""
+    """A tree of calls, or several trees in sequence."""
 
     chain_id: str
     root_tool_id: str
     root_call_id: str = ""
-    """The first call that no other started; "" before there is one."""
+    """The first call without a parent; "" before there is one."""
     root_calls: list[str] = field(default_factory=list)
-    """All of them, in order."""
+    """All calls without a parent, in order."""
     calls: dict[str, ToolCallNode] = field(default_factory=dict)
     created_at: datetime = field(default_factory=utc_now)
     completed_at: datetime | None = None
     duration: float = 0.0
     """Seconds; 0 before the end."""
     success: bool = True
-    """No call failed, and at the end none was open."""
+    """False if a call failed, or was open at the end."""
     error_message: str | None = None
-    """The first that a call failed with."""
+    """The error of the first call that failed."""
     metadata: dict[str, Any] = field(default_factory=dict)
     recorded_as: Message | None = field(default=None, repr=False, compare=False)
-    """What it is on the recorder, until it ends."""
+    """Its scope on the recorder, until it ends."""
 
     def to_dict(self, privacy: Privacy = _STANDARD) -> dict[str, Any]:
-        """The document of the chain, without its secrets: the keys that /chains/{id}/ of the server has too. Results are
-        texts of 1000 characters at most."""
+        """Return the document of the chain, without secrets, with the keys of /chains/{id}/ of the server. Results are texts of
+        at most 1000 characters."""
         document = clean_document(
             {
                 "chain_id": self.chain_id,
@@ -106,7 +106,7 @@ class ToolCallChain:
             },
             privacy,
         )
-        # After that: half a secret at the place of the cut would not be known as one.
+        # After redaction, because half a secret at the place of the cut would not be recognised.
         for call in document["calls"].values():
             call["result"] = _result_text(call["result"])
         return document
@@ -131,7 +131,7 @@ def _call_document(node: ToolCallNode) -> dict[str, Any]:
 
 
 def _result_text(result: Any) -> str | None:
-    """0, "", [] and False are results; only None is none."""
+    """Return a result as text. 0, "", [] and False are results; only None is not."""
     return None if result is None else str(result)[:MOST_RESULT_CHARACTERS]
 
 
@@ -139,27 +139,27 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
-# --- What is open -----------------------------------------------------------------------------------------------------
+# --- Open chains and calls ----------------------------------------------------------------------------------------------
 
 
 class _Place(NamedTuple):
-    """What is open at one place of a program."""
+    """The open chain and calls of one context."""
 
     chain: ToolCallChain
     numbers: count[int]
-    """Of its calls; the places of a chain share it."""
+    """The numbers of its calls, shared by all places of the chain."""
     calls: tuple[ToolCallNode, ...]
     """From the outermost to the innermost."""
     outer: _Place | None
-    """What was open when the chain was started."""
+    """The place where the chain was started."""
     depth: int
 
 
 class ToolCallChainContext:
-    """Opens and ends chains and calls, and knows what is open here.
+    """Opens and ends chains and calls, and tracks those that are open in each context.
 
-    A chain that is started while another is open lies beside it: it takes none of its calls, and when it ends the other goes
-    on where it was.
+    A chain that is started while another is open is independent of it: it takes none of its calls, and the other chain goes
+    on afterwards.
     """
 
     def __init__(self, clock: Callable[[], datetime] = utc_now) -> None:
@@ -168,13 +168,13 @@ class ToolCallChainContext:
 
     @property
     def current_chain(self) -> ToolCallChain | None:
-        """The chain that is open here."""
+        """The chain that is open here, or None."""
         place = self.place()
         return None if place is None else place.chain
 
     @property
     def current_call_stack(self) -> list[ToolCallNode]:
-        """Its calls that are open here, from the outermost to the innermost."""
+        """The calls of this chain that are open here, from the outermost to the innermost."""
         place = self.place()
         return [] if place is None else [call for call in place.calls if call.completed_at is None]
 
@@ -188,8 +188,7 @@ class ToolCallChainContext:
         return chain
 
     def end_chain(self, chain: ToolCallChain | None = None) -> ToolCallChain | None:
-        """The chain that was open here, this one or else the innermost; None where it was not. Calls that are still open
-        stay without an end."""
+        """End and return this chain, or else the innermost one; None if it is not open here. Open calls stay without an end."""
         place = self.place()
         while place is not None and chain is not None and place.chain is not chain:
             place = place.outer
@@ -205,7 +204,7 @@ class ToolCallChainContext:
         return chain
 
     def start_call(self, tool_id: str, parameters: Any = None) -> ToolCallNode:
-        """A call inside the innermost that is open here. Raises RuntimeError where no chain is open."""
+        """Start a call inside the innermost open one. Raises RuntimeError if no chain is open here."""
         place = self.place()
         if place is None:
             raise RuntimeError(NO_CHAIN)
@@ -228,7 +227,7 @@ class ToolCallChainContext:
         return node
 
     def end_call(self, result: Any = None, success: bool = True, error_message: str | None = None) -> ToolCallNode:
-        """The innermost call that was open here. Raises RuntimeError where none was."""
+        """End and return the innermost open call. Raises RuntimeError if none is open here."""
         node = next(reversed(self.current_call_stack), None)
         if node is None:
             raise RuntimeError(NO_CALL)
@@ -236,8 +235,7 @@ class ToolCallChainContext:
         return node
 
     def end(self, node: ToolCallNode, result: Any, success: bool, error_message: str | None) -> None:
-        """Ends this call of a chain that is open here, whatever was left open inside it. A chain that has ended does not
-        change any more."""
+        """End this call of a chain that is open here, and the calls inside it. Does nothing if the chain has ended."""
         place = self.place()
         while place is not None and node.call_id not in place.chain.calls:
             place = place.outer
@@ -246,7 +244,7 @@ class ToolCallChainContext:
         chain = place.chain
         node.result = copied(result)
         node.success = success
-        node.error_message = _words(error_message)
+        node.error_message = _error_message(error_message)
         node.completed_at = self._clock()
         node.duration = (node.completed_at - node.started_at).total_seconds()
         if not success:
@@ -257,14 +255,14 @@ class ToolCallChainContext:
             self._here.set(place._replace(calls=place.calls[:inside]))
 
     def place(self) -> _Place | None:
-        """What is open here. A chain that was ended elsewhere is not any more."""
+        """Return the place of this context, without chains that were ended elsewhere."""
         place = self._here.get()
         while place is not None and place.chain.completed_at is not None:
             place = place.outer
         return place
 
     def inside(self, place: _Place | None) -> _Inside:
-        """`with` it, that is open which was open at this place."""
+        """Return a context manager in which this place is the current one."""
         return _Inside(self._here, place)
 
 
@@ -283,21 +281,21 @@ class _Inside:
 
 
 def copied(value: Any) -> Any:
-    """The value as JSON has it."""
+    """Return a JSON copy of the value."""
     return instead_of_failing(f"<{type(value).__name__}>", thaw, value)
 
 
 def as_mapping(value: Any) -> dict[str, Any]:
-    """Parameters or metadata; what is no mapping is kept as the server keeps it."""
+    """Return parameters or metadata as a dict; any other value under `_raw`, as the server keeps it."""
     found = {} if value is None else copied(value)
     return found if isinstance(found, dict) else {"_raw": found}
 
 
-def _words(error: Any) -> str | None:
+def _error_message(error: Any) -> str | None:
     if error is None or type(error) is str:
         return error
-    return instead_of_failing(f"<{type(error).__name__}>", _said, error)
-
-
-def _said(error: Any) -> str:
-    return error_text(error) if isinstance(error, BaseException) else text_of(error)
+    # Reading the class of an object of the host may raise too.
+    return instead_of_failing(
+        f"<{type(error).__name__}>",
+        lambda: error_text(error) if isinstance(error, BaseException) else text_of(error),
+    )

@@ -1,13 +1,13 @@
-"""The sink of agents that run inside Django: events go to the tables of this process's own database.
+"""The sink for agents that run inside Django: it stores events in the tables of this process's own database.
 
     from tracesite.recorder import Recorder
     from tracesite.recorder.database_sink import DatabaseSink
 
     recorder = Recorder(sink=DatabaseSink("my-project"))
 
-All of it happens on one thread of its own, with a database connection of its own: whoever flushes may be in a transaction,
-whose end nobody knows, or in an event loop, where Django refuses to ask the database. What was taken is committed. That
-thread begins with the first batch and ends, with its connection, when the sink is closed.
+The sink uses a thread and a database connection of its own, because the thread that flushes may be in a transaction that is
+rolled back later, or in an event loop, where Django refuses database access. Events that it took are committed. The thread
+begins with the first batch and ends, with its connection, when the sink is closed.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from .sinks import Clean, ServerSampling, ServerSettings
 logger = logging.getLogger(__name__)
 
 SETTINGS_SECONDS = 30.0
-"""So long what the project asks for is believed."""
+"""Seconds for which the project's settings are cached."""
 ATTEMPTS = 3
 _PAUSES = (0.05, 0.25)
 """Seconds before the second attempt and the third."""
 _PATIENCE_SECONDS = 10.0
-"""A batch that takes longer counts as lost: nothing of a recorder waits without an end."""
+"""A batch that takes longer counts as lost, so that no thread of a recorder waits for ever."""
 _AT_A_TIME = 500
 
 
 @dataclass(kw_only=True, eq=False)
 class _Task:
-    """Something for the thread to do, and what came of it."""
+    """A function for the thread, and its result or error."""
 
     work: Callable[[], Any]
     done: Event = field(default_factory=Event)
@@ -60,10 +60,10 @@ class _Task:
 
 
 class DatabaseSink:
-    """Stores events in the project of this slug, as POST /events/ does: a second time changes nothing.
+    """Stores events in the project of this slug, as POST /events/ does; storing them again changes nothing.
 
-    Raises in `send` what the database raises, after `ATTEMPTS`, and NotFound where there is no such project: the recorder
-    counts the events as lost.
+    `send` raises database errors after `ATTEMPTS`, NotFound if there is no such project, and TimeoutError after 10 s: the
+    recorder then counts the events as lost.
     """
 
     discards = False
@@ -76,17 +76,17 @@ class DatabaseSink:
     def __init__(self, project: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.project = project
         self.refused: Counter[str] = Counter()
-        """Events that were not stored, by the reason: `message_deleted`, `invalid_input` ..."""
+        """Events that were not stored, by reason: `message_deleted`, `invalid_input` ..."""
         self._clock = clock
         self._renew()
 
     def send(self, events: Sequence[Clean]) -> int:
-        """Stores events, those that can be: those that are refused are counted, and take no other with them."""
+        """Store events. Blocks up to 10 s. Refused events are counted, without affecting others."""
         taken: int = self._do(lambda: self._store(events))
         return taken
 
     def flush(self, deadline: float) -> int:
-        # What was taken is committed.
+        # Events that were taken are committed.
         return 0
 
     def close(self, deadline: float) -> int:
@@ -99,18 +99,18 @@ class DatabaseSink:
         return 0
 
     def after_fork(self) -> None:
-        """In the child: the parent's thread and its connection are not ours."""
+        """In the child: start without the parent's thread and connection."""
         self._renew()
 
     def settings(self) -> ServerSettings | None:
-        """What the project asks for, as it was some seconds ago; where the database does not say it, as it was before."""
+        """Return the project's settings, up to 30 s old, or older if the database fails."""
         now = self._clock()
         if self._asked_at is None or now - self._asked_at >= SETTINGS_SECONDS:
             self._asked_at = now
             try:
                 self._settings = self._do(self._ask)
             except (Error, NotFound, TimeoutError):
-                logger.warning("What project %s asks of recorders could not be read.", self.project)
+                logger.warning("The recorder settings of project %s could not be read.", self.project)
         return self._settings
 
     # --- The thread ---------------------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ class DatabaseSink:
             except Error:
                 if not taken:
                     raise
-                logger.warning("Some of a batch could not be stored.", exc_info=True)
+                logger.warning("A part of a batch could not be stored.", exc_info=True)
                 break
             taken += len(some)
         return taken
 
     def _store_at_once(self, events: Sequence[RedactedEvent]) -> None:
-        """In one transaction, or where that is refused half by half: one event takes no other with it."""
+        """Store events in one transaction; if it is refused, each half by itself, so that one event does not affect others."""
         if not events:
             return
         try:
@@ -180,14 +180,14 @@ class DatabaseSink:
     def _decoded(self, events: Sequence[Clean]) -> Iterator[RedactedEvent]:
         for event in events:
             try:
-                # They are clean already, and to look again is cheap.
+                # Redacted again, because the types demand it and it is cheap.
                 yield redact_event(event_from(msgspec.json.decode(event), ""))
             except (ApiError, msgspec.DecodeError) as error:
                 self._refuse(error.code if isinstance(error, ApiError) else "invalid_input")
 
     def _refuse(self, reason: str) -> None:
         if reason not in self.refused:
-            logger.warning("An event was refused: %s. It is said once.", reason)
+            logger.warning("An event was refused: %s. Further ones with this reason are only counted.", reason)
         self.refused[reason] += 1
 
     def _find_project(self) -> int:
@@ -203,7 +203,7 @@ def _work(tasks: SimpleQueue[_Task | None]) -> None:
     guard = Guard()
     try:
         while (task := tasks.get()) is not None:
-            # Of what nobody foresaw, whoever waits learns, and the thread goes on.
+            # An unexpected error goes to the thread that waits, and this one goes on.
             with guard.around(task.failed):
                 try:
                     task.result = task.work()
@@ -215,7 +215,7 @@ def _work(tasks: SimpleQueue[_Task | None]) -> None:
 
 
 def _again(ask: Callable[[], Any]) -> Any:
-    """What `ask` returns; asked again where the connection was lost, or another transaction was in the way."""
+    """Return the result of `ask`, retried after a lost connection or a conflict with another transaction."""
     for pause in _PAUSES:
         close_old_connections()
         try:

@@ -1,4 +1,4 @@
-"""The end of a process, and its copies: what recorders do at exit, at fork and, where they are asked to, at SIGTERM."""
+"""Exit, fork and SIGTERM: close recorders at the end of a process, and renew them in a forked child."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ class Interruptible(Ending, Protocol):
 
 
 _watched: dict[int, Ending] = {}
-"""By id. They are kept until they are closed: what a recorder holds must not go with the last name for it."""
+"""Recorders by id. Kept until they are closed, because a recorder with waiting events may have no other reference."""
 IDLE_AT_EXIT = 1.8
-"""At the end of a process: who delivers nothing for so many seconds is not waited for any longer, so that the end takes 2 s
-where the server is away."""
+"""Seconds without a delivery after which the end of a process stops waiting, so that it takes 2 s while the server is away."""
 
 
 def watch(recorder: Ending) -> None:
-    """From now on the recorder is told of the exit and of forks."""
+    """Close the recorder at exit, and renew it in forked children."""
     _register()
     _watched[id(recorder)] = recorder
 
 
 def watch_sigterm(recorder: Interruptible) -> None:
-    """From now on SIGTERM flushes the recorder, then does what it did before; in this process, not in its children.
+    """Flush the recorder at SIGTERM, then call the previous handler; in this process, not in its children.
 
-    A signal can be handled from the main thread only: elsewhere this is left out, and said.
+    Python handles signals in the main thread only: in another thread the guard logs a failure instead.
     """
     if threading.current_thread() is threading.main_thread():
         _flush_at_sigterm(recorder)
@@ -52,12 +51,12 @@ def watch_sigterm(recorder: Interruptible) -> None:
 
 
 def forget(recorder: Ending) -> None:
-    """The recorder is closed."""
+    """Stop watching a closed recorder."""
     _watched.pop(id(recorder), None)
 
 
 _registered = threading.Event()
-_told_multiprocessing = threading.Event()
+_registered_at_multiprocessing = threading.Event()
 
 
 def _register() -> None:
@@ -65,7 +64,7 @@ def _register() -> None:
         return
     _registered.set()
     atexit.register(_close_all)
-    _tell_multiprocessing()
+    _register_at_multiprocessing()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_fork_all)
     ours = sys.modules.get("multiprocessing.process")
@@ -73,12 +72,12 @@ def _register() -> None:
         _close_at_exit_of_child(None)
 
 
-def _tell_multiprocessing() -> None:
-    """A child of multiprocessing ends without atexit, and has its own way. A child of a forkserver forgets what was
-    registered there before its work began, and calls what is registered here."""
+def _register_at_multiprocessing() -> None:
+    """Register with multiprocessing, whose children end without atexit. A child of a forkserver forgets finalizers that were
+    registered before its work began, and calls the function that is registered here."""
     ours = sys.modules.get("multiprocessing.util")
-    if ours is not None and not _told_multiprocessing.is_set():
-        _told_multiprocessing.set()
+    if ours is not None and not _registered_at_multiprocessing.is_set():
+        _registered_at_multiprocessing.set()
         ours.register_after_fork(_registered, _close_at_exit_of_child)
 
 
@@ -86,7 +85,7 @@ def _close_all() -> None:
     began = time.monotonic()
     for recorder in list(_watched.values()):
         with recorder.guard.around():
-            # One that waited in vain has used up the time of all: the end of a process takes 2 s, not 2 s for each.
+            # A recorder that waited in vain has used the time of all, so that the end takes 2 s, not 2 s for each.
             if not recorder.close_at_exit(began):
                 began = time.monotonic()
 
@@ -95,9 +94,9 @@ def _fork_all() -> None:
     for recorder in list(_watched.values()):
         with recorder.guard.around():
             recorder.after_fork()
-    _let_go_of_sigterm()
+    _remove_sigterm_handlers()
     _release_sigterm()
-    _tell_multiprocessing()
+    _register_at_multiprocessing()
 
 
 def _close_at_exit_of_child(_of: object) -> None:
@@ -106,15 +105,15 @@ def _close_at_exit_of_child(_of: object) -> None:
 
 _Handler = Callable[[int, FrameType | None], None]
 _handled: list[tuple[_Handler, Any]] = []
-"""Our handlers of SIGTERM, the newest last, each with what handled it before."""
+"""The recorder's handlers of SIGTERM, the newest last, each with its predecessor."""
 
 
 _held = threading.local()
 
 
 def _hold_sigterm() -> None:
-    """Before a fork: a SIGTERM that comes before the child has let go of our handler waits until it has. Python would forget
-    one that it took for a handler which then is none."""
+    """Before a fork: block SIGTERM until the child has removed the handler, because Python would drop a signal that it took
+    for a handler which is gone then."""
     _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if _handled else None
 
 
@@ -123,9 +122,9 @@ def _release_sigterm() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
 
 
-def _let_go_of_sigterm() -> None:
-    """In a child: SIGTERM ends it as it would have without us. Pools of processes end their workers by it, and would wait for
-    one that is stopped by it in the middle of what it shares with others."""
+def _remove_sigterm_handlers() -> None:
+    """In a child: let SIGTERM end it as without the recorder. Pools end their workers by it, and would hang if a worker stopped
+    in the middle of a shared operation."""
     if _handled and signal.getsignal(signal.SIGTERM) is _handled[-1][0]:
         signal.signal(signal.SIGTERM, _handled[0][1] or signal.SIG_DFL)
     _handled.clear()
@@ -138,7 +137,7 @@ def _flush_at_sigterm(recorder: Interruptible) -> None:
         if recorder.postponed(lambda: os.kill(os.getpid(), number)):
             return
         if before == signal.SIG_DFL:
-            # Nothing else will be asked at this end.
+            # The process ends with this signal, and atexit does not run.
             recorder.close_at_exit(time.monotonic())
         else:
             recorder.flush(IDLE_AT_EXIT)

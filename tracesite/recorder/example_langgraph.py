@@ -1,9 +1,9 @@
-"""A LangGraph agent that is recorded, to run and to copy from. The model follows a script; everything else is real.
+"""An example to run and to copy: a recorded LangGraph agent. The model follows a script; everything else is real.
 
     python -m tracesite.recorder.example_langgraph --url http://127.0.0.1:8000 --key ts_...
 
-The order desk of a shop is asked about a parcel: it looks for the order and the rules at once, fails to change the address,
-and lets another agent, in a tool, ask the courier. Only `recorder` and `handler` are Tracesite's.
+The order desk of a shop gets a question about a parcel: it looks up the order and the rules at once, fails to change the
+address, and runs another agent, in a tool, to ask the courier. Only `recorder` and `handler` belong to Tracesite.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ except ModuleNotFoundError as missing:
 
 QUESTION = "Where is my order 2041? And can it still go to 12 Harbour Street instead?"
 SECONDS = 0.4
-"""How long the model takes, and the tools half of it."""
+"""Duration of the model; tools take half of it."""
 
 
 class ScriptedChat(BaseChatModel):
-    """Says its lines one after the other, whatever it is told."""
+    """A model that returns its scripted replies one after the other."""
 
     lines: list[AIMessage]
 
@@ -57,20 +57,20 @@ class ScriptedChat(BaseChatModel):
     ) -> ChatResult:
         time.sleep(SECONDS)
         line = self.lines[sum(isinstance(message, AIMessage) for message in messages)]
-        heard, said = sum(len(str(message.content)) for message in messages) // 3, len(str(line)) // 9
-        usage = {"input_tokens": heard, "output_tokens": said, "total_tokens": heard + said}
+        read, written = sum(len(str(message.content)) for message in messages) // 3, len(str(line)) // 9
+        usage = {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
         about = {"model_name": "scripted-chat-1"}
         line = line.model_copy(update={"usage_metadata": usage, "response_metadata": about})
         return ChatResult(generations=[ChatGeneration(message=line)])
 
 
 def say(text: str, *calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
-    """A line; calls are (id, tool, arguments)."""
+    """Return a reply; calls are (id, tool, arguments)."""
     return AIMessage(text, tool_calls=[{"id": id_, "name": name, "args": args} for id_, name, args in calls])
 
 
 class Rules(BaseRetriever):
-    """The shop's rules; a real one would search."""
+    """Returns all rules of the shop; a real retriever would search."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         about = {"title": "Delivery rules", "source": "https://shop.example/rules", "chunk_index": 3, "score": 0.87}
@@ -80,34 +80,34 @@ class Rules(BaseRetriever):
 
 @tool
 def find_order(number: int) -> dict[str, Any]:
-    """Looks an order up."""
+    """Look up an order."""
     time.sleep(SECONDS / 2)
     return {"number": number, "status": "shipped", "parcel": "PX-77120", "address": "4 Mill Lane"}
 
 
 @tool
 def read_rules(question: str) -> str:
-    """What the shop's rules say."""
+    """Read the shop's rules about a question."""
     return "\n".join(document.page_content for document in Rules().invoke(question))
 
 
 @tool
 def change_address(number: int, address: str) -> str:
-    """Sends an order elsewhere."""
+    """Change the address of an order."""
     time.sleep(SECONDS / 2)
     raise ValueError("parcel PX-77120 has left the warehouse")
 
 
 @tool
 def track_parcel(parcel: str) -> dict[str, Any]:
-    """Where a parcel is."""
+    """Find the location of a parcel."""
     time.sleep(SECONDS / 2)
     return {"parcel": parcel, "at": "depot north", "expected": "tomorrow, 10:00 to 12:00"}
 
 
 @tool
 def ask_courier_desk(task: str) -> str:
-    """Lets the courier desk, an agent of its own, do something."""
+    """Give a task to the courier desk, which is an agent of its own."""
     desk = agent("courier desk", COURIER_LINES, [track_parcel])
     return str(desk.invoke({"messages": [HumanMessage(task)]})["messages"][-1].content)
 
@@ -135,7 +135,7 @@ ORDER_LINES = [
 
 
 def agent(name: str, lines: Sequence[AIMessage], tools: Sequence[BaseTool]) -> Any:
-    """The usual loop: ask the model, run the tools that it calls for, until it calls for none."""
+    """Return the usual loop as a graph: call the model, run its tool calls, until there are none."""
     model = ScriptedChat(lines=list(lines))
 
     def ask(state: MessagesState) -> dict[str, Any]:
@@ -151,10 +151,10 @@ def agent(name: str, lines: Sequence[AIMessage], tools: Sequence[BaseTool]) -> A
 
 
 def run(recorder: Recorder, thread: str) -> str:
-    """Asks the order desk QUESTION, on a thread, and returns what it answers."""
+    """Run the order desk with QUESTION on a thread, and return its answer."""
     desk = agent("order desk", ORDER_LINES, [find_order, read_rules, change_address, ask_courier_desk])
     handler = TracesiteHandler(recorder)
-    # The session may be left out; here it gives the thread a title.
+    # Optional: the session gives the thread a title.
     with recorder.session(thread, title="Order 2041 goes elsewhere", end_user="ada"):
         state = desk.invoke(
             {"messages": [HumanMessage(QUESTION)]},

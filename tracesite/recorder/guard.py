@@ -1,7 +1,7 @@
-"""The one place of the project that catches everything: nothing of the recorder may raise into the agent that it records.
+"""The guard: the only module of the project that catches every exception, because the recorder must not raise into an agent.
 
-What fails is counted and logged, each kind of failure once, without content; `strict` makes it raise, for tests. An object
-of the host whose `repr` exits is a failure like any other: only the agent itself, and who presses Ctrl-C, end the process.
+Failures are counted and logged, each kind once, without content; `strict` raises them, for tests. SystemExit from an object
+of the host (its `repr`) counts as a failure too: only the agent itself and Ctrl-C end the process.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _MOST_KINDS = 100
 
 
 class Guard:
-    """Takes the failures of one recorder. Any thread may call it."""
+    """Counts and logs the failures of one recorder. Thread-safe."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
         self.failures = 0
-        """How many there were. Two threads that fail in the same moment may count as one."""
-        self._told: set[str] = set()
+        """The number of failures. Two threads that fail at the same moment may count as one."""
+        self._logged: set[str] = set()
 
     def failed(self, error: BaseException) -> None:
-        """Counts and logs a failure; with `strict` it is raised instead."""
+        """Count and log a failure; with `strict`, raise it instead."""
         if self.strict:
             raise error
         self.failures += 1
@@ -35,18 +35,21 @@ class Guard:
         while last is not None and last.tb_next is not None:
             last = last.tb_next
         place = f"{last.tb_frame.f_code.co_filename}:{last.tb_lineno}" if last else "?"
-        # Of the error only its kind: its text may hold what is being recorded.
+        # Only the type of the error, because its text may hold recorded content.
         kind = f"{type(error).__name__} at {place}"
-        if kind not in self._told and len(self._told) < _MOST_KINDS:
-            self._told.add(kind)
-            # The host's own handlers of logs may raise too.
+        if kind not in self._logged and len(self._logged) < _MOST_KINDS:
+            self._logged.add(kind)
+            # Log handlers of the host may raise too.
             instead_of_failing(
-                None, logger.warning, "Something was not recorded: %s. It is said once; the agent goes on.", kind
+                None,
+                logger.warning,
+                "The recorder failed: %s. The agent is not affected. Further failures of this kind are only counted.",
+                kind,
             )
 
     @contextmanager
     def around(self, failed: Callable[[], None] | None = None) -> Iterator[None]:
-        """Nothing that happens inside raises; `failed` is called when something would have."""
+        """Suppress exceptions of the block; call `failed` if there was one."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - this is the guard
@@ -66,7 +69,7 @@ R = TypeVar("R")
 
 
 def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R | None]:
-    """A method that returns None where it would have raised."""
+    """Decorate a method to return None instead of raising."""
 
     @wraps(method)
     def call(self: S, /, *args: Any, **kwargs: Any) -> R | None:
@@ -80,17 +83,17 @@ def guarded(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 
 def failure_of(function: Callable[..., R], *args: Any) -> R | Exception:
-    """What a function returns, or the exception that it raised: where what it is asked for is done in several places."""
+    """Return the result of a function, or the exception that it raised, for callers that handle both."""
     try:
         return function(*args)
     except Exception as error:  # noqa: BLE001 - this is the guard
         return error
     except SystemExit as error:
-        return RuntimeError(f"It exits with {error.code!r}.")
+        return RuntimeError(f"exits with {error.code!r}")
 
 
 def instead_of_failing(value: R, function: Callable[..., R], *args: Any) -> R:
-    """What a function of the host returns, or `value` where it raises: a rule that fails must not let a secret pass."""
+    """Return the result of a function of the host, or `value` if it raises, so that a failing rule does not leak a secret."""
     try:
         return function(*args)
     except (Exception, SystemExit):  # noqa: BLE001 - this is the guard

@@ -1,21 +1,20 @@
-"""A callback handler that records what agents of LangChain and LangGraph do.
+"""A callback handler that records agents of LangChain and LangGraph.
 
     from tracesite.recorder.langchain import TracesiteHandler
 
     graph.invoke(state, config={"callbacks": [TracesiteHandler(recorder)], "configurable": {"thread_id": "weather-1"}})
 
-* A run that nothing else started is a message; its session is the thread (`thread_id`), else what is open, else a new one.
-  Inside a message that is open already, it is a part of that.
-* A model that is asked is a step, told apart as transcripts of LangChain are (formats/langchain.py): the last plain reply
-  is the answer, not a step. So a step is known by its reply only; that the model is asked is told before, and an answer
-  as soon as it is there.
-* The calls of a reply begin with it, in the order in which the model asked for them. What a tool does lies in its call:
-  agents, retrievers, and whatever the tool itself records. A call that no tool takes up has the result that its graph
-  gives it, or none.
-* A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the
-  recorder sees the thread again without a new question. What runs a second time then stays one call.
+* A root run is a message; its session is the thread (`thread_id`), else the current one, else a new one. Inside an open
+  message it is a part of that message.
+* A request to a model is a step, distinguished as in transcripts of LangChain (formats/langchain.py): the last plain reply is
+  the answer, not a step. So the reply decides whether there is a step; the request is recorded before, and an answer as soon
+  as it arrives.
+* The calls of a reply begin with it, in the order of the reply. Scopes inside a tool belong to its call: agents, retrievers,
+  and the tool's own. A call that no tool takes up has the result that its graph gives it, or none.
+* A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the recorder
+  sees the thread again without a new question. A call that runs a second time then stays one call.
 
-Threads and tasks may share a handler. It needs langchain-core; of LangGraph nothing.
+Threads and tasks may share a handler. It needs langchain-core, and works without LangGraph.
 """
 
 from __future__ import annotations
@@ -52,79 +51,79 @@ if TYPE_CHECKING:
     _Handler = BaseCallbackHandler
 else:
     try:
-        # The graph tells only its own kind of handler that it waits before or after a node.
+        # LangGraph calls on_interrupt only on handlers of this class.
         from langgraph.callbacks import GraphCallbackHandler as _Handler
     except ImportError:
         _Handler = BaseCallbackHandler
 
 _MOST_RUNS = 50_000
-"""Runs whose ends are waited for. One whose end is never told is forgotten for a later one."""
+"""Open runs that are kept; beyond it the oldest is dropped."""
 _MOST_PAUSED = 1_000
 """Threads that wait for a person."""
 _MOST_CALLS = 10_000
-"""Calls of an agent that a tool or a late result may still be for."""
+"""Calls of an agent that are kept for tools and late results."""
 _THREAD_IDS = ("thread_id", "session_id", "conversation_id")
 _OWN_METADATA = (*_THREAD_IDS, "user_id", "request_id", "checkpoint_ns", "checkpoint_id", "revision_id")
 _OWN_PREFIXES = ("langgraph_", "ls_", "lc_", "__")
 _QUESTIONS = ("input", "question", "query", "prompt", "text")
-_SAY_NOTHING = ("agent", "model", "tools", "LangGraph")
-"""Names of nodes and graphs that LangGraph gives by itself."""
+_GENERIC_NAMES = ("agent", "model", "tools", "LangGraph")
+"""Default names of nodes and graphs in LangGraph."""
 _STOPPED = {
     "GeneratorExit": "GeneratorExit: its stream was not read to the end",
     "CancelledError": "CancelledError: it was cancelled",
 }
-"""What is said of runs that were given up from outside; these exceptions say nothing, or where in asyncio it was."""
+"""Error texts for runs that were stopped from outside, because the text of these exceptions is empty or of no use."""
 _MOST_MESSAGES = 1_000
-"""Of a list the last ones are looked at: it may be one of a million numbers, too."""
+"""Items that are searched at the end of a list, which may have a million of them."""
 _NODE = "graph:step:"
-"""How the tag of a run begins that is a node of a graph."""
+"""The prefix of the tag of a run that is a node of a graph."""
 
 
 @dataclass(eq=False, slots=True)
 class _Called:
-    """A call that a model asked for, or that a tool began by itself."""
+    """A call of a model's reply, or one that a tool began by itself."""
 
     call: ToolCall
     args: Any
     runs: int = 0
-    """How often a tool has taken it up."""
+    """Runs of the tool for this call."""
     is_answered: bool = False
-    """Whether the model has been told a result."""
+    """True once the model has a result."""
     inside: _Place | None = None
-    """Where an agent runs that the tool starts."""
+    """The place of an agent that the tool runs."""
 
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """Where an agent runs: in a message, or in the call of a tool."""
+    """The parent scope of an agent: a message, or the call of a tool."""
 
     trace: _Trace
     scope: Scope
     iteration: int | None = None
-    """Of the step that called the tool."""
+    """The iteration of the step that called the tool."""
     calls: deque[_Called] = field(default_factory=lambda: deque(maxlen=_MOST_CALLS))
     last_step: Step | None = None
 
 
 @dataclass(eq=False, slots=True)
 class _Trace:
-    """A run that nothing else started, with all that it starts."""
+    """A root run with all of its descendants."""
 
     message: Message
     is_own: bool
-    """Whether the message was opened for it."""
+    """True if the message was opened for it."""
     thread: str | None
     place: _Place = field(init=False)
     iterations: Iterator[int] = field(default_factory=count)
     answers: deque[tuple[Step, Reply]] = field(default_factory=deque)
-    """Plain replies. The last one is the answer, those before are steps."""
+    """Plain replies. The last one is the answer, the others are steps."""
     usages: list[dict[str, Any]] = field(default_factory=list)
     is_paused: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """A run of LangChain that goes on."""
+    """An open run of LangChain."""
 
     place: _Place
     parent: _Run | None
@@ -134,11 +133,11 @@ class _Run:
     step: Step | None = None
     called: _Called | None = None
     outer: Scope | None = None
-    """What was open where it began, if it is open itself."""
+    """The current scope before this run."""
 
     @property
     def below(self) -> _Place:
-        """Where runs lie that it starts."""
+        """The place of child runs."""
         called = self.called
         if called is None:
             return self.place
@@ -148,42 +147,42 @@ class _Run:
         return called.inside
 
     def agent(self) -> str | None:
-        """The name of the agent that it is a part of: of the innermost node or graph that somebody has named."""
+        """Return the name of the innermost node or graph with a name of its own."""
         run: _Run | None = self
         while run is not None and run.called is None:
-            if (run.is_node or run.is_graph) and run.name and run.name not in _SAY_NOTHING:
+            if (run.is_node or run.is_graph) and run.name and run.name not in _GENERIC_NAMES:
                 return run.name
             run = run.parent
         return None
 
 
 @dataclass(eq=False, slots=True)
-class _Known:
-    """What all handlers of a recorder know."""
+class _Shared:
+    """The state that all handlers of a recorder share."""
 
     runs: OrderedDict[UUID, _Run] = field(default_factory=OrderedDict)
     paused: OrderedDict[str, _Trace] = field(default_factory=OrderedDict)
     """Runs that wait for a person, by thread."""
 
 
-_known: WeakKeyDictionary[Recorder, _Known] = WeakKeyDictionary()
+_shared: WeakKeyDictionary[Recorder, _Shared] = WeakKeyDictionary()
 
 
 class TracesiteHandler(_Handler):
-    """Records runs of LangChain and LangGraph with `recorder`. Never raises, unless the recorder is `strict`.
+    """Records runs of LangChain and LangGraph with `recorder`. Thread-safe. Never raises, unless the recorder is `strict`.
 
-    One may serve all runs, or each have one of its own.
+    One handler may serve all runs, or each run have its own.
     """
 
-    # In the thread and the context of what is recorded, so that a tool finds its call open.
+    # In the thread and context of the run, so that the call of a tool is the current scope inside the tool.
     run_inline = True
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.guard = recorder.guard
         self.raise_error = recorder.guard.strict
-        known = _known.setdefault(recorder, _Known())
-        self._runs, self._paused = known.runs, known.paused
+        shared = _shared.setdefault(recorder, _Shared())
+        self._runs, self._paused = shared.runs, shared.paused
 
     # --- Chains, graphs and their nodes -----------------------------------------------------------------------------
 
@@ -200,7 +199,7 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not self._hears(run_id):
+        if not self._is_new(run_id):
             return
         name = str(kwargs.get("name") or "")
         parent = self._parent(parent_run_id)
@@ -224,7 +223,7 @@ class TracesiteHandler(_Handler):
             self._close(run)
             for message in _messages_in(outputs):
                 if isinstance(message, ToolMessage):
-                    self._tell(run.place, message)
+                    self._tool_message(run.place, message)
         elif run.parent is None:
             self._end(run.place.trace, outputs)
 
@@ -243,13 +242,13 @@ class TracesiteHandler(_Handler):
 
     @guarded
     def on_interrupt(self, /, event: Any) -> None:
-        """LangGraph: the graph waits for a person."""
+        """Called by LangGraph when the graph waits for a person."""
         run = self._runs.get(event.run_id)
         if run is not None and run.parent is None:
             run.place.trace.is_paused = True
-            asked = [{"id": one.id, "value": one.value} for one in event.interrupts]
-            if asked:
-                run.place.trace.message.metadata["interrupts"] = asked
+            interrupts = [{"id": interrupt.id, "value": interrupt.value} for interrupt in event.interrupts]
+            if interrupts:
+                run.place.trace.message.metadata["interrupts"] = interrupts
 
     # --- Models -----------------------------------------------------------------------------------------------------
 
@@ -266,9 +265,9 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        if self._hears(run_id):
-            asked = messages[0] if messages else []
-            self._ask(lambda: _question(asked), asked, run_id, parent_run_id, tags, metadata, kwargs)
+        if self._is_new(run_id):
+            request = messages[0] if messages else []
+            self._ask(lambda: _question(request), request, run_id, parent_run_id, tags, metadata, kwargs)
 
     @guarded
     def on_llm_start(
@@ -283,9 +282,9 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        if self._hears(run_id):
-            asked = [{"role": "user", "content": prompt} for prompt in prompts[:1]]
-            self._ask(lambda: prompts[0] if prompts else None, asked, run_id, parent_run_id, tags, metadata, kwargs)
+        if self._is_new(run_id):
+            request = [{"role": "user", "content": prompt} for prompt in prompts[:1]]
+            self._ask(lambda: prompts[0] if prompts else None, request, run_id, parent_run_id, tags, metadata, kwargs)
 
     @guarded
     def on_llm_end(self, /, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -295,7 +294,7 @@ class TracesiteHandler(_Handler):
         assert run.step is not None, "it is the run of a model"
         entries: list[Entry] = [_NOTHING]
         with self.guard.around():
-            entries = _said(response)
+            entries = _entries_of_reply(response)
         step: Step | None = run.step
         for entry in entries:
             if isinstance(entry, Reply):
@@ -333,14 +332,14 @@ class TracesiteHandler(_Handler):
         inputs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not self._hears(run_id):
+        if not self._is_new(run_id):
             return
         parent = self._parent(parent_run_id)
         place = parent.below if parent else self._begin(None, run_id, tags, metadata).place
         name = str(kwargs.get("name") or (serialized or {}).get("name") or "")
         call_id = kwargs.get("tool_call_id")
         args = input_str if inputs is None else inputs
-        called = _asked_for(place, call_id, name, args)
+        called = _matching_call(place, call_id, name, args)
         if called is None:
             call = self.recorder.tool_call(name, args, call_id=call_id).start(within=place.scope)
             called = _Called(call, args)
@@ -397,7 +396,7 @@ class TracesiteHandler(_Handler):
         metadata: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if not self._hears(run_id):
+        if not self._is_new(run_id):
             return
         parent = self._parent(parent_run_id)
         place = parent.below if parent else self._begin(query, run_id, tags, metadata).place
@@ -415,12 +414,12 @@ class TracesiteHandler(_Handler):
         references = run.place.trace.message.references
         found = [_reference(document) for document in documents]
         for reference in found:
-            # What is found again is one passage of the answer.
-            if not any({**reference, "seq": one["seq"]} == one for one in references if "seq" in one):
+            # A passage that is found again is one reference of the answer.
+            if not any({**reference, "seq": other["seq"]} == other for other in references if "seq" in other):
                 references.append({**reference, "seq": len(references)})
-        # The passages themselves are the text.
-        about = [{name: value for name, value in one.items() if name != "content"} for one in found]
-        text = "\n\n".join(one["content"] for one in found)
+        # The text of the result holds the passages themselves.
+        about = [{name: value for name, value in reference.items() if name != "content"} for reference in found]
+        text = "\n\n".join(reference["content"] for reference in found)
         self._answer(run.called, records.ToolResult(status="success", output=text, data={"results": about}))
         if run.parent is None:
             self._end(run.place.trace, None)
@@ -437,9 +436,9 @@ class TracesiteHandler(_Handler):
 
     # --- Runs -------------------------------------------------------------------------------------------------------
 
-    def _hears(self, run_id: UUID) -> bool:
-        """Whether this is to be recorded, and no other handler of the recorder does: a graph in a node may have both its
-        own callbacks and those around it."""
+    def _is_new(self, run_id: UUID) -> bool:
+        """Return whether to record a run: not if another handler of the recorder does, because a graph in a node may have both
+        its own callbacks and those of its parent."""
         return self.recorder.enabled and run_id not in self._runs
 
     def _parent(self, run_id: UUID | None) -> _Run | None:
@@ -451,7 +450,7 @@ class TracesiteHandler(_Handler):
             self._runs.popitem(last=False)
 
     def _open(self, run: _Run, scope: Scope) -> None:
-        """Makes it what is open in this context: of nodes and tools, which run in contexts of their own."""
+        """Make the scope current in this context: for nodes and tools, which run in contexts of their own."""
         current = self.recorder.runtime.current
         run.outer = current.get()
         current.set(scope)
@@ -465,30 +464,30 @@ class TracesiteHandler(_Handler):
     # --- Messages ---------------------------------------------------------------------------------------------------
 
     def _begin(self, prompt: Any, run_id: UUID, tags: list[str] | None, metadata: Mapping[str, Any] | None) -> _Trace:
-        """What a run belongs to that nothing else started."""
+        """Return the trace of a new root run."""
         around = self.recorder.current()
         if around is not None and around.message.is_open:
             trace = _Trace(around.message, is_own=False, thread=None)
             trace.place = _Place(trace, around)
             return trace
-        said = metadata or {}
-        thread = next((str(said[name]) for name in _THREAD_IDS if said.get(name)), None)
+        metadata = metadata or {}
+        thread = next((str(metadata[name]) for name in _THREAD_IDS if metadata.get(name)), None)
         if thread is not None:
             paused = self._paused.pop(thread, None)
             if paused is not None and prompt is None:
                 paused.is_paused = False
                 paused.message.update(status="running")
                 return paused
-            user = said.get("user_id")
+            user = metadata.get("user_id")
             if not (isinstance(around, Session) and around.is_open and around.external_id == thread):
                 around = self.recorder.session(thread, end_user=str(user) if user else None).start()
         about = {
             name: value
-            for name, value in said.items()
+            for name, value in metadata.items()
             if name not in _OWN_METADATA and not name.startswith(_OWN_PREFIXES)
         }
         about |= {"run_id": str(run_id)} | ({"tags": list(tags)} if tags else {})
-        request_id = said.get("request_id")
+        request_id = metadata.get("request_id")
         message = self.recorder.message(
             prompt, request_id=str(request_id) if request_id else str(run_id), metadata=about
         ).start(within=around)
@@ -511,11 +510,11 @@ class TracesiteHandler(_Handler):
             message.end(_failure(error))
 
     def _conclude(self, trace: _Trace, outputs: Any) -> None:
-        """Says what the answer is."""
+        """Set the answer of the message."""
         message = trace.message
         answer = self._last_answer(trace, outputs)
         if not trace.is_own:
-            # Whoever opened the message says what its answer is.
+            # The code that opened the message sets its answer.
             self._take_answers(trace, 0)
             if answer is not None and message.content is None and trace.place.scope.call is None:
                 message.content = answer.content
@@ -528,7 +527,7 @@ class TracesiteHandler(_Handler):
             message.content = outputs
 
     def _last_answer(self, trace: _Trace, outputs: Any) -> Reply | None:
-        """The last plain reply; where the graph ends with another message of an agent, that one."""
+        """Return the last plain reply, or the message of an agent at the end of the graph's output if that is another one."""
         *_, last = [None, *_messages_in(outputs)]
         given = _reply_in(last) if isinstance(last, AIMessage) else None
         held = trace.answers[-1][1] if trace.answers else None
@@ -538,7 +537,7 @@ class TracesiteHandler(_Handler):
         return given
 
     def _take_answers(self, trace: _Trace, most: int) -> None:
-        """Makes steps of plain replies that are not the answer."""
+        """Turn plain replies that are not the answer into steps."""
         while len(trace.answers) > most:
             step, _reply = trace.answers.popleft()
             self._start(trace.place, step)
@@ -554,17 +553,17 @@ class TracesiteHandler(_Handler):
         parent_run_id: UUID | None,
         tags: list[str] | None,
         metadata: dict[str, Any] | None,
-        said: dict[str, Any],
+        kwargs: dict[str, Any],
     ) -> None:
         parent = self._parent(parent_run_id)
         place = parent.below if parent else self._begin(prompt(), run_id, tags, metadata).place
         run = _Run(place, parent)
         about = metadata or {}
-        asked = said.get("invocation_params") or {}
-        model = about.get("ls_model_name") or asked.get("model") or asked.get("model_name")
+        params = kwargs.get("invocation_params") or {}
+        model = about.get("ls_model_name") or params.get("model") or params.get("model_name")
         agent = about.get("lc_agent_name") or run.agent()
         run.step = self.recorder.step(model=str(model) if model else None, agent=agent)
-        params = {name: value for name, value in asked.items() if value is not None and name != "_type"}
+        params = {name: value for name, value in params.items() if value is not None and name != "_type"}
         run.step.request = {**params, "messages": messages}
         run.step.ask(within=place.scope)
         self._keep(run_id, run)
@@ -580,16 +579,16 @@ class TracesiteHandler(_Handler):
         place = run.place
         trace = place.trace
         if place is not trace.place:
-            # Of an agent that a tool runs.
+            # A reply of an agent that a tool runs.
             reply = replace(reply, parent_call=place.scope.call.call_id if place.scope.call else None)
         step.iteration = self._iteration(place)
         if reply.usage:
             trace.usages.append(reply.usage)
-        said = step_of(reply, step.iteration)
-        step.thought, step.reasoning, step.usage = said.thought, said.reasoning_content, said.usage
-        step.model = said.model or step.model
-        step.agent = said.agent_name or step.agent
-        step.metadata = said.metadata or {}
+        record = step_of(reply, step.iteration)
+        step.thought, step.reasoning, step.usage = record.thought, record.reasoning_content, record.usage
+        step.model = record.model or step.model
+        step.agent = record.agent_name or step.agent
+        step.metadata = record.metadata or {}
         step.stop()
         if place is trace.place and not reply.calls:
             trace.answers.append((step, reply))
@@ -609,21 +608,21 @@ class TracesiteHandler(_Handler):
         place.last_step = step
 
     def _iteration(self, place: _Place) -> int | None:
-        """That of the next step: an agent in a tool has that of the step which called the tool; in a message that is not
-        ours, others may count too."""
+        """Return the iteration of the next step. An agent in a tool has that of the step which called the tool. None in a
+        message of other code, which may count its own."""
         trace = place.trace
         if place is not trace.place:
             return place.iteration
         return next(trace.iterations) if trace.is_own else None
 
     def _called(self, step: Step, call: Call) -> _Called:
-        one = self.recorder.tool_call(call.name, call.args, call_id=call.id, metadata=call.metadata or None)
-        return _Called(one.start(within=step), call.args)
+        scope = self.recorder.tool_call(call.name, call.args, call_id=call.id, metadata=call.metadata or None)
+        return _Called(scope.start(within=step), call.args)
 
     # --- Results ----------------------------------------------------------------------------------------------------
 
-    def _tell(self, place: _Place, message: ToolMessage) -> None:
-        """A message of a tool that came into the state of a graph: of a call that no tool took up, or that failed."""
+    def _tool_message(self, place: _Place, message: ToolMessage) -> None:
+        """Record a tool message in the state of a graph: of a call that no tool took up, or that failed."""
         for entry in entries_of(message.model_dump()):
             if isinstance(entry, Result):
                 self._result(place, entry)
@@ -647,15 +646,15 @@ class TracesiteHandler(_Handler):
 
 
 _NOTHING = Reply(id="", content=None)
-"""A reply that could not be read."""
+"""Stands for a reply that cannot be parsed."""
 
 
-# --- What LangChain says ------------------------------------------------------------------------------------------------
+# --- Values of LangChain ------------------------------------------------------------------------------------------------
 
 
-def _said(response: LLMResult) -> list[Entry]:
-    """What a model replied. Of several replies to one request the first."""
-    first = next((one[0] for one in response.generations if one), None)
+def _entries_of_reply(response: LLMResult) -> list[Entry]:
+    """Return the entries of the first reply to a request."""
+    first = next((generations[0] for generations in response.generations if generations), None)
     message = getattr(first, "message", None)
     if isinstance(message, BaseMessage):
         return entries_of(message.model_dump())
@@ -671,20 +670,21 @@ def _reply_in(message: AIMessage) -> Reply | None:
 
 
 def _result_in(output: Any, call: ToolCall) -> Any:
-    """What a tool returned: of a message for the model what it says, of a command the message in it."""
-    told = [message for message in _messages_in(output) if isinstance(message, ToolMessage)]
-    message = next((one for one in told if one.tool_call_id == call.call_id), told[0] if told else None)
+    """Return the result of a tool: the content of a tool message, also of one in a command, or the value itself."""
+    messages = [message for message in _messages_in(output) if isinstance(message, ToolMessage)]
+    own = [message for message in messages if message.tool_call_id == call.call_id]
+    message = next(iter(own or messages), None)
     if message is None:
         return records.ToolResult(status="success", data=output.goto) if _is_command(output) else output
-    # Older versions do not say when a tool begins which call it is for.
+    # Older versions do not pass the id of the call when a tool begins.
     call.call_id = call.call_id or message.tool_call_id
     results = [entry for entry in entries_of(message.model_dump()) if isinstance(entry, Result)]
     return result_of(results[0])
 
 
-def _asked_for(place: _Place, call_id: str | None, name: str, args: Any) -> _Called | None:
-    """The call that a tool takes up: of its id; where none is said, of its name and arguments; else of its name without an
-    id. One that has run already runs again only under its own id."""
+def _matching_call(place: _Place, call_id: str | None, name: str, args: Any) -> _Called | None:
+    """Return the call that a tool takes up: the one with its id; without an id, with its name and arguments; else one with its
+    name and no id. A call that has run already runs again only under its own id."""
     calls = tuple(place.calls)
     fresh = [called for called in calls if not called.runs]
     if call_id is not None:
@@ -693,14 +693,14 @@ def _asked_for(place: _Place, call_id: str | None, name: str, args: Any) -> _Cal
         if found is not None:
             return found
     else:
-        same = next((one for one in fresh if one.call.name == name and one.args == args), None)
+        same = next((called for called in fresh if called.call.name == name and called.args == args), None)
         if same is not None:
             return same
-    return next((one for one in fresh if one.call.name == name and one.call.call_id is None), None)
+    return next((called for called in fresh if called.call.name == name and called.call.call_id is None), None)
 
 
 def _question(inputs: Any) -> Any:
-    """What the user said, as far as the input of a run has it: the last human message, or a text."""
+    """Return the user's question from the input of a run: the last human message, or a text."""
     if isinstance(inputs, str):
         return inputs or None
     human = [message for message in _messages_in(inputs) if isinstance(message, HumanMessage)]
@@ -711,23 +711,23 @@ def _question(inputs: Any) -> Any:
         if texts:
             return texts[0]
         for value in inputs.values():
-            if isinstance(value, list | tuple) and (said := _short_form(value)):
-                return said
+            if isinstance(value, list | tuple) and (question := _short_form(value)):
+                return question
     return _short_form(inputs)
 
 
 def _short_form(value: Any) -> Any:
-    """The last question in a list of messages that are no objects of LangChain: `("user", "...")` or `{"role": "user"}`."""
-    for one in reversed(value[-_MOST_MESSAGES:]) if isinstance(value, list | tuple) else ():
-        if isinstance(one, Mapping) and (one.get("role") or one.get("type")) in ("user", "human"):
-            return one.get("content")
-        if isinstance(one, list | tuple) and len(one) == 2 and one[0] in ("user", "human"):
-            return one[1]
+    """Return the last question in a list of messages in short form: `("user", "...")` or `{"role": "user"}`."""
+    for message in reversed(value[-_MOST_MESSAGES:]) if isinstance(value, list | tuple) else ():
+        if isinstance(message, Mapping) and (message.get("role") or message.get("type")) in ("user", "human"):
+            return message.get("content")
+        if isinstance(message, list | tuple) and len(message) == 2 and message[0] in ("user", "human"):
+            return message[1]
     return None
 
 
 def _messages_in(value: Any, depth: int = 2) -> Iterator[BaseMessage]:
-    """The messages in what a node, a tool or a graph was given or gives: a state, a list, a command."""
+    """Yield the messages in the input or output of a node, a tool or a graph: a state, a list, a command."""
     if isinstance(value, BaseMessage):
         yield value
     elif _is_command(value):
@@ -743,7 +743,7 @@ def _messages_in(value: Any, depth: int = 2) -> Iterator[BaseMessage]:
 
 
 def _is_command(value: Any) -> bool:
-    """Whether this is LangGraph's Command: it is not imported, as it may not be there."""
+    """Return whether this is LangGraph's Command, without importing LangGraph, which may be missing."""
     return type(value).__name__ == "Command" and hasattr(value, "update") and hasattr(value, "goto")
 
 
@@ -752,23 +752,23 @@ def _failure(error: BaseException | None) -> BaseException | str | None:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether a graph waits: LangGraph tells it by raising."""
+    """Return whether the exception means that a graph waits."""
     return any(kind.__name__ in ("GraphInterrupt", "NodeInterrupt") for kind in type(error).__mro__)
 
 
 def _goes_elsewhere(error: BaseException) -> bool:
-    """Whether a graph goes on in the graph around it: LangGraph tells that by raising, too."""
+    """Return whether the exception means that a graph goes on in its parent graph."""
     return any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
 
 
 def _reference(document: Document) -> dict[str, Any]:
-    """A document as a records.Reference."""
+    """Convert a document to the fields of records.Reference."""
     about = dict(document.metadata)
     reference: dict[str, Any] = {"content": document.page_content}
     if document.id:
         reference["id"] = document.id
     for name, kind, spellings in _REFERENCE_FIELDS:
-        found = next((one for one in spellings if isinstance(about.get(one), kind)), None)
+        found = next((spelling for spelling in spellings if isinstance(about.get(spelling), kind)), None)
         if found is not None and not isinstance(about[found], bool):
             reference[name] = about.pop(found)
     if about:

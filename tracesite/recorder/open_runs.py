@@ -1,10 +1,10 @@
-"""The runs that a process has begun and not ended, on the disk beside its spool: whoever takes over the spool of a dead
-process says of these that nobody is left to end them.
+"""A journal of the open runs of a process, on the disk beside its spool: the process that takes over the spool of a dead one
+reports these runs as interrupted.
 
     <owner>.runs    a line for each begin and end: "+" or "~" and the run as JSON, or "-" and its key
 
-It is emptied when no run is open, so it stays small. A run is noted after its first event is on the disk, and is no more
-once its end is: a kill in between leaves a run that is found by close_stale_runs, not one that is called dead and is not.
+The file is emptied when no run is open, so it stays small. A run is added after its first event is on the disk, and removed
+once its end is: a kill in between leaves a run for close_stale_runs, and never marks a living run as dead.
 
 A process that was forked in the middle of a run works on it too ("~"), though its parent ends it: such a run is not closed
 while either of them lives.
@@ -24,7 +24,7 @@ import msgspec
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _ABOUT_A_RUN = b'"type":"workflow_execute_'
 _MOST_BYTES = 256 * 1024
-"""A journal that has this much is written anew, if most of its runs have ended."""
+"""The size at which a journal is rewritten without the runs that have ended."""
 
 
 class _Attempt(msgspec.Struct):
@@ -40,12 +40,12 @@ class _Head(msgspec.Struct):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was begun, as the events of its process name it."""
+    """A run that has begun, with the ids of its events."""
 
     session: str
     message: str
     attempt: str | None = None
-    """Of a run that several processes begin under one id, which of them."""
+    """Distinguishes the processes that begin a run under the same id."""
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ _RUNS = msgspec.json.Decoder(Run)
 
 
 class Journal:
-    """The open runs of one process. Whoever uses it holds the lock of the spool; nothing here raises for a full disk."""
+    """The open runs of one process. The caller holds the lock of the spool. A full disk raises nothing."""
 
     def __init__(self, *, is_forked: bool = False) -> None:
         self._open: dict[str, Run] = {}
@@ -67,13 +67,13 @@ class Journal:
         self._size = 0
 
     def note(self, events: Iterable[bytes], path: Path | None) -> None:
-        """Notes which runs these events, which are on the disk, begin and end; `path` is None where there is no disk."""
+        """Add and remove the runs that these events begin and end. The events are on the disk; `path` is None without one."""
         lines: list[bytes] = []
         for event in events:
             if self._is_forked or _ABOUT_A_RUN in event:
                 lines += self._lines(event)
         if lines and path is not None:
-            with suppress(OSError):  # the spool says that the disk is full
+            with suppress(OSError):  # the spool logs that the disk is full
                 self._write(lines, path)
 
     def _lines(self, event: bytes) -> list[bytes]:
@@ -111,11 +111,11 @@ class Journal:
 
     @property
     def messages(self) -> set[str]:
-        """The messages that this process works on."""
+        """The ids of the messages that this process works on."""
         return {run.message for run in self._open.values()} | set(self._worked_on)
 
     def moved(self, path: Path) -> None:
-        """The process writes its spool elsewhere from now on."""
+        """Continue in a new file, because the spool has moved."""
         self.forget()
         lines = [b"+" + msgspec.json.encode(run) for run in self._open.values()]
         if lines:
@@ -123,15 +123,15 @@ class Journal:
                 self._write(lines, path)
 
     def forget(self) -> None:
-        """Closes the file and leaves it."""
+        """Close the file without removing it."""
         if self._file >= 0:
             os.close(self._file)
         self._file, self._size = -1, 0
 
 
 def read(path: Path) -> tuple[list[Run], set[str]]:
-    """The runs that a process left open, and the messages that it works or worked on. None of a file that is not there, or
-    cannot be read; a line that was cut off is left out."""
+    """Return the runs that a process left open, and the messages that it works or worked on. Nothing for a file that is missing
+    or cannot be read; an incomplete last line is skipped."""
     begun: dict[str, Run] = {}
     worked_on: set[str] = set()
     try:
@@ -154,7 +154,7 @@ def read(path: Path) -> tuple[list[Run], set[str]]:
 
 
 def leave(path: Path, runs: Iterable[Run]) -> None:
-    """Writes the file of a dead process anew, with these runs only. Raises OSError."""
+    """Rewrite the file of a dead process with these runs only. Raises OSError."""
     made = path.with_suffix(".new")
     file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
     try:
@@ -165,7 +165,7 @@ def leave(path: Path, runs: Iterable[Run]) -> None:
 
 
 def interruption(run: Run) -> bytes:
-    """The event that says that the process of a run ended before the run did. The same whoever says it."""
+    """Return the event that ends the run of a dead process. Its id is the same in every process, so that it is stored once."""
     now = time.time_ns()
     event = {
         "session_id": run.session,

@@ -85,7 +85,7 @@ class Privacy:
     functions: Sequence[Masking] = ()
     """Called with every value, on the worker. A value for which one raises is redacted."""
     max_bytes: int = 2**20
-    """Longer values are cut, and the trace says so."""
+    """Longer values are cut, and the trace reports it."""
     lean: bool = False
     """Keep only names, durations and outcomes: no arguments, results or texts."""
 

@@ -1,4 +1,4 @@
-"""Results of tools, well formed from the start: for tools to return, and for agents to read.
+"""Well-formed results of tools: for tools to return, and for agents to read.
 
     from tracesite.recorder import results
 
@@ -9,8 +9,8 @@
             return results.as_json(results.error(str(failure), error_type="database", suggestion="Check the table."))
         return results.as_json(results.success({"results": rows}, f"{len(rows)} rows", execution_time=0.2))
 
-A result made here is in the one form that every result gets when it is stored: normalise changes nothing of it. Whatever
-is said besides is metadata.
+Every result is stored in this form, so normalisation does not change a result that is made here. Additional keyword
+arguments become metadata.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class InvalidData(ValueError):
-    """The data of a result are not what was asked for; `found` is what they are."""
+    """The data of a result do not have the expected type; `found` holds them."""
 
     def __init__(self, message: str, found: Any) -> None:
         super().__init__(message)
@@ -34,37 +34,37 @@ class InvalidData(ValueError):
 
 
 def success(data: Any = None, output: str = "", **metadata: Any) -> records.ToolResult:
-    """The call did what it should: `data` for machines, `output` for people."""
+    """Return a successful result: `data` for machines, `output` for people."""
     return _made("success", data=data, output=output, metadata=metadata)
 
 
 def error(message: str, *, data: Any = None, output: str = "", **metadata: Any) -> records.ToolResult:
-    """The call failed, and `message` says why. `error_type`, `suggestion`, `troubleshooting` and `details` are usual."""
+    """Return a failed result with the reason. Usual metadata: `error_type`, `suggestion`, `troubleshooting`, `details`."""
     return _made("error", data=data, output=output, error=message or NO_REASON, metadata=metadata)
 
 
 def pending(output: str = "", **metadata: Any) -> records.ToolResult:
-    """The call goes on; its result comes later, under the same id."""
+    """Return the result of a call that goes on; the final result comes later, under the same id."""
     return _made("pending", output=output, metadata=metadata)
 
 
 def read(received: Any) -> records.ToolResult:
-    """Whatever a tool returned, in the one form."""
+    """Normalise any return value of a tool."""
     result = normalize_result(
         received if isinstance(received, records.ToolResult) else records.ToolResult(output=received), None
     )
-    assert result is not None, "only the absence of a result is none"
+    assert result is not None, "only a missing result is None"
     return result
 
 
 def as_json(result: records.ToolResult) -> str:
-    """A result as tools return it to a model: JSON without what it does not say, non-ASCII characters as they are."""
+    """Return a result as JSON for a model, without empty fields, with non-ASCII characters unescaped."""
     fields = msgspec.structs.asdict(result)
     return msgspec.json.encode({name: value for name, value in fields.items() if value not in (None, "", {})}).decode()
 
 
 def data_as(result: records.ToolResult, type_: type[T]) -> T:
-    """The data of a result as a type: a dataclass, a msgspec Struct, `list[str]`. Raises InvalidData where they are not."""
+    """Convert the data of a result to a type: a dataclass, a msgspec Struct, `list[str]`. Raises InvalidData."""
     try:
         return msgspec.convert(result.data, type_)
     except msgspec.ValidationError as failure:
@@ -72,7 +72,7 @@ def data_as(result: records.ToolResult, type_: type[T]) -> T:
 
 
 def search_results(result: records.ToolResult) -> list[Any]:
-    """What a search found: the list under `results` in the data. Raises InvalidData where there is none."""
+    """Return the hits of a search: the list under `results` in the data. Raises InvalidData if there is none."""
     found = result.data.get("results") if isinstance(result.data, dict) else None
     if not isinstance(found, list):
         raise InvalidData("invalid results format", result.data)

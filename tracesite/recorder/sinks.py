@@ -1,4 +1,4 @@
-"""Where recorded events go: what a sink is, and the small ones. The one that sends them to a server is http_sink.py."""
+"""Sinks, the destinations of events: the protocol and the small ones. http_sink.py sends to a server."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .guard import failure_of
 R = TypeVar("R")
 
 Clean = NewType("Clean", bytes)
-"""One event as a JSON object in UTF-8 without a line end, with nothing secret left in it: made in privacy.py, nowhere else."""
+"""One event as a JSON object in UTF-8 without a line end and without secrets. Only privacy.py makes it."""
 
 
 class ServerSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a project wants to be told, as its server says it: see sampling.Sampling."""
+    """The sampling of a project on the server: see sampling.Sampling. None leaves a setting to the process."""
 
     rate: float | None = None
     tools: dict[str, float] = {}
@@ -29,39 +29,39 @@ class ServerSampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server asks of its recorders."""
+    """The settings of a project for its recorders."""
 
     sampling: ServerSampling | None = None
 
 
 class Sink(Protocol):
-    """Takes events. All but `flush`, `close` and `after_fork` are called by one thread at a time."""
+    """A destination of events. `send` and `settings` are called by one thread at a time, the other methods by any thread."""
 
     @property
     def discards(self) -> bool:
-        """Whether it would only throw events away: then none are made, and it is given nothing."""
+        """True if the sink would discard every event: then none are made and `send` is not called."""
 
     def send(self, events: Sequence[Clean]) -> int:
-        """Takes events from the front and returns how many: those after are lost, and will be counted as lost.
+        """Take events from the front and return how many. The others are counted as lost.
 
         Must not wait for a network. If it raises, all of them count as lost.
         """
 
     def flush(self, deadline: float) -> int:
-        """Waits until what was taken is delivered, or `time.monotonic()` passes `deadline`; how many events are not yet."""
+        """Block until all events are delivered, or `time.monotonic()` reaches `deadline`. Return how many are not."""
 
     def close(self, deadline: float) -> int:
-        """Flushes and lets go of threads and files. May be called again."""
+        """Flush, and release threads and files. Return as `flush` does. May be called again."""
 
     def after_fork(self) -> None:
-        """In a child process, before all else: the parent's threads, files and locks are not ours."""
+        """In a child process, before any other method: forget the threads, files and locks of the parent."""
 
     def settings(self) -> ServerSettings | None:
-        """What the server last asked for; None where it asked for nothing."""
+        """Return the last settings of the server, or None. Must not block for long."""
 
 
 class NullSink:
-    """Takes everything and keeps nothing: for an agent whose recorder is on and writes nowhere."""
+    """Discards all events."""
 
     @property
     def discards(self) -> bool:
@@ -85,7 +85,7 @@ class NullSink:
 
 @dataclass
 class MemorySink(NullSink):
-    """Keeps the newest events in memory, `limit` at most; the older ones are forgotten."""
+    """Keeps the newest `limit` events in memory."""
 
     limit: int = 100_000
     _kept: deque[Clean] = field(init=False)
@@ -103,7 +103,7 @@ class MemorySink(NullSink):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The events as POST /events/ takes them, in the order in which they came."""
+        """The events in the format of POST /events/, in order of arrival."""
         return [msgspec.json.decode(event) for event in tuple(self._kept)]
 
     def clear(self) -> None:
@@ -111,10 +111,10 @@ class MemorySink(NullSink):
 
 
 class JsonLinesSink(NullSink):
-    """Appends events to a file, one a line: what POST /events/ takes as NDJSON.
+    """Appends events to a file, one a line, in the NDJSON format of POST /events/.
 
-    Each batch is one write to the end of the file, so that several processes may share it. The file is made when the
-    first event comes, readable by its owner only. Raises OSError in `send`, which the pipeline counts.
+    Each batch is one write to the end of the file, so that several processes may share it. The file is created with the
+    first event, readable by its owner only. `send` raises OSError, and the events count as lost.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -133,7 +133,7 @@ class JsonLinesSink(NullSink):
         while whole:
             written = os.write(self._file, whole)
             whole = whole[written:]
-            # Until all is written: where the disk is full, the next batch must not go on in the middle of a line.
+            # If the disk is full now, the next batch must not continue in the middle of a line.
             self._is_torn = bool(whole)
         return len(events)
 
@@ -145,21 +145,21 @@ class JsonLinesSink(NullSink):
 
 
 class FanOutSink:
-    """Gives every event to several sinks. What one of them does not take is lost for that one only."""
+    """Sends every event to several sinks. An event that one of them does not take is lost for that one only."""
 
     def __init__(self, *sinks: Sink) -> None:
         if not sinks:
             raise ValueError("FanOutSink: expected at least one sink.")
         self.sinks = sinks
         self.lost = [0] * len(sinks)
-        """How many events each sink did not take."""
+        """Events that each sink did not take, in the order of `sinks`."""
 
     @property
     def discards(self) -> bool:
         return all(sink.discards for sink in self.sinks)
 
     def send(self, events: Sequence[Clean]) -> int:
-        """Takes what the best of them takes. Raises an ExceptionGroup where all of them fail."""
+        """Send to all sinks and return the largest count. Raises an ExceptionGroup if all of them fail."""
         most = 0
         failures: list[Exception] = []
         for place, sink in enumerate(self.sinks):
@@ -174,20 +174,20 @@ class FanOutSink:
         return most
 
     def flush(self, deadline: float) -> int:
-        return sum(self._ask_all(lambda sink: sink.flush(deadline)))
+        return sum(self._call_all(lambda sink: sink.flush(deadline)))
 
     def close(self, deadline: float) -> int:
-        return sum(self._ask_all(lambda sink: sink.close(deadline)))
+        return sum(self._call_all(lambda sink: sink.close(deadline)))
 
     def after_fork(self) -> None:
-        self._ask_all(lambda sink: sink.after_fork())
+        self._call_all(lambda sink: sink.after_fork())
 
     def settings(self) -> ServerSettings | None:
         return next((found for sink in self.sinks if (found := sink.settings()) is not None), None)
 
-    def _ask_all(self, ask: Callable[[Sink], R]) -> list[R]:
-        """Asks each of them, whatever those before it did; then raises what they raised."""
-        answers = [failure_of(ask, sink) for sink in self.sinks]
+    def _call_all(self, function: Callable[[Sink], R]) -> list[R]:
+        """Call all of them, even if one raises; then raise their exceptions as a group."""
+        answers = [failure_of(function, sink) for sink in self.sinks]
         failures = [answer for answer in answers if isinstance(answer, Exception)]
         if failures:
             raise ExceptionGroup("sinks failed", failures)

@@ -1,29 +1,28 @@
-"""Events on disk between the pipeline and the network: in order, bounded, and still there after a kill -9.
+"""The spool: events on disk between the pipeline and the network, in order, bounded, and safe from a kill -9.
 
-    <spool>/<destination>/destination.json           the address, and how the key begins
+    <spool>/<destination>/destination.json           the address, and the first characters of the key
     <spool>/<destination>/<owner>.lock               held by the process that writes there, or that took it over
     <spool>/<destination>/<owner>.<number>.ndjson    its segments, one event a line
     <spool>/<destination>/<owner>.runs               the runs that it has begun and not ended: see open_runs.py
-    <spool>/<destination>/refused.ndjson             what the server does not take; and invalid.ndjson: what is no event
+    <spool>/<destination>/refused.ndjson             events that the server refuses; invalid.ndjson: lines that are not events
 
-* Events are appended by write() and not forced to the disk: what was taken survives the end of the process, kill -9 too. A
-  power cut may take the last seconds.
-* A destination is an address and a key. A key belongs to a project, so what waits for one key is never sent with another
-  unless somebody says so: `python -m tracesite.recorder drain --other-keys`, after a key was changed; or `--other-urls`,
-  after an address was.
-* An owner is a process. It holds its lock (flock) while it lives; whoever gets the lock of another owns what that left. So
-  the events of each process stay in order, however many processes look after the directory.
-* A segment is removed when all of it is delivered, and the one that is written is emptied then: a crash leaves little that
-  is sent twice. Twice does no harm, events have ids.
+* Events are appended by write() without fsync: they survive the end of the process, kill -9 too. A power cut may lose the
+  last seconds.
+* A destination is an address and a key. A key belongs to a project, so events of one key are never sent with another by
+  themselves; `python -m tracesite.recorder drain --other-keys` does that after a key was changed, `--other-urls` after an
+  address was changed.
+* An owner is a process. It holds its lock (flock) while it lives; the process that gets the lock of another owns its events.
+  So the events of each process stay in order, however many processes deliver from the directory.
+* A segment is removed once all of it is delivered, and the current one is emptied then, so that few events are sent twice
+  after a crash. That does no harm, because events have ids.
 * Where no disk can be written (none is writable, it is full, the system has no flock), events are kept in memory until one
   can: fewer, and only as long as the process lives.
 
-A process has three files of a spool open at most, whatever waits in it.
+A process has at most three files of a spool open, however many events wait.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import secrets
@@ -42,36 +41,35 @@ from pathlib import Path
 import msgspec
 
 from . import open_runs
+from .guard import logger
 
 if sys.platform != "win32":
     import fcntl
 
-logger = logging.getLogger("tracesite.recorder")
-
 SEGMENT_BYTES = 1024 * 1024
-"""A segment that has this much takes no more."""
+"""The size at which a segment is complete."""
 MEMORY_BYTES = 32 * 1024 * 1024
-"""Kept in memory at most, where there is no disk; less where the bound of the spool is less."""
+"""The limit in memory, where there is no disk; less if the limit of the spool is less."""
 ASIDE_BYTES = 4 * 1024 * 1024
-"""Of what was refused, and of what is no event, so much is kept for people."""
+"""The limit of refused.ndjson and of invalid.ndjson, which are kept for people."""
 RETRY_SECONDS = 5.0
-"""A disk that failed is tried again after this."""
-TELL_SECONDS = 60.0
-"""That the spool is full is said once in this time."""
+"""The pause after a failure of the disk."""
+LOG_SECONDS = 60.0
+"""The pause between two log lines about a full spool."""
 
 _DESTINATION = "destination.json"
 _OWNED = re.compile(r"(?P<owner>(?P<start>\d{19,20})-(?P<pid>\d+)-[0-9a-f]+)\.(?:lock|runs|(?P<number>\d{6,})\.ndjson)")
-# O_NOFOLLOW: whatever lies there under a name of ours is a file, or an error.
+# O_NOFOLLOW, so that a link under one of our names is an error.
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """Where events go, without the secret."""
+    """The destination of events, without the secret."""
 
     url: str
     key: str
-    """How the key begins, as the server's list of keys shows it."""
+    """The first characters of the key, as the server lists it."""
 
 
 _DESTINATIONS = msgspec.json.Decoder(Destination)
@@ -79,20 +77,20 @@ _DESTINATIONS = msgspec.json.Decoder(Destination)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """The next lines of a spool. They come again until they are settled."""
+    """The next lines of a spool. They are returned again until they are settled."""
 
     lines: list[bytes]
     invalid: list[bytes]
-    """Lines between them that are no JSON objects: of a file that was damaged."""
+    """Lines that are not JSON objects, from a damaged file."""
     own: bool
-    """Of this process, not of a dead one."""
+    """True for events of this process, False for those of a dead one."""
     size: int
     segment: _Segment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """What lies in the directory of one destination."""
+    """The events that wait in the directory of one destination."""
 
     directory: Path
     destination: Destination | None
@@ -101,18 +99,18 @@ class Waiting:
     bytes: int
     files: int
     oldest: float | None
-    """When the oldest process whose events wait began to record, in seconds since 1970."""
+    """The start of the oldest process with waiting events, in seconds since 1970."""
     running: list[int]
-    """The processes that write there now."""
+    """The process ids that write there now."""
     refused: int
-    """Events that the server did not take, of those that were kept."""
+    """Events in refused.ndjson."""
 
 
 def spool_roots(directory: str | os.PathLike[str] | None = None) -> list[Path]:
-    """The directories that may hold the spool; the first that can be used does.
+    """Return the directories that may hold the spool; the first usable one does.
 
-    One that was named, as an argument or by $TRACESITE_SPOOL, has no substitute: somebody may have chosen it because
-    traces may lie nowhere else.
+    A directory that was named, as an argument or by $TRACESITE_SPOOL, has no substitute, because traces may have to be kept
+    off other disks.
     """
     named = os.fspath(directory) if directory is not None else os.environ.get("TRACESITE_SPOOL")
     if named:
@@ -124,20 +122,20 @@ def spool_roots(directory: str | os.PathLike[str] | None = None) -> list[Path]:
 
 
 def spool_name(url: str, key: str) -> str:
-    """The name of the directory of a destination. A key is random, so its digest tells nothing about it."""
+    """Return the directory name of a destination: a digest, which reveals nothing about the random key."""
     return sha256(f"{url}\0{key}".encode()).hexdigest()[:24]
 
 
 class Spool:
-    """The events that one process has for one destination, and those that dead processes left there.
+    """The events of one process for one destination, and those that dead processes left there.
 
-    Any thread may call it. Nothing is made before the first event comes.
+    Thread-safe. Creates no file before the first event.
     """
 
     def __init__(self, roots: Sequence[Path], url: str, key: str, *, limit: int, name: str | None = None) -> None:
         self._roots = list(roots)
         self.name = name or spool_name(url, key)
-        """Of the directory of the destination."""
+        """The directory name of the destination."""
         self._destination = Destination(url=url, key=key[:8])
         self._limit = limit
         self._is_forked = False
@@ -145,11 +143,11 @@ class Spool:
 
     @classmethod
     def at(cls, directory: Path) -> Spool:
-        """The spool of a destination that is known by its directory, to deliver what is in it."""
+        """Return the spool of a directory, to deliver its events."""
         return cls([directory.parent], "", "", limit=1, name=directory.name)
 
     def _begin(self) -> None:
-        # Reentrant: a flush in a signal handler may come in between.
+        # Reentrant, because a signal handler may flush at any moment.
         self._lock = threading.RLock()
         self._own = _Owner()
         self._journal = open_runs.Journal(is_forked=self._is_forked)
@@ -159,17 +157,17 @@ class Spool:
         self._unscanned = 0
         self._retry_at = 0.0
         self._number = 0
-        self._tell_at = 0.0
+        self._log_at = 0.0
         self._is_released = False
         self.directory: Path | None = None
-        """None until it is there."""
+        """None until it is created."""
         self.lost = 0
-        """Events that were taken and are gone: somebody removed their file, or they were in memory at the end."""
+        """Events that were lost after they were taken: their file was removed, or they were in memory at the end."""
 
-    # --- Into it ----------------------------------------------------------------------------------------------------
+    # --- Writing ----------------------------------------------------------------------------------------------------
 
     def append(self, events: Sequence[bytes]) -> int:
-        """Takes events from the front, and returns how many: what does not fit is not taken. Raises nothing."""
+        """Append events and return how many: those that do not fit are not taken. Never raises."""
         taken = 0
         with self._lock:
             while taken < len(events) and not self._is_released:
@@ -181,7 +179,7 @@ class Spool:
                 if not count:
                     break
                 taken += count
-            self._tell_if_full(taken < len(events) and not self._is_released)
+            self._log_if_full(taken < len(events) and not self._is_released)
         return taken
 
     def _put(self, events: Sequence[bytes]) -> int:
@@ -223,7 +221,7 @@ class Spool:
         return _Segment(number=self._number, path=path, file=_open_new(path, os.O_RDWR | os.O_APPEND))
 
     def _move_in(self) -> None:
-        """Makes the directory and a lock in it. What an earlier one holds is delivered from where it is."""
+        """Create the directory and a lock in it. Events in an earlier directory are delivered from there."""
         failure: OSError = FileNotFoundError("no directory is given for a spool")
         if sys.platform == "win32":
             raise OSError("this system has no flock")
@@ -241,10 +239,11 @@ class Spool:
         raise failure
 
     def _fitting(self, segment: _Segment, events: Sequence[bytes]) -> int:
-        """How many of the events there is room for."""
+        """Return how many of the events fit."""
         wanted = sum(map(len, events)) + len(events)
         if segment.path is None:
-            room = min(self._limit, MEMORY_BYTES) - sum(one.size for one in self._own.segments if one.path is None)
+            used = sum(other.size for other in self._own.segments if other.path is None)
+            room = min(self._limit, MEMORY_BYTES) - used
         else:
             if wanted > self._room or self._unscanned > SEGMENT_BYTES:
                 self._room = self._limit - _bytes_in(segment.path.parent)
@@ -261,28 +260,28 @@ class Spool:
     def _disk_failed(self, failure: OSError) -> None:
         if not self._retry_at:
             logger.warning(
-                "The spool %s cannot be used (%s). Events are kept in memory, %d MiB at most, until it can: they are lost "
-                "if the process ends before they are delivered.",
+                "The spool %s cannot be used (%s). Events are kept in memory, %d MiB at most, until it can be used: they are "
+                "lost if the process ends before they are delivered.",
                 self.directory or " or ".join(map(str, self._roots)) or "(none)",
                 failure.strerror or failure,
                 min(self._limit, MEMORY_BYTES) // 2**20,
             )
         self._retry_at = time.monotonic() + RETRY_SECONDS
 
-    def _tell_if_full(self, is_full: bool) -> None:
-        if is_full and time.monotonic() >= self._tell_at:
-            self._tell_at = time.monotonic() + TELL_SECONDS
+    def _log_if_full(self, is_full: bool) -> None:
+        if is_full and time.monotonic() >= self._log_at:
+            self._log_at = time.monotonic() + LOG_SECONDS
             logger.warning(
-                "The spool is full: new events are lost until some of the %d that wait are delivered.",
+                "The spool is full: new events are lost until some of the %d waiting ones are delivered.",
                 self._own.waiting()[0],
             )
 
-    # --- Out of it --------------------------------------------------------------------------------------------------
+    # --- Reading ----------------------------------------------------------------------------------------------------
 
     def next_batch(self, *, own: bool, most_events: int, most_bytes: int) -> Batch | None:
-        """The oldest lines that are not settled: of this process, or of the one whose events it took over.
+        """Return the oldest lines that are not settled, of this process or of the dead one that it took over.
 
-        None where there are none. At least one line, of any size.
+        None if there are none; otherwise at least one line, of any size.
         """
         with self._lock:
             owner = self._own if own else self._adopted
@@ -291,34 +290,34 @@ class Spool:
                 try:
                     lines, size = segment.lines(most_events, most_bytes)
                 except FileNotFoundError:
-                    self._count_as_lost(owner, "was removed by somebody")
+                    self._drop_segment(owner, "was removed")
                     continue
                 except OSError as failure:
-                    self._count_as_lost(owner, f"cannot be read ({failure.strerror or failure})")
+                    self._drop_segment(owner, f"cannot be read ({failure.strerror or failure})")
                     continue
                 if lines:
                     events = lines if own else [line for line in lines if _is_object(line)]
                     invalid = [] if len(events) == len(lines) else [line for line in lines if not _is_object(line)]
                     return Batch(lines=events, invalid=invalid, own=own, size=size, segment=segment)
                 if segment.events:
-                    self._forget_lost(segment, "was cut short by somebody")
+                    self._count_lost(segment, "was truncated")
                 elif own and len(owner.segments) == 1:
-                    break  # the one that is written
+                    break  # the current segment
                 owner.segments.popleft().remove()
             if owner is not None and not own:
-                if self._say_what_was_left_open(owner):
+                if self._add_interruptions(owner):
                     return self.next_batch(own=own, most_events=most_events, most_bytes=most_bytes)
                 owner.move_out()
                 self._adopted = None
             return None
 
-    def _say_what_was_left_open(self, owner: _Owner) -> bool:
-        """Once all else of a dead process is delivered: that nobody is left to end the runs that it left open. In memory,
-        for they are on the disk until that is delivered. Whether there are such runs."""
+    def _add_interruptions(self, owner: _Owner) -> bool:
+        """Once everything else of a dead process is delivered, add events that its open runs were interrupted. In memory,
+        because the runs stay on the disk until that is delivered. Return whether there are such runs."""
         runs = self._left_open(owner)
         if not runs:
             return False
-        owner.said.update(run.key for run in runs)
+        owner.interrupted.update(run.key for run in runs)
         events = [open_runs.interruption(run) for run in runs]
         segment = _Segment(number=0)
         segment.write(b"\n".join([*events, b""]))
@@ -327,8 +326,8 @@ class Spool:
         return True
 
     def _left_open(self, owner: _Owner) -> list[open_runs.Run]:
-        """The runs of a dead process that no living one works on, and that were not said yet."""
-        begun = [run for run in open_runs.read(owner.runs_path())[0] if run.key not in owner.said]
+        """Return the runs of a dead process that no living one works on, and that are not reported yet."""
+        begun = [run for run in open_runs.read(owner.runs_path())[0] if run.key not in owner.interrupted]
         if not begun:
             return []
         assert owner.directory is not None, "it moved in"
@@ -339,11 +338,11 @@ class Spool:
         return [run for run in begun if run.message not in alive]
 
     def settle(self, batch: Batch) -> None:
-        """The events of the batch are delivered, or will never be: they are not given out again."""
+        """Mark the events of the batch as delivered or refused: they are not returned again."""
         with self._lock:
             segment = batch.segment
-            owner = next((one for one in (self._own, self._adopted) if one and segment in one.segments), None)
-            if owner is None:  # released meanwhile: whoever owns it next sends these again, which does no harm
+            owner = next((owner for owner in (self._own, self._adopted) if owner and segment in owner.segments), None)
+            if owner is None:  # released meanwhile: its next owner sends these again, which does no harm
                 return
             segment.settled += batch.size
             segment.events -= len(batch.lines)
@@ -360,7 +359,7 @@ class Spool:
                 logger.warning("%s cannot be removed (%s).", segment.path, failure.strerror or failure)
 
     def adopt(self) -> bool:
-        """Takes over what the oldest dead process left, if there is one; whether something was taken over now or before."""
+        """Take over the events of the oldest dead process. Return whether there are any, from now or before."""
         with self._lock:
             if self._adopted is not None or self._is_released:
                 return self._adopted is not None
@@ -380,7 +379,7 @@ class Spool:
             return False
 
     def _take_over(self, directory: Path, name: str) -> _Owner | None:
-        """What a dead process left; None where there is nothing to send. Raises OSError."""
+        """Take over a dead process; return None if it left nothing to send. Raises OSError."""
         owner = _take_over(directory, name)
         if owner is not None and not owner.segments and not self._left_open(owner):
             owner.move_out()
@@ -392,12 +391,12 @@ class Spool:
         return self._adopted is not None
 
     def waiting(self) -> tuple[int, int]:
-        """Events, and their bytes, that this process took and that are not settled."""
+        """Return the events of this process that are not settled, and their bytes."""
         with self._lock:
             return self._own.waiting()
 
     def set_aside(self, name: str, lines: Sequence[bytes]) -> Path | None:
-        """Keeps lines for people, in `<name>.ndjson`, and returns where; None where there is no room for them."""
+        """Append lines to `<name>.ndjson`, for people. Return its path, or None if there is no room for them."""
         with self._lock:
             if self.directory is None:
                 return None
@@ -418,7 +417,7 @@ class Spool:
             return path
 
     def _existing_directory(self) -> Path | None:
-        """The directory of the destination where an earlier process made it; nothing is made."""
+        """Return the directory of the destination if an earlier process created it."""
         if sys.platform == "win32":
             return None
         for root in self._roots:
@@ -430,26 +429,26 @@ class Spool:
                 return directory
         return None
 
-    def _count_as_lost(self, owner: _Owner, reason: str) -> None:
+    def _drop_segment(self, owner: _Owner, reason: str) -> None:
         segment = owner.segments.popleft()
         segment.close()
-        self._forget_lost(segment, reason)
+        self._count_lost(segment, reason)
 
-    def _forget_lost(self, segment: _Segment, reason: str) -> None:
+    def _count_lost(self, segment: _Segment, reason: str) -> None:
         self.lost += segment.events
         segment.events = 0
-        logger.warning("%s %s: what was in it is not delivered.", segment.path, reason)
+        logger.warning("%s %s: its events are not delivered.", segment.path, reason)
 
     # --- The end ----------------------------------------------------------------------------------------------------
 
     def release(self) -> None:
-        """Lets go of files and locks; nothing is taken any more. What is on disk waits for a later process."""
+        """Close files and locks, and take no more events. Those on disk wait for a later process."""
         with self._lock:
             self._is_released = True
             self.lost += sum(segment.events for segment in self._own.segments if segment.path is None)
             self._journal.forget()
             if self._own.directory is not None:
-                # Whoever closes in order knows what it leaves open: a run that waits for a person, for one.
+                # A process that closes in order leaves runs open on purpose: one that waits for a person, for example.
                 with suppress(OSError):
                     self._own.runs_path().unlink(missing_ok=True)
             for owner in (self._own, self._adopted):
@@ -458,7 +457,7 @@ class Spool:
             self._adopted = None
 
     def after_fork(self) -> None:
-        """In a child: closes what it inherited. The events are the parent's, which still holds the locks."""
+        """In a child: close inherited files. The events belong to the parent, which still holds the locks."""
         for owner in (self._own, self._adopted):
             if owner is not None:
                 owner.forget()
@@ -469,20 +468,20 @@ class Spool:
 
 @dataclass(eq=False, kw_only=True)
 class _Segment:
-    """Whole lines, in a file or else in memory."""
+    """Complete lines, in a file or in memory."""
 
     number: int
     path: Path | None = None
     file: int = -1
     text: bytearray = field(default_factory=bytearray)
     size: int = 0
-    """Of the lines that were written. After them a file may hold what was not completed."""
+    """Bytes of complete lines. The file may have an incomplete line after them."""
     settled: int = 0
     events: int = 0
-    """Not settled yet. 0 in a segment that was taken over: nobody counted."""
+    """Not settled yet. 0 in a segment that was taken over, because its lines were not counted."""
 
     def write(self, text: bytes) -> None:
-        """All of it or nothing."""
+        """Write the text completely or not at all."""
         if self.path is None:
             self.text += text
         else:
@@ -495,12 +494,12 @@ class _Segment:
         self.size += len(text)
 
     def lines(self, most_events: int, most_bytes: int) -> tuple[list[bytes], int]:
-        """The next lines and their size, line ends included; none where the rest is no whole line."""
+        """Return the next lines and their size with line ends; none if the rest is not a complete line."""
         left = self.size - self.settled
         wanted = most_bytes
         while True:
             text = self._read(min(wanted, left))
-            # An event that is larger than that comes alone.
+            # A larger event is returned alone.
             end = (text.rfind(b"\n") if wanted == most_bytes else text.find(b"\n")) + 1
             if end or wanted >= left:
                 break
@@ -535,27 +534,27 @@ class _Segment:
 
 @dataclass(eq=False, kw_only=True)
 class _Owner:
-    """A process and its segments, the oldest first; of this process or of a dead one."""
+    """A process, this one or a dead one, and its segments, the oldest first."""
 
     name: str = ""
     directory: Path | None = None
     lock: int = -1
-    said: set[str] = field(default_factory=set)
-    """Of a dead process, the runs of which it was said that it left them open."""
+    interrupted: set[str] = field(default_factory=set)
+    """The runs of a dead process that were reported as interrupted."""
     segments: deque[_Segment] = field(default_factory=deque)
 
     def move_in(self, directory: Path) -> None:
-        """Makes a name and holds its lock."""
+        """Choose a name and lock it."""
         self.close_lock()
         while True:
             name = f"{time.time_ns():019d}-{os.getpid()}-{secrets.token_hex(4)}"
             lock = _locked(directory / f"{name}.lock", os.O_EXCL)
-            if lock is not None:  # else somebody looked at it in the very moment
+            if lock is not None:  # else another process locked it at this very moment
                 break
         self.name, self.directory, self.lock = name, directory, lock
 
     def is_homeless(self) -> bool:
-        """Whether somebody removed the directory, or the lock in it."""
+        """Return whether the directory, or the lock in it, was removed."""
         return self.lock < 0 or os.fstat(self.lock).st_nlink == 0
 
     def segment_path(self, number: int) -> Path:
@@ -567,23 +566,24 @@ class _Owner:
         return self.directory / f"{self.name}.runs"
 
     def waiting(self) -> tuple[int, int]:
-        return sum(one.events for one in self.segments), sum(one.size - one.settled for one in self.segments)
+        events = sum(segment.events for segment in self.segments)
+        return events, sum(segment.size - segment.settled for segment in self.segments)
 
     def move_out(self) -> None:
-        """Closes everything and removes what is delivered: the lock too, if nothing else is left."""
+        """Close everything and remove delivered files, the lock too if nothing else is left."""
         for segment in self.segments:
             with suppress(OSError):
                 if segment.settled >= segment.size:
                     segment.remove()
             segment.close()
-        is_empty = all(one.path is None or one.settled >= one.size for one in self.segments)
-        if any(one.path is None for one in self.segments):
-            self.said.clear()  # on its way when it was closed: the next process says it again
+        is_empty = all(segment.path is None or segment.settled >= segment.size for segment in self.segments)
+        if any(segment.path is None for segment in self.segments):
+            self.interrupted.clear()  # not acknowledged yet: the next process reports them again
         if self.directory is not None and self.lock >= 0 and is_empty:
             with suppress(OSError):
-                # A run that others work on is left until they have ended.
-                left = [run for run in open_runs.read(self.runs_path())[0] if run.key not in self.said]
-                if left and self.said:
+                # A run that other processes work on is kept until they have ended.
+                left = [run for run in open_runs.read(self.runs_path())[0] if run.key not in self.interrupted]
+                if left and self.interrupted:
                     open_runs.leave(self.runs_path(), left)
                 elif not left:
                     self.runs_path().unlink(missing_ok=True)
@@ -606,13 +606,13 @@ class _Owner:
 
 
 def survey(root: Path) -> list[Waiting]:
-    """What waits below a directory of a spool, by destination. Changes nothing. Raises OSError."""
+    """Return the waiting events below the directory of a spool, by destination. Read only. Raises OSError."""
     directories = sorted(root.iterdir()) if root.is_dir() else []
-    return [survey_one(one) for one in directories if one.is_dir() and not one.is_symlink()]
+    return [survey_one(path) for path in directories if path.is_dir() and not path.is_symlink()]
 
 
 def survey_one(directory: Path) -> Waiting:
-    """What waits for one destination."""
+    """Return the waiting events of one destination."""
     events = size = files = 0
     starts: list[int] = []
     running: list[int] = []
@@ -637,7 +637,7 @@ def survey_one(directory: Path) -> Waiting:
 
 
 def _owners_in(directory: Path) -> dict[str, list[int]]:
-    """The owners in a directory, each with the numbers of its segments in order."""
+    """Return the owners in a directory, each with the sorted numbers of its segments."""
     owners: dict[str, list[int]] = {}
     with suppress(FileNotFoundError):
         for name in os.listdir(directory):
@@ -650,13 +650,13 @@ def _owners_in(directory: Path) -> dict[str, list[int]]:
 
 
 def _take_over(directory: Path, name: str) -> _Owner | None:
-    """What a dead process left, if anything; None where it lives, or another one was faster. Raises OSError."""
+    """Lock a dead process and list its segments; None if it lives, or another process was faster. Raises OSError."""
     lock = _locked(directory / f"{name}.lock")
     if lock is None:
         return None
     owner = _Owner(name=name, directory=directory, lock=lock)
     try:
-        # Listed anew: whoever had the lock until now may have removed some.
+        # Listed after locking, because the previous holder of the lock may have removed some.
         for number in _owners_in(directory).get(name, []):
             segment = _Segment(number=number, path=owner.segment_path(number))
             segment.size = _length_of_ours(segment)
@@ -671,16 +671,16 @@ def _length_of_ours(segment: _Segment) -> int:
     assert segment.path is not None, "it is on disk"
     found = segment.path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-        raise PermissionError(f"{segment.path.name} is no file of this user")
+        raise PermissionError(f"{segment.path.name} is not a file of this user")
     return found.st_size
 
 
 def _locked(path: Path, flags: int = 0) -> int | None:
-    """Opens a lock file, which is made where it is missing, and holds it; None where another process does."""
+    """Open a lock file, created if missing, and lock it. Return None if another process holds it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS | flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between opening and locking, its last holder may have removed it.
+        # Its last holder may have removed it between opening and locking.
         if os.fstat(file).st_nlink:
             return file
     except BlockingIOError:
@@ -709,7 +709,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _make_private(root: Path, name: str) -> Path:
-    """The directory of a destination, for this user alone. Raises OSError where that cannot be."""
+    """Create the directory of a destination, for this user alone. Raises OSError."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(root, may_be_shared=True)
     directory = root / name
@@ -721,13 +721,13 @@ def _make_private(root: Path, name: str) -> Path:
 
 
 def _check_ours(directory: Path, *, may_be_shared: bool = False) -> None:
-    """Raises PermissionError where another user could have put the directory there, or could exchange what is in it."""
+    """Raise PermissionError if another user could have created the directory, or could replace its files."""
     itself = directory.lstat()
     if stat.S_ISLNK(itself.st_mode) and (itself.st_uid not in (0, os.geteuid()) or not may_be_shared):
-        raise PermissionError(f"{directory} is a symbolic link of somebody else")
+        raise PermissionError(f"{directory} is a symbolic link of another user")
     found = directory.stat()
     if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{directory} is no directory")
+        raise NotADirectoryError(f"{directory} is not a directory")
     owners = (0, os.geteuid()) if may_be_shared else (os.geteuid(),)
     writable_by_others = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
     if found.st_uid not in owners or (may_be_shared and writable_by_others):
@@ -762,7 +762,7 @@ def _write(file: int, text: bytes) -> None:
 
 
 def _bytes_in(directory: Path) -> int:
-    """What the segments in a directory take, of all processes."""
+    """Return the bytes of all segments in a directory, of all processes."""
     total = 0
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -773,7 +773,7 @@ def _bytes_in(directory: Path) -> int:
 
 
 def _count_lines(path: Path) -> tuple[int, int]:
-    """Whole lines in a file, and their bytes; none where it is gone meanwhile."""
+    """Return the number of complete lines in a file, and their bytes; 0 if it was removed meanwhile."""
     lines = size = 0
     with suppress(FileNotFoundError):
         for line in _whole_lines(path):

@@ -1,11 +1,11 @@
-"""For tests of agents: a recorder that keeps its events in memory, whose clock and ids make a trace a readable literal.
+"""For tests of agents: a recorder that keeps its events in memory, with a clock and ids that make traces reproducible.
 
     with recording() as recorder:
-        answer = run_agent(recorder, "What is the weather?")
+        answer = run_agent(recorder, "How is the weather?")
     assert tree(recorder.events) == ["message", "  step gpt-5", "    get_weather"]
 
-The clock begins on 2026-01-01 and goes on by a second each time it is read; ids are "1", "2", ... in the order in which
-they are asked for. Failures of the recorder raise.
+The clock starts on 2026-01-01 and advances by a second at each reading; ids are "1", "2", ... in order of use. Failures of
+the recorder raise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 
 
 class RecorderForTests(Recorder):
-    """A recorder into memory. `sink` and `strict` may be others; `delay_ms` is as short as it may be."""
+    """A recorder with a MemorySink."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class RecorderForTests(Recorder):
         queue_bytes: int = 64 * 2**20,
     ) -> None:
         self._memory = sink or MemorySink()
-        # A recorder asks for one itself.
+        # From 0, because the recorder uses one id itself.
         seconds, ids = count(START, SECOND), count(0)
         super().__init__(
             sink=self._memory,
@@ -56,12 +56,12 @@ class RecorderForTests(Recorder):
 
     @property
     def sink(self) -> MemorySink:
-        """Where the events go."""
+        """The sink in memory."""
         return self._memory
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """All that was recorded until now, in the order of its numbers, with durations by the clock of the test."""
+        """All events so far, sorted by number, with durations by the clock of the test. Flushes the recorder."""
         self.flush()
         events = sorted(self.sink.events, key=lambda event: event["number"])
         began = {_subject(event): event["number"] for event in reversed(events) if event["id"].endswith(".s")}
@@ -75,7 +75,7 @@ class RecorderForTests(Recorder):
 def recording(
     *, sampling: Sampling | None = None, privacy: Privacy | None = None, strict: bool = True
 ) -> Iterator[RecorderForTests]:
-    """A recorder for a test, closed after it; its events can still be read then."""
+    """Yield a recorder for a test and close it afterwards; its events can still be read then."""
     recorder = RecorderForTests(sampling=sampling, privacy=privacy, strict=strict)
     try:
         yield recorder
@@ -84,7 +84,7 @@ def recording(
 
 
 def tree(events: Sequence[dict[str, Any]]) -> list[str]:
-    """What ran in what, one line each, two more spaces deeper than what it ran in: messages, steps and calls by name."""
+    """Return messages, steps and calls by name, one line each, indented by two spaces more than their parent."""
     below: dict[_Place, list[tuple[_Place, str]]] = {}
     for event in sorted(events, key=lambda event: event["number"]):
         data = event["data"]
@@ -97,7 +97,7 @@ def tree(events: Sequence[dict[str, Any]]) -> list[str]:
             )
             below.setdefault(inside or ("message", message), []).append((("call", data["uuid"]), data["name"]))
         elif event["type"] == "llm_request_start":
-            name = " ".join(["step", *(data[said] for said in ("agent_name", "model") if said in data)])
+            name = " ".join(["step", *(data[name] for name in ("agent_name", "model") if name in data)])
             below.setdefault(("message", message), []).append((("step", data["step"]), name))
         elif event["type"] == "workflow_execute_start":
             below.setdefault(_TOP, []).append((("message", message), "message"))
@@ -105,7 +105,7 @@ def tree(events: Sequence[dict[str, Any]]) -> list[str]:
 
 
 _Place = tuple[str, str]
-"""A kind of thing and its id: the host's ids of messages may look like those of calls."""
+"""A kind and an id, because the host's ids of messages may equal those of calls."""
 _TOP: _Place = ("", "")
 
 

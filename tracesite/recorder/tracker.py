@@ -6,11 +6,12 @@
     tracker.end_tool_call(["31 degrees"])
     chain = tracker.get_call_chain_by_id(tracker.end_tool_chain())
 
-With a recorder a chain is a message whose external id is the chain's, and its calls are calls, so all reaches the server;
-what is opened on the recorder meanwhile lies inside. Without one it works alone. Chains stay in memory, the ones used last;
-with a `folder` they are on the disk too when they have ended, and a `context_manager` is given their documents.
+With a recorder a chain is a message with the chain's id as its external id, and its calls are tool calls, so all of it
+reaches the server; scopes that are opened on the recorder meanwhile lie inside. Without one the tracker works alone. The
+chains that were used last stay in memory; with a `folder` finished ones are written to the disk too, and a `context_manager`
+receives their documents.
 
-To end what is not open raises RuntimeError, and to start a call without a chain. Nothing else raises.
+Ending a chain or call that is not open raises RuntimeError, and so does starting a call without a chain. Nothing else raises.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ R = TypeVar("R")
 
 
 class ContextManager(Protocol):
-    """Where a host keeps documents."""
+    """The host's store for documents."""
 
     def create_context(self, context_type: Any, content: dict[str, Any], /) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedTool:
-    """A tool that is known to a tracker."""
+    """A tool that is registered with a tracker."""
 
     tool_id: str
     name: str
@@ -58,16 +59,16 @@ class TrackedTool:
 
 
 class ToolCallChainTracker:
-    """Tracks chains of tool calls. Threads and tasks may share one; each sees what was open where it was started, a thread
-    only with `carry`.
+    """Tracks chains of tool calls. Threads and tasks may share one: a task sees the chains and calls that were open where it
+    was created, a thread only with `carry`.
 
-    `context_manager`: is given the document of each chain at its end, with `context_type`, in the thread that ends it.
-    `recorder`: what takes chains and calls to the server.
-    `most_chains`: how many stay in memory; the one that was not used for longest goes first.
-    `folder`, `most_files`: where finished chains are written, and how many; see `files`.
-    `privacy`: what documents may hold; the recorder's where it is not said.
+    `context_manager`: receives the document of each chain at its end, with `context_type`, in the thread that ends it.
+    `recorder`: sends chains and calls to the server.
+    `most_chains`: the number of chains in memory; the least recently used one is removed first.
+    `folder`, `most_files`: the directory of finished chains, and their number; see `files`.
+    `privacy`: for documents; by default the recorder's.
 
-    Raises ValueError for a limit that cannot be.
+    Raises ValueError for an invalid limit.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ToolCallChainTracker:
         self._has_own_privacy = privacy is not None
         self._most_chains = most_chains
         self._chains: OrderedDict[str, ToolCallChain] = OrderedDict()
-        """The one that was not used for longest is the first."""
+        """The least recently used one first."""
         self._clock = clock
         self._last_ns = self._last_id = 0
         self._begin()
@@ -109,7 +110,7 @@ class ToolCallChainTracker:
     # --- Chains and calls -------------------------------------------------------------------------------------------
 
     def start_tool_chain(self, root_tool_id: str, metadata: Mapping[str, Any] | None = None) -> str:
-        """Starts a chain and returns its id. One that is open here goes on when this one has ended."""
+        """Start a chain and return its id. A chain that is open here goes on when this one has ended."""
         chain = self.chain_context.start_chain(self._new_id(), root_tool_id)
         chain.metadata |= as_mapping(metadata)
         self._keep(chain)
@@ -118,26 +119,25 @@ class ToolCallChainTracker:
         return chain.chain_id
 
     def end_tool_chain(self) -> str | None:
-        """Ends the chain that is open here and returns its id; None where none is. Calls that are open in it are
-        unfinished then, and that is no success."""
+        """End the chain that is open here and return its id; None if there is none. Open calls in it stay unfinished, so that
+        the chain is no success."""
         return self._end_chain(None)
 
     def start_tool_call(
         self, tool_id: str, parameters: Mapping[str, Any] | None = None, metadata: Mapping[str, Any] | None = None
     ) -> str:
-        """Starts a call inside the innermost one that is open here, and returns its id. Raises RuntimeError where no
-        chain is open."""
+        """Start a call inside the innermost open one, and return its id. Raises RuntimeError if no chain is open here."""
         return self._start_call(tool_id, parameters, metadata).call_id
 
     def end_tool_call(self, result: Any = None, success: bool = True, error_message: str | None = None) -> str:
-        """Ends the innermost call that is open here, and returns its id. Raises RuntimeError where none is."""
+        """End the innermost open call and return its id. Raises RuntimeError if none is open here."""
         node = self.chain_context.end_call(result, success, error_message)
         with self.guard.around():
             self._record_end(node)
         return node.call_id
 
     def carry(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, to be called in another thread with what is open here."""
+        """Return the function with the open chain and calls of this context, for another thread."""
         place = self.chain_context.place()
         carried = function if self._recorder is None else self._recorder.carry(function)
 
@@ -153,22 +153,22 @@ class ToolCallChainTracker:
     def register_tool_with_tracking(
         self, tool_id: str, name: str, description: str = "", category_id: str = ""
     ) -> bool:
-        """Makes a tool known; False where its id is known already."""
+        """Register a tool; return False if its id is registered already."""
         tool = TrackedTool(tool_id=tool_id, name=name, description=description, category_id=category_id)
         return self.tools.setdefault(tool_id, tool) is tool
 
     def record_tool_usage_with_tracking(
         self, tool_id: str, parameters: Mapping[str, Any] | None, result: Any, duration: float, success: bool
     ) -> bool:
-        """Records a call of a registered tool that is over and took `duration` seconds: in the chain that is open here, or
-        else in one of its own. False where the tool is not registered or it could not be recorded."""
+        """Record a finished call of a registered tool that took `duration` seconds: in the chain that is open here, or else in
+        one of its own. Return False if the tool is not registered or recording failed."""
         if tool_id not in self.tools:
-            logger.warning("A call of a tool that is not registered was not recorded.")
+            logger.warning("A call was not recorded, because its tool is not registered.")
             return False
         recorded = False
         with self.guard.around():
             took = max(timedelta(), timedelta(seconds=duration))
-            with self._some_chain(tool_id, took):
+            with self._chain_or_new(tool_id, took):
                 node = self._start_call(tool_id, parameters, None)
                 node.started_at -= took
                 if node.recorded_as is not None:
@@ -183,25 +183,25 @@ class ToolCallChainTracker:
     async def dispatch_tool_request_with_tracking(
         self, tool_name: str, parameters: dict[str, Any], dispatch: Callable[[str, dict[str, Any]], Awaitable[R]]
     ) -> R:
-        """Awaits `dispatch(tool_name, parameters)` as a call, and returns or raises what it does: in the chain that is open
-        here, or else in one of its own.
+        """Await `dispatch(tool_name, parameters)` as a call, and return its result or raise its exception: in the chain that is
+        open here, or else in one of its own.
 
-        An answer `{"status", "result"}` is a success if its status is "success"; any other answer is the result.
+        An answer `{"status", "result"}` is a success if its status is "success"; any other answer is the result itself.
         """
-        with _Dispatch(self, tool_name, parameters) as one:
+        with _Dispatch(self, tool_name, parameters) as call:
             answer = await dispatch(tool_name, parameters)
-            one.answered(answer)
+            call.answered(answer)
         return answer
 
-    # --- What is known ----------------------------------------------------------------------------------------------
+    # --- Queries ----------------------------------------------------------------------------------------------------
 
     @property
     def stored_chains(self) -> dict[str, ToolCallChain]:
-        """The finished chains in memory, by their id."""
+        """Return the finished chains in memory, by id."""
         return {chain.chain_id: chain for chain in self._known() if chain.completed_at is not None}
 
     def get_call_chain_by_id(self, chain_id: str | None) -> ToolCallChain | None:
-        """A chain in memory, open or finished."""
+        """Return a chain in memory, open or finished."""
         with self._locked():
             chain = self._chains.get(chain_id or "")
             if chain is not None:
@@ -209,12 +209,12 @@ class ToolCallChainTracker:
         return chain
 
     def get_call_node_by_id(self, call_id: str) -> ToolCallNode | None:
-        """A call of a chain in memory."""
+        """Return a call of a chain in memory."""
         chain = self._chains.get(call_id.rpartition("-")[0])
         return None if chain is None else chain.calls.get(call_id)
 
     def get_chains_by_tool_id(self, tool_id: str) -> list[ToolCallChain]:
-        """The chains in memory whose root is this tool or that called it, the oldest first; so below."""
+        """Return the chains in memory with this root tool or a call of it, the oldest first, as all methods below."""
         return [
             chain
             for chain in self._known()
@@ -222,30 +222,30 @@ class ToolCallChainTracker:
         ]
 
     def get_calls_by_tool_id(self, tool_id: str) -> list[ToolCallNode]:
-        """The calls of a tool."""
+        """Return the calls of a tool."""
         return [call for chain in self._known() for call in list(chain.calls.values()) if call.tool_id == tool_id]
 
     def get_chains_in_time_range(self, start_time: datetime, end_time: datetime) -> list[ToolCallChain]:
-        """The chains that were started at `start_time` or later, and before `end_time`. A time without a zone is local."""
+        """Return the chains that started at `start_time` or later, and before `end_time`. A time without a zone is local."""
         start, end = start_time.astimezone(UTC), end_time.astimezone(UTC)
         return [chain for chain in self._known() if start <= chain.created_at < end]
 
     def get_slow_chains(self, threshold: float) -> list[ToolCallChain]:
-        """The finished chains that took longer than so many seconds."""
+        """Return the finished chains that took longer than `threshold` seconds."""
         return [chain for chain in self._known() if chain.completed_at is not None and chain.duration > threshold]
 
     def get_error_chains(self) -> list[ToolCallChain]:
-        """The chains that are no success."""
+        """Return the chains that failed or have unfinished calls at their end."""
         return [chain for chain in self._known() if not chain.success]
 
     # --- The end ----------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float = 10.0) -> int:
-        """Waits, `timeout` seconds at most, until finished chains are on the disk; how many are not."""
+        """Block until finished chains are on the disk, at most `timeout` seconds. Return how many are not."""
         return 0 if self.files is None else self.files.flush(timeout)
 
     def close(self, timeout: float = 2.0) -> int:
-        """Flushes; nothing is written afterwards. At the exit of the process it happens by itself."""
+        """Flush, and write nothing afterwards. Return as `flush` does. The exit of the process closes the tracker."""
         return 0 if self.files is None else self.files.close(timeout)
 
     # --- Inside -----------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class ToolCallChainTracker:
         return self._own_privacy if self._has_own_privacy or self._recorder is None else self._recorder.privacy
 
     def _now(self) -> datetime:
-        """A clock that is put back makes no call end before it began."""
+        """Return the time, never earlier than before, so that no call ends before it began."""
         self._last_ns = now = max(self._clock(), self._last_ns)
         return datetime.fromtimestamp(now // 1000 / 1_000_000, UTC)
 
@@ -266,7 +266,7 @@ class ToolCallChainTracker:
 
     def _locked(self) -> threading.Lock:
         if self._process != os.getpid():
-            # A thread of the parent may have held it in the moment of the fork.
+            # The lock may have been held by another thread of the parent at the moment of the fork.
             self._begin()
         return self._lock
 
@@ -304,8 +304,8 @@ class ToolCallChainTracker:
             self._record_call(node)
         return node
 
-    def _some_chain(self, tool_id: str, took: timedelta = timedelta()) -> AbstractContextManager[None]:
-        """The chain that is open here, or one that ends with this."""
+    def _chain_or_new(self, tool_id: str, took: timedelta = timedelta()) -> AbstractContextManager[None]:
+        """Return a context with the chain that is open here, or with a new one that ends with it."""
         return nullcontext() if self.chain_context.place() is not None else _Implicit(self, tool_id, took)
 
     # --- On the recorder --------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class ToolCallChainTracker:
         within: Scope = (parent.recorded_as if parent is not None else None) or message
         current = self._recorder.current()
         if current is not None and current.message is message:
-            # What the host opened itself on the recorder, a step for example, lies in between.
+            # A scope that the host opened itself on the recorder, a step for example, lies between the two.
             within = current
         node.recorded_as = ToolCall(
             self._recorder.runtime, str(node.tool_id), node.parameters, node.call_id, node.metadata
@@ -343,7 +343,7 @@ class ToolCallChainTracker:
         scope = node.recorded_as
         if scope is None:
             return
-        # Whoever ends a call says how it went: what the result may say of errors does not count.
+        # The host decides whether the call failed, so the result is not searched for errors.
         scope.result = (
             records.ToolResult(status="success", success=True, output=node.result) if node.success else node.result
         )
@@ -370,7 +370,7 @@ class _Implicit:
 
 
 class _Dispatch:
-    """A call that is dispatched: it ends when the block is left, with the error that leaves it."""
+    """A dispatched call. It ends with the block, and with its exception if there is one."""
 
     def __init__(self, tracker: ToolCallChainTracker, tool_name: str, parameters: Any) -> None:
         self._tracker = tracker
@@ -383,7 +383,7 @@ class _Dispatch:
     def __enter__(self) -> _Dispatch:
         tracker = self._tracker
         with tracker.guard.around():
-            chain = tracker._some_chain(self._tool_name)
+            chain = tracker._chain_or_new(self._tool_name)
             chain.__enter__()
             self._chain = chain
             self._node = tracker._start_call(self._tool_name, self._parameters, None)
@@ -409,5 +409,5 @@ class _Dispatch:
 
 
 def _reason(answer: Mapping[str, Any]) -> str | None:
-    said = (answer.get(name) for name in ("error_message", "error", "message"))
-    return next((text for text in said if isinstance(text, str) and text), None)
+    texts = (answer.get(name) for name in ("error_message", "error", "message"))
+    return next((text for text in texts if isinstance(text, str) and text), None)

@@ -1,14 +1,14 @@
-"""One server over one connection that is kept: a request and its answer, or why there is none. Standard library only.
+"""HTTP requests to one server over one kept connection, with the standard library only.
 
-Proxies are those of HTTP_PROXY, HTTPS_PROXY and NO_PROXY; this machine itself is never asked through one. Certificates are
-checked as Python does by default; SSL_CERT_FILE names others.
+Proxies come from HTTP_PROXY, HTTPS_PROXY and NO_PROXY; this machine itself is never reached through one. Certificates are
+verified with Python's defaults; SSL_CERT_FILE overrides them.
 """
 
 from __future__ import annotations
 
 import base64
 
-# Else the first look-up of a host imports it: a fork in that moment leaves the child with half of it, for ever.
+# Imported here, because the first look-up of a host imports it: a fork at that moment leaves half of it in the child.
 import encodings.idna  # noqa: F401
 import gzip
 import socket
@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 COMPRESS_FROM = 1000
-"""Bodies of fewer bytes are sent as they are."""
+"""Bytes from which a body is compressed."""
 LONGEST_ANSWER = 8 * 1024 * 1024
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -30,33 +30,33 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the server said."""
+    """The response of the server."""
 
     status: int
     body: bytes
     retry_after: float | None
-    """Seconds, if it asked for a pause."""
+    """Seconds of the header Retry-After, or None."""
 
 
 class NoAnswer(Exception):
-    """The server cannot be reached, or broke off; the text says why and holds nothing of what was sent."""
+    """The server cannot be reached, or closed the connection. The text is the reason, without any content of the request."""
 
 
 class NoAnswerInTime(NoAnswer):
-    """The server took the request, and said nothing for as long as an answer may take."""
+    """The server took the request, and did not respond within the timeout."""
 
 
 class Server:
-    """A server at an address. One thread makes requests; any may break them off.
+    """A server at an address. One thread makes requests; any thread may abort them.
 
-    Raises ValueError for what is no address of a server, and for a key that no header can hold.
+    Raises ValueError for an invalid address, and for a key that does not fit into a header.
     """
 
     def __init__(self, url: str, key: str, *, connect_timeout: float, read_timeout: float) -> None:
         self.url = url.rstrip("/")
         self._parts = _parsed(self.url)
         if not key or not key.isascii() or not key.isprintable() or " " in key:
-            raise ValueError("key: expected an API key, as the server gave it: ts_ and 43 characters.")
+            raise ValueError("key: expected an API key as the server shows it: ts_ and 43 characters.")
         self._headers = {"Authorization": f"Bearer {key}", "User-Agent": "tracesite-recorder"}
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
@@ -69,23 +69,23 @@ class Server:
         return self._request("GET", path, None, {}, within)
 
     def post(self, path: str, body: bytes, media_type: str, *, within: float | None = None) -> Answer:
-        """Sends a body, compressed. A kept connection that turns out to be closed is opened anew and the body sent again,
-        so it must be one that may arrive twice. Raises NoAnswer."""
+        """Send a body, compressed, and return the response. Retried once if a kept connection turns out to be closed, so the
+        request must be idempotent. Blocks for the timeouts, at most `within` seconds. Raises NoAnswer."""
         headers = {"Content-Type": media_type}
         if len(body) >= COMPRESS_FROM:
-            # Level 1: a tenth of the time of 9, and 1.3 times its size.
+            # Level 1 takes a tenth of the time of level 9, for 1.3 times its size.
             body = gzip.compress(body, 1, mtime=0)
             headers["Content-Encoding"] = "gzip"
         return self._request("POST", path, body, headers, within)
 
     def break_off(self) -> None:
-        """Ends the request that another thread waits for, for good: it raises NoAnswer there."""
+        """Abort the request of another thread for good: it raises NoAnswer there."""
         self._is_broken_off = True
         connection = self._connection
         open_socket = connection.sock if connection is not None else None
         if open_socket is not None:
             with suppress(OSError):
-                # Not the method of SSLSocket: that takes the TLS state from under the thread that reads.
+                # Not SSLSocket.shutdown, which removes the TLS state while the other thread reads.
                 socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Server:
             self._connection = None
 
     def after_fork(self) -> None:
-        """In a child: the connection is the parent's. Closing it here does not end it there."""
+        """In a child: close the inherited connection, which stays open in the parent."""
         self.close()
 
     def _request(
@@ -110,7 +110,7 @@ class Server:
         except OSError as failure:
             self.close()
             raise NoAnswer(_reason(failure)) from failure
-        # Servers close connections that nobody used for a while.
+        # Servers close connections that are idle for a while.
         try:
             return self._exchange(method, path, body, headers, within)
         except (OSError, HTTPException) as failure:
@@ -138,7 +138,7 @@ class Server:
         read_timeout = _shorter(self._read_timeout, within)
         if self._connection is None:
             connection, self._target = self._connection_to(_shorter(self._connect_timeout, within))
-            # Kept at once, so that another thread can break off the handshake.
+            # Assigned before connecting, so that another thread can abort the handshake.
             self._connection = connection
             connection.connect()
         if self._connection.sock is not None:
@@ -146,7 +146,7 @@ class Server:
         return self._connection
 
     def _connection_to(self, timeout: float) -> tuple[HTTPConnection, str]:
-        """A connection that is not open yet, and what the paths of its requests begin with."""
+        """Return a connection that is not open yet, and the prefix of its request paths."""
         parts = self._parts
         host = parts.hostname or ""
         proxy = _proxy_for(parts)
@@ -181,7 +181,7 @@ def _parsed(url: str) -> SplitResult:
 
 
 def _proxy_for(parts: SplitResult) -> SplitResult | None:
-    # Of the environment only: to ask the system's settings crashes forked processes on macOS.
+    # From the environment only, because reading the system's settings crashes forked processes on macOS.
     proxies = getproxies_environment()
     proxy = proxies.get(parts.scheme)
     if not proxy or parts.hostname in _LOOPBACK or proxy_bypass(parts.netloc):
@@ -201,7 +201,7 @@ def _shorter(timeout: float, within: float | None) -> float:
 
 
 def _pause(response: HTTPResponse) -> float | None:
-    """The seconds of the header Retry-After, which holds a number or a date."""
+    """Return the seconds of the header Retry-After, which holds a number or a date."""
     text = (response.getheader("Retry-After") or "").strip()
     if text.isascii() and text.isdecimal():
         return float(text[:9])
@@ -214,7 +214,7 @@ def _pause(response: HTTPResponse) -> float | None:
 def _reason(failure: Exception) -> str:
     match failure:
         case TimeoutError():
-            return "no answer in time"
+            return "no response in time"
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted: {failure.verify_message}"
         case ConnectionResetError() | BrokenPipeError():
@@ -222,5 +222,5 @@ def _reason(failure: Exception) -> str:
         case OSError() if failure.strerror:
             return failure.strerror
         case HTTPException():
-            return "its answer is not HTTP"
+            return "its response is not HTTP"
     return type(failure).__name__

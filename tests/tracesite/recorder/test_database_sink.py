@@ -55,7 +55,7 @@ def call(number: int, **said: Any) -> Clean:
     return event(id=f"e{number}", number=number, data={"uuid": f"u{number}", "name": "search", **said})
 
 
-def test_what_an_agent_records_is_in_the_tables_when_it_has_flushed(sink: DatabaseSink) -> None:
+def test_recorded_run_is_in_the_tables_after_flush(sink: DatabaseSink) -> None:
     recorder = Recorder(sink=sink, strict=True)
     with (
         recorder.session("weather-1", title="Weather", end_user="ada", tags=["a"], metadata={"plan": "free"}),
@@ -92,14 +92,14 @@ def test_what_an_agent_records_is_in_the_tables_when_it_has_flushed(sink: Databa
 
 
 @pytest.mark.requirement("001-47")
-def test_a_batch_is_stored_once_however_often_it_is_sent(sink: DatabaseSink) -> None:
+def test_batch_sent_twice_is_stored_once(sink: DatabaseSink) -> None:
     events = [call(number) for number in range(20)]
     assert [sink.send(events), sink.send(events), sink.send(events[3:])] == [20, 20, 17]
     assert (ToolCall.objects.count(), Event.objects.count()) == (20, 20)
     assert sink.refused == {}
 
 
-def test_what_was_taken_stays_though_the_host_rolls_back(sink: DatabaseSink) -> None:
+def test_taken_events_stay_when_the_host_rolls_back(sink: DatabaseSink) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         assert connection.in_atomic_block
         assert sink.send([call(1)]) == 1
@@ -107,7 +107,7 @@ def test_what_was_taken_stays_though_the_host_rolls_back(sink: DatabaseSink) -> 
     assert ToolCall.objects.count() == 1
 
 
-def test_it_may_be_flushed_in_an_event_loop(sink: DatabaseSink) -> None:
+def test_flush_in_an_event_loop_works(sink: DatabaseSink) -> None:
     async def agent() -> int:
         return sink.send([call(1)])
 
@@ -115,7 +115,7 @@ def test_it_may_be_flushed_in_an_event_loop(sink: DatabaseSink) -> None:
     assert ToolCall.objects.count() == 1
 
 
-def test_an_event_that_cannot_be_takes_no_other_with_it(sink: DatabaseSink) -> None:
+def test_invalid_event_does_not_affect_others(sink: DatabaseSink) -> None:
     delete_me = str(ids.message_id(NOON, "assistant"))
     sink.send([event(id="first", message_id=delete_me)])
     delete_message(ids.UUID(delete_me), by="test")
@@ -136,7 +136,7 @@ def test_an_event_that_cannot_be_takes_no_other_with_it(sink: DatabaseSink) -> N
     assert {one.external_id for one in Event.objects.filter(message__deleted_at=None)} == {"e1", "asked", "e2"}
 
 
-def test_a_lost_connection_is_made_again_and_nothing_is_lost(sink: DatabaseSink) -> None:
+def test_lost_connection_is_reopened_without_loss(sink: DatabaseSink) -> None:
     sink.send([call(1)])
     with connection.cursor() as cursor:
         cursor.execute(
@@ -148,9 +148,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_lost(sink: DatabaseSink)
     assert ToolCall.objects.count() == 2
 
 
-def test_after_some_attempts_the_recorder_learns_that_the_events_are_lost(
-    sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_send_raises_when_all_attempts_fail(sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = []
 
     def away(*_args: object) -> None:
@@ -165,9 +163,7 @@ def test_after_some_attempts_the_recorder_learns_that_the_events_are_lost(
     assert sink.send([call(1)]) == 1
 
 
-def test_what_was_lost_is_told_when_there_is_a_database_again(
-    sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_are_reported_when_the_database_is_back(sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder(sink=sink)
     with recorder.session("s"), recorder.message("Hello") as message:
         recorder.flush()
@@ -184,7 +180,7 @@ def test_what_was_lost_is_told_when_there_is_a_database_again(
     recorder.close()
 
 
-def test_a_project_that_is_not_there_is_named(transactional_db: None) -> None:
+def test_missing_project_is_named(transactional_db: None) -> None:
     sink = DatabaseSink("nobody")
     with pytest.raises(NotFound, match="nobody"):
         sink.send([call(1)])
@@ -195,7 +191,7 @@ def test_a_project_that_is_not_there_is_named(transactional_db: None) -> None:
 
 
 @pytest.mark.requirement("001-45", "004-67")
-def test_what_the_project_asks_for_is_read_now_and_then(sink: DatabaseSink, owner: Project) -> None:
+def test_project_settings_are_read_every_30_seconds(sink: DatabaseSink, owner: Project) -> None:
     assert sink.settings() == ServerSettings()
     Project.objects.update(sampling_rate=0.25, sampling_tools={"search": 0.5})
     assert sink.settings() == ServerSettings()
@@ -208,7 +204,7 @@ def test_what_the_project_asks_for_is_read_now_and_then(sink: DatabaseSink, owne
 
 
 @pytest.mark.requirement("001-45", "004-67")
-def test_a_tool_that_the_project_does_not_want_is_left_out_and_counted(sink: DatabaseSink, owner: Project) -> None:
+def test_sampled_out_tool_is_counted(sink: DatabaseSink, owner: Project) -> None:
     Project.objects.update(sampling_tools={"poll": 0})
     recorder = Recorder(sink=sink, strict=True)
     with recorder.session("s"), recorder.message("Hello"):
@@ -224,7 +220,7 @@ def test_a_tool_that_the_project_does_not_want_is_left_out_and_counted(sink: Dat
     recorder.close()
 
 
-def test_the_thread_and_its_connection_end_with_the_sink_and_begin_again(sink: DatabaseSink) -> None:
+def test_thread_and_connection_end_with_the_sink(sink: DatabaseSink) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == THREAD]
 

@@ -73,7 +73,7 @@ NATURES = (
 
 
 @pytest.mark.parametrize("function", [plain, waits, yields, yields_and_waits])
-def test_the_nature_and_signature_of_a_function_are_unchanged(function: Callable[..., Any]) -> None:
+def test_decorated_function_keeps_kind_and_signature(function: Callable[..., Any]) -> None:
     with recording() as recorder:
         for decorated in (
             recorder.tool_call(function),
@@ -92,7 +92,7 @@ def test_the_nature_and_signature_of_a_function_are_unchanged(function: Callable
     assert recorder.events == []
 
 
-def test_arguments_are_recorded_by_name_and_what_is_returned() -> None:
+def test_arguments_are_recorded_by_name_with_the_result() -> None:
     with recording() as recorder, recorder.message():
         assert recorder.tool_call(plain)(1) == 6
         assert recorder.tool_call("adds")(plain)(1, 2, 4, 5, c=1, d=7) == 20
@@ -140,7 +140,7 @@ def test_methods_are_decorated_in_their_class() -> None:
     assert tree(recorder.events) == ["message", "  ask", "    find", "message", "  make"]
 
 
-def test_class_and_static_methods_are_decorated_from_above_too() -> None:
+def test_class_and_static_methods_are_decorated_from_above() -> None:
     with recording() as recorder:
 
         class Agent:
@@ -171,7 +171,7 @@ def test_class_and_static_methods_are_decorated_from_above_too() -> None:
     ]
 
 
-def test_steps_messages_and_sessions_decorate_too() -> None:
+def test_steps_messages_and_sessions_decorate_functions() -> None:
     with recording() as recorder:
 
         @recorder.session("s", title="T")
@@ -239,7 +239,7 @@ def test_exceptions_pass_unchanged() -> None:
     assert calls(recorder)[-1][3] == "TypeError: plain() missing 1 required positional argument: 'a'"
 
 
-def test_a_cancelled_coroutine_has_failed() -> None:
+def test_cancelled_coroutine_has_failed() -> None:
     async def cancelled(recorder: RecorderForTests) -> None:
         task = asyncio.create_task(recorder.tool_call(asyncio.sleep)(10))
         await asyncio.sleep(0)
@@ -459,7 +459,7 @@ def test_function_that_returns_a_generator_returns_another_one() -> None:
         assert list(outer) == [1, 2]
 
 
-def test_what_makes_a_coroutine_without_being_one_is_recorded_until_it_is_done() -> None:
+def test_returned_coroutine_is_recorded_until_its_end() -> None:
     with recording() as recorder:
 
         def makes(a: int) -> Any:
@@ -512,7 +512,7 @@ def test_yield_from_a_decorated_generator() -> None:
     assert both(use, yields)[0] == [1, 2, "xy"]
 
 
-def test_what_is_thrown_into_a_generator_reaches_it() -> None:
+def test_exception_thrown_into_generator_reaches_it() -> None:
     def catches() -> Generator[Any, Any, Any]:
         seen: list[Any] = []
         while len(seen) < 2:
@@ -569,7 +569,7 @@ def test_closing_a_generator_closes_it_and_is_no_failure() -> None:
     assert calls(recorder) == [("streams", {}, "a", None)] * 2
 
 
-def test_a_generator_that_will_not_close_says_so() -> None:
+def test_generator_that_refuses_to_close_raises() -> None:
     def stubborn() -> Iterator[int]:
         while True:
             try:
@@ -590,7 +590,7 @@ def test_a_generator_that_will_not_close_says_so() -> None:
     assert calls(recorder)[0][3] == "RuntimeError: generator ignored GeneratorExit"
 
 
-def test_asynchronous_generators_pass_all_that_too() -> None:
+def test_asynchronous_generator_passes_send_throw_and_close() -> None:
     async def catches() -> AsyncGenerator[Any, Any]:
         try:
             got = yield 1
@@ -626,7 +626,7 @@ def test_asynchronous_generators_pass_all_that_too() -> None:
     ]
 
 
-def test_what_is_open_in_a_generator_is_not_open_in_the_code_that_reads_it() -> None:
+def test_scopes_in_generator_are_not_current_in_its_consumer() -> None:
     with recording() as recorder:
 
         @recorder.tool_call
@@ -654,7 +654,7 @@ def test_what_is_open_in_a_generator_is_not_open_in_the_code_that_reads_it() -> 
     ]
 
 
-def test_a_recorder_that_is_turned_off_between_leaves_generators_alone() -> None:
+def test_recorder_disabled_midway_leaves_generators_alone() -> None:
     with recording() as recorder:
         generator = recorder.tool_call(yields)(1)
         assert next(generator) == 1

@@ -96,7 +96,7 @@ def test_large_value_that_sampling_misses_is_cut_too(missed: Any) -> None:
     assert len(frozen) <= 200_000
 
 
-def test_call_with_large_values_is_complete_and_says_what_was_cut() -> None:
+def test_call_with_large_values_is_complete_and_reports_cuts() -> None:
     text = "x" * (70 * MB)
     with recording() as recorder, recorder.message(external_id="m"):
         with recorder.tool_call("reads", {"text": text}) as call:

@@ -25,7 +25,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.requirement("000-01", "000-03")
-def test_the_example_arrives_at_a_server(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_arrives_at_a_server(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     project = Project.objects.create(slug="demo")
     _, key = create_key(project, name="agent", scopes=list(Scope))
     assert example_langgraph.main(["--url", live_server.url, "--key", key]) == 0
@@ -43,11 +43,11 @@ def test_the_example_arrives_at_a_server(live_server: LiveServer, capsys: pytest
     assert (session.status, ToolCall.objects.filter(message_id=answer.pk).count()) == ("completed", 6)
 
 
-def test_without_a_key_it_says_where_one_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_key_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         example_langgraph.main([])
     assert "`make run` shows one" in capsys.readouterr().err
 
 
-def test_the_docs_name_it() -> None:
+def test_example_is_named_in_the_docs() -> None:
     assert "python -m tracesite.recorder.example_langgraph --url" in (ROOT / "docs" / "recorder.md").read_text()

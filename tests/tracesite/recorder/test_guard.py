@@ -40,14 +40,14 @@ def handlers_of_everything(source: str) -> list[int]:
     return found + suppressed
 
 
-def test_handlers_of_everything_are_found() -> None:
+def test_broad_handlers_are_found() -> None:
     source = "try:\n pass\nexcept:\n pass\ntry:\n pass\nexcept (ValueError, Exception):\n pass\nwith suppress(Exception): pass"
     assert handlers_of_everything(source) == [3, 7, 9]
     assert handlers_of_everything("try:\n pass\nexcept ValueError:\n pass\nwith suppress(OSError): pass") == []
 
 
 @pytest.mark.requirement("001-60")
-def test_one_file_of_the_recorder_catches_everything() -> None:
+def test_only_guard_catches_every_exception() -> None:
     found = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "tracesite" / "recorder").rglob("*.py")
@@ -63,7 +63,7 @@ class Leaky(logging.Handler):
         raise RuntimeError("no log today")
 
 
-def test_a_failure_is_counted_and_told_once_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_logged_once_without_content(caplog: pytest.LogCaptureFixture) -> None:
     guard = Guard()
     for _turn in range(3):
         with guard.around():
@@ -73,13 +73,13 @@ def test_a_failure_is_counted_and_told_once_without_its_content(caplog: pytest.L
     assert guard.failures == 4
     said = [record.getMessage() for record in caplog.records]
     assert [message.split(" at ")[0] for message in said] == [
-        "Something was not recorded: ValueError",
-        "Something was not recorded: KeyError",
+        "The recorder failed: ValueError",
+        "The recorder failed: KeyError",
     ]
     assert "hunter2" not in "".join(said)
 
 
-def test_a_log_of_the_host_that_fails_changes_nothing() -> None:
+def test_failing_log_handler_changes_nothing() -> None:
     logger = logging.getLogger("tracesite.recorder")
     handler = Leaky()
     logger.addHandler(handler)
@@ -97,7 +97,7 @@ def test_strict_raises() -> None:
         raise ValueError("seen")
 
 
-def test_what_asks_the_process_to_end_is_not_caught() -> None:
+def test_exit_requests_are_not_caught() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -120,7 +120,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, *, strict: bool) -> RecorderForTests
     return recorder
 
 
-def test_a_recorder_that_is_broken_leaves_the_agent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_recorder_leaves_the_agent_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = broken(monkeypatch, strict=False)
 
     @recorder.tool_call
@@ -138,13 +138,13 @@ def test_a_recorder_that_is_broken_leaves_the_agent_alone(monkeypatch: pytest.Mo
     assert recorder.report().failed > 0
 
 
-def test_a_strict_recorder_that_is_broken_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_strict_recorder_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = broken(monkeypatch, strict=True)
     with pytest.raises(ArithmeticError), recorder.message("a"):
         pass
 
 
-def test_a_clock_and_ids_of_the_host_may_fail() -> None:
+def test_clock_and_ids_of_the_host_may_fail() -> None:
     def fail() -> Any:
         raise OSError("no time")
 

@@ -97,13 +97,13 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- All is well ------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_sink(sinks: Sinks) -> None:
+def test_http_sink_satisfies_the_protocol(sinks: Sinks) -> None:
     sink: Sink = sinks.to("http://127.0.0.1:1")
     assert (sink.flush(time.monotonic()), sink.close(time.monotonic()), sink.close(time.monotonic())) == (0, 0, 0)
     assert not sinks.root.exists()
 
 
-def test_events_arrive_in_order_and_nothing_is_left(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_events_arrive_in_order_and_none_is_left(fake: FakeTracesite, sinks: Sinks) -> None:
     sink = sinks.to(fake.url)
     names = [str(number) for number in range(2000)]
     for start in range(0, 2000, 50):
@@ -127,7 +127,7 @@ def test_events_arrive_in_order_and_nothing_is_left(fake: FakeTracesite, sinks: 
 
 
 @pytest.mark.requirement("001-47")
-def test_a_batch_is_bounded_compressed_and_carries_the_key(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_batch_is_bounded_compressed_and_authorized(fake: FakeTracesite, sinks: Sinks) -> None:
     sink = sinks.to(fake.url + "/prefix/")
     sink.send([event(number, 5000) for number in range(1000)])
     assert sink.flush(soon()) == 0
@@ -141,7 +141,7 @@ def test_a_batch_is_bounded_compressed_and_carries_the_key(fake: FakeTracesite, 
     assert max(len(post.ids) for post in fake.posts()) == 500
 
 
-def test_no_thread_begins_before_the_first_event_and_none_is_left(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_thread_starts_with_first_event_and_ends(fake: FakeTracesite, sinks: Sinks) -> None:
     def senders() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "tracesite-sender"]
 
@@ -155,7 +155,7 @@ def test_no_thread_begins_before_the_first_event_and_none_is_left(fake: FakeTrac
     wait_until(lambda: senders() == before)
 
 
-def test_a_connection_that_the_server_closed_is_opened_anew(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_closed_connection_is_reopened(fake: FakeTracesite, sinks: Sinks) -> None:
     closed: list[str] = []
 
     def close_after(request: Request) -> Response | None:
@@ -172,7 +172,7 @@ def test_a_connection_that_the_server_closed_is_opened_anew(fake: FakeTracesite,
     assert sink.report().last_error is None
 
 
-def test_a_server_that_was_restarted_is_found_again_at_once(sinks: Sinks) -> None:
+def test_restarted_server_is_found_at_once(sinks: Sinks) -> None:
     port = free_port()
     with serve(port) as before:
         sink = sinks.to(before.url)
@@ -187,7 +187,7 @@ def test_a_server_that_was_restarted_is_found_again_at_once(sinks: Sinks) -> Non
 # --- Settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_server_asks_for_is_known_soon_and_asked_again(
+def test_server_settings_are_read_and_refreshed(
     fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_sink, "SETTINGS_SECONDS", 0.05)
@@ -209,7 +209,7 @@ def test_what_the_server_asks_for_is_known_soon_and_asked_again(
     wait_until(lambda: sink.settings() == ServerSettings())
 
 
-def test_an_older_server_without_settings_is_asked_rarely(
+def test_older_server_without_settings_is_asked_rarely(
     fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_sink, "SETTINGS_SECONDS", 0.01)
@@ -221,7 +221,7 @@ def test_an_older_server_without_settings_is_asked_rarely(
     assert sink.settings() is None
 
 
-def test_a_close_does_not_wait_for_settings(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_close_does_not_wait_for_settings(fake: FakeTracesite, sinks: Sinks) -> None:
     fake.answer = lambda request: time.sleep(1) if request.method == "GET" else None  # type: ignore[func-returns-value]
     sink = sinks.to(fake.url)
     sink.send(events(1))
@@ -235,7 +235,7 @@ def test_a_close_does_not_wait_for_settings(fake: FakeTracesite, sinks: Sinks) -
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_server_that_comes_later_gets_everything_once(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
+def test_server_that_starts_later_gets_each_event_once(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     port = free_port()
     sink = sinks.to(f"http://127.0.0.1:{port}")
@@ -255,7 +255,7 @@ def test_a_server_that_comes_later_gets_everything_once(sinks: Sinks, caplog: py
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("status", [409, 429, 500, 502, 503, 504])
-def test_what_a_server_cannot_take_now_is_sent_again(fake: FakeTracesite, sinks: Sinks, status: int) -> None:
+def test_temporary_refusal_is_retried(fake: FakeTracesite, sinks: Sinks, status: int) -> None:
     fake.answer = lambda request: error(status) if len(fake.posts()) < 4 and request.method == "POST" else None
     sink = sinks.to(fake.url)
     sink.send(events(1, 2))
@@ -264,7 +264,7 @@ def test_what_a_server_cannot_take_now_is_sent_again(fake: FakeTracesite, sinks:
     assert (fake.stored, sink.report().refused) == (["1", "2"], {})
 
 
-def test_a_server_that_asks_for_a_pause_gets_it_in_a_flush_too(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_retry_after_is_respected_during_flush(fake: FakeTracesite, sinks: Sinks) -> None:
     fake.answer = lambda request: error(503, Retry_After="1") if len(fake.posts()) == 1 else None
     sink = sinks.to(fake.url)
     sink.send(events(1))
@@ -276,7 +276,7 @@ def test_a_server_that_asks_for_a_pause_gets_it_in_a_flush_too(fake: FakeTracesi
 
 
 @pytest.mark.requirement("001-46")
-def test_a_silent_server_holds_up_nobody(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_server_does_not_delay_the_agent(sinks: Sinks, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = sinks.to(f"http://127.0.0.1:{silent.getsockname()[1]}")
         begun = time.monotonic()
@@ -292,7 +292,7 @@ def test_a_silent_server_holds_up_nobody(sinks: Sinks, caplog: pytest.LogCapture
         assert left.endswith(" for the next process that records to it.")
 
 
-def test_a_slow_server_is_given_up_after_the_read_timeout(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_slow_server_is_aborted_after_the_read_timeout(fake: FakeTracesite, sinks: Sinks) -> None:
     def first_is_slow(_request: Request) -> None:
         if len(fake.posts()) == 1:
             time.sleep(0.6)
@@ -307,9 +307,7 @@ def test_a_slow_server_is_given_up_after_the_read_timeout(fake: FakeTracesite, s
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_a_server_does_in_between_every_event_is_stored_once_and_in_order(
-    fake: FakeTracesite, sinks: Sinks, seed: int
-) -> None:
+def test_unreliable_server_stores_each_event_once_in_order(fake: FakeTracesite, sinks: Sinks, seed: int) -> None:
     chance = random.Random(seed)
 
     def misbehave(request: Request) -> Response | None:
@@ -343,7 +341,7 @@ def test_whatever_a_server_does_in_between_every_event_is_stored_once_and_in_ord
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_answer_that_is_no_http_is_no_answer(sinks: Sinks) -> None:
+def test_response_that_is_not_http_is_no_answer(sinks: Sinks) -> None:
     with socket.create_server(("127.0.0.1", 0)) as wrong:
 
         def speak() -> None:
@@ -360,7 +358,7 @@ def test_an_answer_that_is_no_http_is_no_answer(sinks: Sinks) -> None:
         sink = sinks.to(f"http://127.0.0.1:{wrong.getsockname()[1]}")
         sink.send(events(1))
         assert sink.flush(soon(0.3)) == 1
-        assert sink.report().last_error in ("its answer is not HTTP", "it closed the connection")
+        assert sink.report().last_error in ("its response is not HTTP", "it closed the connection")
         wrong.shutdown(socket.SHUT_RDWR)
 
 
@@ -369,7 +367,7 @@ def test_an_answer_that_is_no_http_is_no_answer(sinks: Sinks) -> None:
     ("response", "advice"),
     [
         (error(401, "invalid_api_key"), "Check the key that begins with ts_01234"),
-        (error(403, "not_permitted"), "may not write"),
+        (error(403, "not_permitted"), "no write permission"),
         (error(404, "not_found"), "Is this the address of a Tracesite server"),
         (error(400, "wrong_host", field="Host"), "TRACESITE_ALLOWED_HOSTS"),
         ((301, {"Location": "https://elsewhere.example/"}, b""), "Is this the address of a Tracesite server"),
@@ -378,7 +376,7 @@ def test_an_answer_that_is_no_http_is_no_answer(sinks: Sinks) -> None:
         ((400, {}, b"Bad Request"), "Is this the address of a Tracesite server"),
     ],
 )
-def test_a_wrong_address_or_key_is_said_once_and_nothing_is_lost(
+def test_wrong_address_or_key_is_logged_once_without_loss(
     fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, response: Response, advice: str
 ) -> None:
     fake.answer = lambda _request: response
@@ -408,7 +406,7 @@ def refuse(poison: set[str], *, named: bool, status: int = 400) -> Callable[[Req
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_the_events_that_a_server_cannot_take_are_found_and_kept_apart(
+def test_refused_events_are_found_and_set_aside(
     fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, named: bool, status: int
 ) -> None:
     fake.answer = refuse({"7", "8", "300"}, named=named, status=status)
@@ -425,7 +423,7 @@ def test_the_events_that_a_server_cannot_take_are_found_and_kept_apart(
     assert main(["status", "--spool", str(sinks.root)]) == 0
 
 
-def test_what_something_before_the_server_dislikes_is_kept_apart_too(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_events_refused_by_a_proxy_are_set_aside(fake: FakeTracesite, sinks: Sinks) -> None:
     fake.answer = lambda request: (403, {}, b"<html>Blocked</html>") if "7" in request.ids else None
     sink = sinks.to(fake.url)
     sink.send(events(*range(100)))
@@ -433,9 +431,7 @@ def test_what_something_before_the_server_dislikes_is_kept_apart_too(fake: FakeT
     assert (len(fake.stored), sink.report().refused) == (99, {"refused_on_the_way": 1})
 
 
-def test_an_event_that_is_too_large_for_any_request_does_not_hold_up_the_others(
-    fake: FakeTracesite, sinks: Sinks
-) -> None:
+def test_event_too_large_for_a_request_is_set_aside(fake: FakeTracesite, sinks: Sinks) -> None:
     fake.answer = lambda request: error(413) if "large" in request.ids else None
     sink = sinks.to(fake.url)
     sink.send([event("large", 1_500_000), event("small")])
@@ -444,7 +440,7 @@ def test_an_event_that_is_too_large_for_any_request_does_not_hold_up_the_others(
 
 
 @pytest.mark.usefixtures("quick")
-def test_an_event_at_which_the_server_fails_is_found_after_some_attempts(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_event_that_fails_the_server_is_found(fake: FakeTracesite, sinks: Sinks) -> None:
     fake.answer = lambda request: error(500) if "7" in request.ids else None
     sink = sinks.to(fake.url)
     sink.send(events(*range(20)))
@@ -452,7 +448,7 @@ def test_an_event_at_which_the_server_fails_is_found_after_some_attempts(fake: F
     assert (len(fake.stored), sink.report().refused) == (19, {"internal_error": 1})
 
 
-def test_what_was_deleted_on_the_server_is_told_once_and_not_sent_again(
+def test_event_of_deleted_message_is_counted_once(
     fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture
 ) -> None:
     def deleted(request: Request) -> Response | None:
@@ -511,7 +507,7 @@ def killed_while_sending(url: str, sinks: Sinks, prefix: str, seconds: float) ->
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_what_was_handed_over_before_a_kill_arrives_once(sinks: Sinks, part: int) -> None:
+def test_events_before_a_kill_arrive_once(sinks: Sinks, part: int) -> None:
     """20 kills in all, at seeded moments: half of them while a server answers, half while there is none."""
     chance = random.Random(part)
     port = free_port()
@@ -538,7 +534,7 @@ def test_what_was_handed_over_before_a_kill_arrives_once(sinks: Sinks, part: int
     assert sinks.files() == []
 
 
-def test_two_processes_that_drain_one_directory_double_nothing(sinks: Sinks) -> None:
+def test_two_draining_processes_double_nothing(sinks: Sinks) -> None:
     port = free_port()
     handed_over: list[str] = []
     for kill in range(4):
@@ -552,7 +548,7 @@ def test_two_processes_that_drain_one_directory_double_nothing(sinks: Sinks) -> 
     assert sinks.files() == []
 
 
-def test_parent_and_child_of_a_fork_each_deliver_their_own(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_parent_and_forked_child_deliver_their_own_events(fake: FakeTracesite, sinks: Sinks) -> None:
     script = """
         sink.send([event(f"before-{one}") for one in range(300)])
         children = []
@@ -579,7 +575,7 @@ def test_parent_and_child_of_a_fork_each_deliver_their_own(fake: FakeTracesite, 
     assert sinks.files() == []
 
 
-def test_a_process_that_ends_without_closing_leaves_everything_on_the_disk(sinks: Sinks) -> None:
+def test_process_without_close_leaves_events_on_the_disk(sinks: Sinks) -> None:
     port = free_port()
     script = "sink.send([event(f'e{one}') for one in range(100)]); os._exit(0)"
     subprocess.run(program(f"http://127.0.0.1:{port}", sinks, script), check=True)
@@ -591,7 +587,7 @@ def test_a_process_that_ends_without_closing_leaves_everything_on_the_disk(sinks
         assert [name for name in fake.stored if name != "later"] == [f"e{one}" for one in range(100)]
 
 
-def test_where_no_thread_can_be_started_a_flush_sends_by_itself(
+def test_flush_without_threads_sends_by_itself(
     fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(_thread: threading.Thread) -> None:
@@ -610,7 +606,7 @@ def test_where_no_thread_can_be_started_a_flush_sends_by_itself(
     assert time.monotonic() - begun < 0.6
 
 
-def test_at_the_exit_of_the_interpreter_events_are_still_sent(fake: FakeTracesite, sinks: Sinks) -> None:
+def test_events_are_sent_at_interpreter_exit(fake: FakeTracesite, sinks: Sinks) -> None:
     script = """
         import atexit
         def last():
@@ -626,7 +622,7 @@ def test_at_the_exit_of_the_interpreter_events_are_still_sent(fake: FakeTracesit
 
 
 @pytest.mark.usefixtures("quick")
-def test_files_that_somebody_removes_leave_the_sink_at_rest(sinks: Sinks) -> None:
+def test_removed_files_leave_the_sink_idle(sinks: Sinks) -> None:
     port = free_port()
     sink = sinks.to(f"http://127.0.0.1:{port}")
     for name in range(3):
@@ -643,7 +639,7 @@ def test_files_that_somebody_removes_leave_the_sink_at_rest(sinks: Sinks) -> Non
         assert (fake.stored, sink.report().lost) == (["0", "2"], 1)
 
 
-def test_a_full_spool_takes_fewer_and_what_it_took_arrives(sinks: Sinks) -> None:
+def test_full_spool_delivers_the_events_it_took(sinks: Sinks) -> None:
     port = free_port()
     sink = sinks.to(f"http://127.0.0.1:{port}", spool_bytes=20_000)
     many = [event(name, 100) for name in range(500)]
@@ -657,7 +653,7 @@ def test_a_full_spool_takes_fewer_and_what_it_took_arrives(sinks: Sinks) -> None
         assert sink.flush(soon()) == 0
 
 
-def test_without_a_disk_events_are_delivered_from_memory(
+def test_events_without_a_disk_are_delivered_from_memory(
     fake: FakeTracesite, sinks: Sinks, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -698,13 +694,13 @@ def test_two_sinks_of_one_process_share_a_directory(fake: FakeTracesite, sinks: 
         ("http://tracesite.example", "ts_a\r\nHost: x", "expected an API key"),
     ],
 )
-def test_what_cannot_be_an_address_or_a_key_is_refused_with_a_reason(url: str, key: str, reason: str) -> None:
+def test_invalid_address_or_key_is_refused_with_a_reason(url: str, key: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason.replace("?", r"\?")) as refused:
         HttpSink(url, key)
     assert "secret" not in str(refused.value)
 
 
-def test_a_proxy_is_asked_for_other_machines_and_not_for_this_one(
+def test_proxy_is_used_for_other_machines_only(
     fake: FakeTracesite, sinks: Sinks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", fake.url.replace("http://", "http://owner:pass%40word@"))
@@ -724,14 +720,14 @@ def test_a_proxy_is_asked_for_other_machines_and_not_for_this_one(
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_waits_and_sends_it(
+def test_command_lists_and_sends_waiting_events(
     sinks: Sinks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     where = ["--spool", str(sinks.root)]
     assert main(["status", *where]) == 0
-    assert capsys.readouterr().out == "Nothing waits.\n"
+    assert capsys.readouterr().out == "No events wait.\n"
     subprocess.run(program(url, sinks, "sink.send([event('a'), event('b')]); os._exit(0)"), check=True)
     assert main(["status", *where]) == 1
     said = capsys.readouterr().out
@@ -750,10 +746,10 @@ def test_the_command_says_what_waits_and_sends_it(
         assert capsys.readouterr().out == "2 events were delivered, 0 wait.\n"
         assert fake.stored == ["a", "b"]
     assert main(["status", *where]) == 0
-    assert capsys.readouterr().out == f"Nothing waits in {sinks.root}.\n"
+    assert capsys.readouterr().out == f"No events wait in {sinks.root}.\n"
 
 
-def test_what_waits_for_a_key_that_was_changed_is_sent_with_the_new_one(
+def test_events_of_a_changed_key_are_sent_with_the_new_one(
     fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake.answer = lambda request: (
@@ -768,7 +764,7 @@ def test_what_waits_for_a_key_that_was_changed_is_sent_with_the_new_one(
     assert capsys.readouterr().out.splitlines()[-1] == "1 event was delivered, 0 wait."
 
 
-def test_a_question_without_a_server_is_told_what_is_missing(
+def test_command_without_a_server_names_missing_options(
     sinks: Sinks, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRACESITE_URL", raising=False)
@@ -776,11 +772,11 @@ def test_a_question_without_a_server_is_told_what_is_missing(
     assert main(["drain", "--spool", str(sinks.root)]) == 2
     assert (
         capsys.readouterr().err
-        == "Say which server and which key: --url and --key, or TRACESITE_URL and TRACESITE_KEY.\n"
+        == "The server and the key are missing: give --url and --key, or set TRACESITE_URL and TRACESITE_KEY.\n"
     )
 
 
-def test_what_waits_for_another_address_is_sent_when_asked(
+def test_events_of_other_addresses_are_sent_on_request(
     fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After http became https, or a mistyped address was mended."""
@@ -827,7 +823,7 @@ def silent_about(*names: str, seconds: float = 0.6) -> Callable[[Request], Respo
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("poison", [("300",), ("0",), ("499", "500"), ("7", "8")])
-def test_event_that_times_out_is_found_and_put_aside(
+def test_event_that_times_out_is_found_and_set_aside(
     fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, poison: tuple[str, ...]
 ) -> None:
     fake.answer = silent_about(*poison)
@@ -961,7 +957,7 @@ def call_events(session: str, names: Sequence[str]) -> list[Clean]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_tracesite_itself_takes_them_and_knows_what_comes_again(live_server: Any, sinks: Sinks) -> None:
+def test_tracesite_stores_events_and_knows_duplicates(live_server: Any, sinks: Sinks) -> None:
     project = Project.objects.create(slug="owner")
     _key, token = create_key(project, "agent", [Scope.WRITE])
     names = [f"call-{number}" for number in range(30)]

@@ -253,9 +253,7 @@ SCRIPT = [
 
 
 @pytest.mark.requirement("000-14", "000-16", "000-20", "003-17", "003-38")
-def test_what_is_recorded_is_what_the_transcript_of_the_same_conversation_says(
-    project: Project, other: Project
-) -> None:
+def test_recorded_run_equals_its_imported_transcript(project: Project, other: Project) -> None:
     with recording() as recorder:
         state = agent(SCRIPT).invoke(asks(), on_thread(recorder))
     send(project, recorder)
@@ -277,7 +275,7 @@ RUN = UUID("01900000-0000-7000-8000-000000000001")
 
 
 @pytest.mark.requirement("000-15", "004-39")
-def test_a_run_is_told_event_by_event() -> None:
+def test_run_is_sent_event_by_event() -> None:
     script = [say("Let me look.", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
     said = {"request_id": "req-1", "user_id": "ada", "app": "cli"}
     with recording() as recorder:
@@ -318,7 +316,7 @@ def test_a_run_is_told_event_by_event() -> None:
     ]  # fmt: skip
 
 
-def test_a_call_started_when_its_tool_took_it_up(project: Project) -> None:
+def test_call_starts_when_its_tool_takes_it_up(project: Project) -> None:
     script = [say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
     with recording() as recorder:
         agent(script).invoke(asks(), on_thread(recorder))
@@ -331,7 +329,7 @@ def test_a_call_started_when_its_tool_took_it_up(project: Project) -> None:
 # --- Agents in agents ---------------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_a_tool_runs_lies_in_its_call_with_all_that_the_tool_records(project: Project) -> None:
+def test_agent_in_a_tool_is_inside_its_call(project: Project) -> None:
     helper = agent([say("I look.", ("h1", "get_weather", {"city": "Oslo"})), say("It is warm.")], name="helper")
     with recording() as recorder:
 
@@ -363,7 +361,7 @@ def test_an_agent_that_a_tool_runs_lies_in_its_call_with_all_that_the_tool_recor
     }
 
 
-def test_a_graph_that_a_node_runs_with_callbacks_of_its_own_lies_in_the_same_message() -> None:
+def test_graph_in_a_node_belongs_to_the_same_message() -> None:
     with recording() as recorder:
         inner = agent([say("", ("i1", "get_weather", {"city": "Oslo"})), say("Warm.")])
         graph = StateGraph(MessagesState)
@@ -376,7 +374,7 @@ def test_a_graph_that_a_node_runs_with_callbacks_of_its_own_lies_in_the_same_mes
     assert [end["result"] for end in ends(recorder)] == ["Warm."]
 
 
-def test_agents_that_are_nodes_are_called_by_their_names_and_the_last_one_answers(project: Project) -> None:
+def test_agents_as_nodes_are_named_and_the_last_answers(project: Project) -> None:
     graph = StateGraph(MessagesState)
     graph.add_node("researcher", agent([say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]))
     writer = ScriptedChat(script=[say("It will be warm.")])
@@ -394,7 +392,7 @@ def test_agents_that_are_nodes_are_called_by_their_names_and_the_last_one_answer
     ]
 
 
-def test_a_handoff_to_another_agent_of_the_graph_is_over_when_it_is_made(project: Project) -> None:
+def test_handoff_to_another_agent_ends_at_once(project: Project) -> None:
     @tool
     def transfer_to_booker(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
         """Hands over to the booker."""
@@ -461,7 +459,7 @@ async def with_events(graph: Any, recorder: RecorderForTests) -> None:
     ],
     ids=["ainvoke", "astream", "astream_events", "stream"],
 )
-def test_however_it_is_run_the_rows_are_the_same(
+def test_every_way_to_run_stores_the_same_rows(
     project: Project, other: Project, run: Callable[[Any, RecorderForTests], Coroutine[Any, Any, Any]]
 ) -> None:
     with recording() as recorder:
@@ -473,7 +471,7 @@ def test_however_it_is_run_the_rows_are_the_same(
     assert rows_of(project, again) == expected
 
 
-def test_words_of_a_stream_are_no_events_and_their_whole_is_a_step() -> None:
+def test_stream_makes_one_step_without_token_events() -> None:
     script = [say("One two three.", ("c1", "get_weather", {"city": "Oslo"}), id="a1"), say("Four five.", id="a2")]
     with recording() as recorder:
         list(agent(script, model=StreamingChat).stream(asks(), on_thread(recorder), stream_mode="messages"))
@@ -487,7 +485,7 @@ def test_words_of_a_stream_are_no_events_and_their_whole_is_a_step() -> None:
 
 
 @pytest.mark.requirement("001-61")
-def test_runs_at_the_same_time_are_messages_of_their_own() -> None:
+def test_concurrent_runs_are_separate_messages() -> None:
     async def both(recorder: RecorderForTests) -> None:
         threads = ("one", "two", "three")
         await asyncio.gather(*(agent(TWO).ainvoke(asks(name), on_thread(recorder, name)) for name in threads))
@@ -501,7 +499,7 @@ def test_runs_at_the_same_time_are_messages_of_their_own() -> None:
         assert said_of(events, "workflow_execute_start")[0]["prompt"] == name
 
 
-def test_two_streams_that_are_read_by_turns_are_two_messages() -> None:
+def test_interleaved_streams_are_two_messages() -> None:
     with recording() as recorder:
         one, two = (agent(TWO).stream(asks(name), on_thread(recorder, name)) for name in ("one", "two"))
         for _parts in zip(one, two, strict=True):
@@ -513,7 +511,7 @@ def test_two_streams_that_are_read_by_turns_are_two_messages() -> None:
     assert len(ends(recorder)) == 2
 
 
-def test_plain_replies_of_parallel_branches_are_steps_but_for_the_last() -> None:
+def test_plain_replies_of_branches_are_steps_but_the_last() -> None:
     replies = {name: ScriptedChat(script=[say(f"I am {name}.")]) for name in ("a", "b", "c")}
     graph = StateGraph(MessagesState)
     for name, chat in replies.items():
@@ -527,7 +525,7 @@ def test_plain_replies_of_parallel_branches_are_steps_but_for_the_last() -> None
     assert thoughts | {end["result"]} == {"I am a.", "I am b.", "I am c."}
 
 
-def test_without_a_graph_models_tools_and_chains_are_messages() -> None:
+def test_models_tools_and_chains_without_graph_are_messages() -> None:
     with recording() as recorder:
         ScriptedChat(script=[say("Good day.")]).invoke([HumanMessage("Hello")], config(recorder))
         get_weather.invoke({"city": "Oslo"}, config(recorder))
@@ -545,7 +543,7 @@ def test_without_a_graph_models_tools_and_chains_are_messages() -> None:
 
 
 @pytest.mark.requirement("004-39")
-def test_what_a_tool_raises_goes_on_and_fails_the_message() -> None:
+def test_tool_exception_passes_and_fails_the_message() -> None:
     script = [say("", ("c1", "get_weather", {"city": "Atlantis"}))]
     with recording() as recorder, pytest.raises(ValueError, match="^no such city"):
         agent(script, handle_tool_errors=False).invoke(asks(), on_thread(recorder))
@@ -556,7 +554,7 @@ def test_what_a_tool_raises_goes_on_and_fails_the_message() -> None:
     assert ends(recorder)[0]["error"] == "ValueError: no such city"
 
 
-def test_a_model_that_fails_and_is_asked_again_leaves_a_step_with_the_error() -> None:
+def test_failed_and_retried_model_leaves_a_failed_step() -> None:
     script = [ConnectionError("away"), say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
     retry = RetryPolicy(initial_interval=0.001, retry_on=ConnectionError)
     with recording() as recorder:
@@ -569,14 +567,14 @@ def test_a_model_that_fails_and_is_asked_again_leaves_a_step_with_the_error() ->
     assert (end["result"], end.get("error")) == ("31 degrees.", None)
 
 
-def test_a_model_that_fails_for_good_fails_the_message() -> None:
+def test_model_that_fails_for_good_fails_the_message() -> None:
     with recording() as recorder, pytest.raises(ConnectionError):
         ScriptedChat(script=[ConnectionError("away")]).invoke("Hello", config(recorder))
     assert tree(recorder.events) == ["message", "  step"]
     assert ends(recorder)[0]["error"] == "ConnectionError: away"
 
 
-def test_a_run_that_is_given_up_says_so() -> None:
+def test_abandoned_run_has_an_error() -> None:
     async def give_up(recorder: RecorderForTests) -> None:
         async def read() -> None:
             async for _part in agent(TWO).astream(asks(), on_thread(recorder, "cancelled")):
@@ -611,7 +609,7 @@ def ask_person(question: str) -> str:
     return str(interrupt({"question": question}))
 
 
-def test_a_graph_that_waits_for_a_person_is_paused_and_goes_on_in_the_same_message(project: Project) -> None:
+def test_graph_that_waits_is_paused_and_resumes_its_message(project: Project) -> None:
     script = [
         say("", ("c1", "get_weather", {"city": "Oslo"}), ("c2", "ask_person", {"question": "Book?"})),
         say("Booked."),
@@ -643,7 +641,7 @@ def test_a_graph_that_waits_for_a_person_is_paused_and_goes_on_in_the_same_messa
     assert [call["metadata"] for call in answer["agent_steps"][0]["tool_calls"]] == [{"runs": 2}, {"runs": 2}]
 
 
-def test_a_graph_that_stops_before_a_node_is_paused_too() -> None:
+def test_graph_interrupted_before_a_node_is_paused() -> None:
     script = [say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
     graph = agent(script, checkpointer=InMemorySaver(), interrupt_before=["tools"])
     with recording() as recorder:
@@ -657,7 +655,7 @@ def test_a_graph_that_stops_before_a_node_is_paused_too() -> None:
     assert [end["result"] for end in ends(recorder)] == ["31 degrees."]
 
 
-def test_a_new_question_on_a_thread_that_waits_is_a_new_message() -> None:
+def test_new_question_on_a_paused_thread_is_a_new_message() -> None:
     script = [say("", ("c1", "ask_person", {"question": "Book?"})), say("Never mind then.")]
     graph = agent(script, [ask_person], checkpointer=InMemorySaver())
     with recording() as recorder:
@@ -674,7 +672,7 @@ def test_a_new_question_on_a_thread_that_waits_is_a_new_message() -> None:
 # --- Sessions, messages, references -------------------------------------------------------------------------------
 
 
-def test_without_a_thread_the_session_is_the_one_that_is_open_else_a_new_one() -> None:
+def test_run_without_thread_uses_current_or_new_session() -> None:
     with recording() as recorder:
         with recorder.session("open"):
             agent([say("One.")]).invoke(asks(), config(recorder))
@@ -690,7 +688,7 @@ def test_without_a_thread_the_session_is_the_one_that_is_open_else_a_new_one() -
     assert made.startswith("session-")
 
 
-def test_inside_a_message_a_graph_is_a_part_of_it() -> None:
+def test_graph_inside_a_message_is_a_part_of_it() -> None:
     with recording() as recorder, recorder.session("open"), recorder.message("Question") as message:
         agent([say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]).invoke(
             asks(), on_thread(recorder)
@@ -713,14 +711,14 @@ def test_inside_a_message_a_graph_is_a_part_of_it() -> None:
         ({"messages": HumanMessage("Alone")}, "Alone"),
     ],
 )
-def test_the_prompt_is_what_the_user_said_last(inputs: dict[str, Any], prompt: Any) -> None:
+def test_prompt_is_the_last_human_message(inputs: dict[str, Any], prompt: Any) -> None:
     with recording() as recorder:
         agent([say("Well.")]).invoke(inputs, on_thread(recorder))
     assert recorder.events[0]["data"]["prompt"] == prompt
 
 
 @pytest.mark.requirement("000-10")
-def test_a_retriever_is_a_call_and_what_it_finds_is_referred_to_once(project: Project) -> None:
+def test_retriever_is_a_call_with_unique_references(project: Project) -> None:
     script = [say("", ("c1", "get_weather", {"city": "Oslo"})), say("At the sea.")]
     with recording() as recorder:
         agent(script, before=lambda: Library().invoke("Where is Oslo?")).invoke(asks(), on_thread(recorder))
@@ -750,7 +748,7 @@ def test_a_retriever_is_a_call_and_what_it_finds_is_referred_to_once(project: Pr
 
 
 @pytest.mark.requirement("004-17", "004-37")
-def test_the_graph_and_other_callbacks_notice_nothing() -> None:
+def test_graph_and_other_callbacks_are_not_affected() -> None:
     class Other(BaseCallbackHandler):
         def __init__(self) -> None:
             self.heard: list[tuple[str, Any]] = []
@@ -770,14 +768,14 @@ def test_the_graph_and_other_callbacks_notice_nothing() -> None:
 
 
 @pytest.mark.requirement("004-69")
-def test_a_recorder_that_is_off_hears_nothing() -> None:
+def test_disabled_recorder_records_nothing() -> None:
     recorder = RecorderForTests(enabled=False)
     handler = TracesiteHandler(recorder)
     agent(TWO).invoke(asks(), {"callbacks": [handler]})
     assert (recorder.events, len(handler._runs)) == ([], 0)
 
 
-def test_nothing_raises_into_the_graph_whatever_the_handler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_never_raises_into_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
         raise LookupError("a mistake of ours")
 
@@ -795,7 +793,7 @@ def test_nothing_raises_into_the_graph_whatever_the_handler_is_told(monkeypatch:
         agent(TWO).invoke(asks(), on_thread(strict))
 
 
-def test_runs_are_forgotten_when_they_end_and_the_oldest_when_there_are_too_many(
+def test_runs_are_removed_at_their_end_or_beyond_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with recording() as recorder:
@@ -808,7 +806,7 @@ def test_runs_are_forgotten_when_they_end_and_the_oldest_when_there_are_too_many
         assert len(handler._runs) == 3
 
 
-def test_without_langchain_it_says_what_is_missing() -> None:
+def test_missing_langchain_is_named() -> None:
     program = (
         "import sys; sys.modules['langchain_core'] = None\n"
         "import tracesite.recorder\n"
@@ -819,7 +817,7 @@ def test_without_langchain_it_says_what_is_missing() -> None:
     assert done.stdout == "tracesite.recorder.langchain needs langchain-core: pip install langchain-core.\n"
 
 
-def test_the_recorder_itself_does_not_load_langchain() -> None:
+def test_recorder_does_not_import_langchain() -> None:
     program = "import sys, tracesite.recorder; print([name for name in sys.modules if name.startswith('lang')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

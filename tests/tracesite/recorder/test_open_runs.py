@@ -187,7 +187,7 @@ def test_run_that_process_left_open_at_its_end_is_not_closed(machine: Machine) -
     assert interrupted(machine.delivered()) == []
 
 
-def test_interruption_that_was_not_delivered_is_said_by_next_process(machine: Machine) -> None:
+def test_undelivered_interruption_is_sent_by_next_process(machine: Machine) -> None:
     machine.run(KILLED)
     (directory,) = machine.root.iterdir()
     spool = Spool.at(directory)

@@ -207,7 +207,7 @@ def test_parents_are_right_over_threads_and_generators(forest: list[Node]) -> No
 @pytest.mark.requirement("001-61")
 @OF_A_TREE
 @given(st.lists(nodes(WAYS_IN_A_LOOP), min_size=1, max_size=3))
-def test_parents_are_right_over_tasks_and_asynchronous_generators(forest: list[Node]) -> None:
+def test_parents_are_right_over_tasks_and_async_generators(forest: list[Node]) -> None:
     recorder = RecorderForTests()
     tree = Tree(recorder)
 
@@ -222,7 +222,7 @@ def test_parents_are_right_over_tasks_and_asynchronous_generators(forest: list[N
 
 
 @pytest.mark.requirement("001-61", "001-62")
-def test_runs_side_by_side_do_not_see_each_other() -> None:
+def test_concurrent_runs_do_not_see_each_other() -> None:
     recorder = RecorderForTests()
 
     async def run(number: int) -> None:

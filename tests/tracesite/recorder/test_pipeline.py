@@ -80,7 +80,7 @@ def adds_up(recorder: Recorder) -> bool:
 
 
 @pytest.mark.requirement("001-46", "001-60")
-def test_the_agent_does_not_wait_for_the_sink() -> None:
+def test_agent_does_not_wait_for_the_sink() -> None:
     sink = Gate()
     recorder = RecorderForTests(sink=sink)
     took = []
@@ -113,7 +113,7 @@ def test_events_come_in_batches() -> None:
     assert [event["id"] for event in recorder.sink.events] == [event["id"] for event in recorder.events]
 
 
-def test_a_burst_of_20_000_calls_loses_none() -> None:
+def test_burst_of_20_000_calls_loses_none() -> None:
     recorder = RecorderForTests()
     with recorder.message(external_id="m"):
         for number in range(20_000):
@@ -125,7 +125,7 @@ def test_a_burst_of_20_000_calls_loses_none() -> None:
     assert len({event["id"] for event in recorder.sink.events}) == 40_002
 
 
-def test_what_finds_no_room_is_counted_by_message_and_told_once() -> None:
+def test_dropped_entries_are_counted_by_message_and_reported() -> None:
     sink = Gate()
     recorder = RecorderForTests(sink=sink, queue_bytes=20_000)
     recorder.message(external_id="before").start()
@@ -170,7 +170,7 @@ def test_value_larger_than_the_queue_leaves_its_size() -> None:
     assert recorder.report().dropped == 0
 
 
-def test_ends_have_room_in_a_queue_that_is_full() -> None:
+def test_ends_have_room_in_a_full_queue() -> None:
     recorder = RecorderForTests(queue_bytes=8000, delay_ms=60_000)
     with recorder.message(external_id="m"):
         calls = [recorder.tool_call("tool", "x" * 100).start() for _number in range(20)]
@@ -185,7 +185,7 @@ def test_ends_have_room_in_a_queue_that_is_full() -> None:
 
 
 @pytest.mark.parametrize("takes", [0, 1, OSError("disk full"), KeyError("a bug")])
-def test_what_the_sink_does_not_take_is_told_when_it_takes_again(takes: int | Exception) -> None:
+def test_events_refused_by_the_sink_are_reported_later(takes: int | Exception) -> None:
     sink = Moody()
     recorder = RecorderForTests(sink=sink, strict=False, delay_ms=1000)
     with recorder.message(external_id="a"), recorder.tool_call("tool"):
@@ -205,7 +205,7 @@ def test_what_the_sink_does_not_take_is_told_when_it_takes_again(takes: int | Ex
     assert adds_up(recorder)
 
 
-def test_counts_that_a_lost_end_would_have_told_are_told_all_the_same() -> None:
+def test_counts_of_a_lost_end_are_reported() -> None:
     sink = Moody()
     recorder = RecorderForTests(sink=sink, sampling=Sampling(tools={"search": 0}), delay_ms=1000)
     with recorder.message({"password": "hunter2"}, external_id="m"), recorder.tool_call("search"):  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_counts_that_a_lost_end_would_have_told_are_told_all_the_same() -> None:
     assert told(recorder) == {"m": {"dropped": 1, "sampled_out": 1, "redacted": 1}}
 
 
-def test_a_flush_waits_no_longer_than_it_may() -> None:
+def test_flush_returns_at_its_deadline() -> None:
     sink = Gate()
     recorder = RecorderForTests(sink=sink)
     with recorder.message(external_id="m"), recorder.tool_call("tool"):
@@ -231,7 +231,7 @@ def test_a_flush_waits_no_longer_than_it_may() -> None:
     recorder.close()
 
 
-def test_a_flush_says_what_the_sink_has_not_delivered() -> None:
+def test_flush_returns_undelivered_events_of_the_sink() -> None:
     class Late(MemorySink):
         def flush(self, deadline: float) -> int:
             return 7
@@ -243,7 +243,7 @@ def test_a_flush_says_what_the_sink_has_not_delivered() -> None:
     assert (recorder.flush(), recorder.close()) == (7, 3)
 
 
-def test_a_worker_that_sleeps_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sleeping_worker_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracesite.recorder.pipeline._IDLE_SECONDS", 0.01)
     recorder = RecorderForTests()
     for turn in range(5):
@@ -258,7 +258,7 @@ def test_a_worker_that_sleeps_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worker.is_alive()
 
 
-def test_nothing_is_recorded_after_the_end_and_nothing_fails() -> None:
+def test_nothing_is_recorded_after_close_and_nothing_fails() -> None:
     recorder = RecorderForTests()
     with recorder.message(external_id="m") as message:
         call = recorder.tool_call("open").start()
@@ -273,7 +273,7 @@ def test_nothing_is_recorded_after_the_end_and_nothing_fails() -> None:
     assert recorder.report().dropped == 0
 
 
-def test_many_threads_at_once_lose_nothing() -> None:
+def test_many_threads_lose_nothing() -> None:
     recorder = Recorder(sink=MemorySink(), delay_ms=1, strict=True)
     barrier = threading.Barrier(8)
 
@@ -298,7 +298,7 @@ def test_many_threads_at_once_lose_nothing() -> None:
     assert all(len(set(one)) == 4 and one == sorted(one) for one in numbers.values())
 
 
-def test_a_sink_that_would_only_throw_away_is_given_nothing() -> None:
+def test_discarding_sink_gets_no_events() -> None:
     recorder = Recorder(sink=NullSink())
     with recorder.message(), recorder.tool_call("tool"):
         pass
@@ -332,7 +332,7 @@ def code_of(process: subprocess.Popen[bytes]) -> int:
         return process.wait(30)
 
 
-def test_a_forked_child_records_for_itself_and_repeats_nothing(tmp_path: Path) -> None:
+def test_forked_child_records_without_repeating(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     recorder = Recorder(sink=JsonLinesSink(path), delay_ms=10_000)
     with recorder.session("s"), recorder.message(external_id="m"), recorder.tool_call("parent's") as call:
@@ -354,7 +354,7 @@ def test_a_forked_child_records_for_itself_and_repeats_nothing(tmp_path: Path) -
     assert {event["message_id"] for event in events} == {"m"}
 
 
-def test_a_fork_out_of_a_busy_process_hangs_nowhere(tmp_path: Path) -> None:
+def test_fork_of_a_busy_process_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     recorder = Recorder(sink=JsonLinesSink(path), delay_ms=0.1)
     stop = threading.Event()
@@ -408,7 +408,7 @@ MULTIPROCESSING = """
 
 
 @pytest.mark.parametrize("inherited", [True, False])
-def test_children_of_multiprocessing_send_what_they_have_at_their_end(tmp_path: Path, inherited: bool) -> None:
+def test_multiprocessing_children_send_at_their_end(tmp_path: Path, inherited: bool) -> None:
     path = tmp_path / "trace.jsonl"
     assert code_of(run(MULTIPROCESSING.format(inherited=inherited), path)) == 0
     assert names(path) == ["child 0", "child 1"]
@@ -422,7 +422,7 @@ def record_and_end(path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_children_that_begin_anew_do_so_too(tmp_path: Path, method: str) -> None:
+def test_spawned_children_send_at_their_end(tmp_path: Path, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     child = context.Process(target=record_and_end, args=(str(tmp_path / "trace.jsonl"), method))
     child.start()
@@ -527,7 +527,7 @@ def test_exit_goes_on_while_the_sink_delivers(
 @pytest.mark.parametrize(
     ("end", "code"), [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1), ("os.kill(os.getpid(), signal.SIGINT)", -2)]
 )
-def test_the_exit_of_a_process_sends_what_is_left(tmp_path: Path, end: str, code: int) -> None:
+def test_exit_of_a_process_sends_the_rest(tmp_path: Path, end: str, code: int) -> None:
     path = tmp_path / "trace.jsonl"
     script = f"""
         def main():
@@ -551,7 +551,7 @@ def test_the_exit_of_a_process_sends_what_is_left(tmp_path: Path, end: str, code
         (True, "signal.signal(signal.SIGTERM, signal.SIG_IGN)", ["tool"], 0),
     ],
 )
-def test_sigterm_is_handled_when_that_is_asked(
+def test_sigterm_is_handled_on_request(
     tmp_path: Path, asked: bool, before: str, expected: list[str], code: int
 ) -> None:
     path = tmp_path / "trace.jsonl"
@@ -576,7 +576,7 @@ def test_sigterm_is_handled_when_that_is_asked(
     assert names(path) == expected
 
 
-def test_what_sampling_holds_is_kept_when_sigterm_ends_the_process(tmp_path: Path) -> None:
+def test_held_entries_are_kept_when_sigterm_ends_the_process(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     script = """
         from tracesite.recorder import Sampling
@@ -590,7 +590,7 @@ def test_what_sampling_holds_is_kept_when_sigterm_ends_the_process(tmp_path: Pat
 
 
 @pytest.mark.parametrize("end", ["recorder.flush()", "recorder.close()", ""])
-def test_sigterm_while_the_last_is_passed_on_takes_nothing_along(tmp_path: Path, end: str) -> None:
+def test_sigterm_during_the_last_delivery_loses_nothing(tmp_path: Path, end: str) -> None:
     path = tmp_path / "trace.jsonl"
     script = f"""
         from tracesite.recorder import Privacy
@@ -610,7 +610,7 @@ def test_sigterm_while_the_last_is_passed_on_takes_nothing_along(tmp_path: Path,
     assert (len(lines(path)), names(path)) == (4, ["tool"])
 
 
-def test_what_is_forked_ends_by_sigterm_as_it_would_without_a_recorder(tmp_path: Path) -> None:
+def test_sigterm_ends_forked_children_as_without_recorder(tmp_path: Path) -> None:
     script = """
         recorder = Recorder(sink=JsonLinesSink(PATH), handle_sigterm=True)
         ours = signal.getsignal(signal.SIGTERM)
@@ -624,7 +624,7 @@ def test_what_is_forked_ends_by_sigterm_as_it_would_without_a_recorder(tmp_path:
     assert code_of(run(script, tmp_path / "trace.jsonl")) == 0
 
 
-def test_sigterm_cannot_be_handled_from_another_thread_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_sigterm_handler_in_another_thread_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     made: list[Recorder] = []
     thread = threading.Thread(target=lambda: made.append(Recorder(sink=NullSink(), handle_sigterm=True)))
     thread.start()
@@ -634,7 +634,7 @@ def test_sigterm_cannot_be_handled_from_another_thread_and_that_is_said(caplog: 
     assert "ValueError" in caplog.text
 
 
-def test_a_signal_in_the_middle_of_a_loss_does_not_lock_up(tmp_path: Path) -> None:
+def test_signal_while_counting_a_loss_does_not_deadlock(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     script = """
         import threading

@@ -61,7 +61,7 @@ def losses(recorder: RecorderForTests) -> dict[str, int] | None:
         ({"line\nbreak": {"pass\u0077ord": SECRET}}, "data.args.line\nbreak.password"),
     ],
 )
-def test_secrets_are_out_before_anything_leaves_and_a_receipt_stays(args: Any, path: str) -> None:
+def test_secrets_leave_a_receipt_and_nothing_else(args: Any, path: str) -> None:
     begun, recorder = recorded(args)
     assert SECRET not in "".join(map(json.dumps, recorder.sink.events))
     assert MARKER in json.dumps(begun["args"])
@@ -70,7 +70,7 @@ def test_secrets_are_out_before_anything_leaves_and_a_receipt_stays(args: Any, p
 
 
 @pytest.mark.requirement("001-51")
-def test_secrets_are_found_wherever_they_are_said() -> None:
+def test_secrets_are_found_in_every_field() -> None:
     token = f"Bearer {SECRET}"
     with (
         recording() as recorder,
@@ -95,12 +95,12 @@ def test_secrets_are_found_wherever_they_are_said() -> None:
 
 @pytest.mark.requirement("001-52")
 @pytest.mark.parametrize("functions", [str.upper, ["mask"], {str.upper}])
-def test_functions_that_are_no_list_of_functions_are_refused(functions: Any) -> None:
+def test_functions_that_are_not_a_list_are_refused(functions: Any) -> None:
     with pytest.raises(ValueError, match=r"Privacy\.functions: expected a list of functions\."):
         Privacy(functions=functions)
 
 
-def test_names_patterns_and_functions_of_ones_own() -> None:
+def test_custom_keys_patterns_and_functions_redact() -> None:
     def mask(path: str, value: Any) -> Any:
         return "[mail]" if isinstance(value, str) and "@" in value else value
 
@@ -186,7 +186,7 @@ def test_rules_change_at_run_time() -> None:
 
 
 @pytest.mark.requirement("001-52")
-def test_a_function_that_fails_takes_the_value_out() -> None:
+def test_value_of_a_failing_function_is_redacted() -> None:
     def fails(path: str, value: Any) -> Any:
         if path.startswith("data.args"):
             raise LookupError(SECRET)
@@ -197,7 +197,7 @@ def test_a_function_that_fails_takes_the_value_out() -> None:
     assert (len(begun["redactions"]), recorder.report().failed) == (3, 0)
 
 
-def test_a_function_that_answers_with_what_no_event_can_hold_takes_the_event() -> None:
+def test_function_result_without_json_form_drops_the_event() -> None:
     with (
         recording(
             privacy=Privacy(functions=[lambda path, value: object() if value == "x" else value]), strict=False
@@ -212,7 +212,7 @@ def test_a_function_that_answers_with_what_no_event_can_hold_takes_the_event() -
 
 
 @pytest.mark.requirement("001-53")
-def test_long_values_are_cut_and_the_trace_says_so() -> None:
+def test_long_values_are_cut_and_reported() -> None:
     begun, recorder = recorded({"text": "x" * 300}, Privacy(max_bytes=100), result="Größe" * 100)
     assert begun["args"] == {"_raw": '{"text":"' + "x" * 91 + "… [211 of 311 bytes were cut]"}
     assert begun["truncated"] == [{"path": "data.args", "bytes": 311}]
@@ -224,7 +224,7 @@ def test_long_values_are_cut_and_the_trace_says_so() -> None:
 
 @pytest.mark.requirement("001-53")
 @pytest.mark.parametrize("text", ["x" * 100, "字" * 33, "x", ""])
-def test_what_is_not_longer_is_whole(text: str) -> None:
+def test_value_within_the_limit_is_whole(text: str) -> None:
     _begun, recorder = recorded(None, Privacy(max_bytes=100), result=text)
     assert end_of(recorder)["result"] == text
     assert losses(recorder) is None
@@ -238,7 +238,7 @@ def test_limits_count_bytes() -> None:
 
 
 @pytest.mark.requirement("001-51", "001-53")
-def test_a_secret_at_the_place_of_a_cut_is_out_before_it_is_cut() -> None:
+def test_secret_at_a_cut_is_redacted_before_cutting() -> None:
     text = "x" * 90 + f" Authorization: Bearer {SECRET * 20}"
     begun, recorder = recorded(None, Privacy(max_bytes=120), result=text)
     assert SECRET[:4] not in "".join(map(json.dumps, recorder.events))
@@ -246,7 +246,7 @@ def test_a_secret_at_the_place_of_a_cut_is_out_before_it_is_cut() -> None:
 
 
 @pytest.mark.requirement("001-53")
-def test_a_session_that_says_too_much_keeps_its_names() -> None:
+def test_oversized_session_keeps_its_names() -> None:
     said = {"title": "Weather", "description": "d" * 200, "metadata": {"a": "m" * 200}}
     with (
         recording(privacy=Privacy(max_bytes=100)) as recorder,
@@ -266,7 +266,7 @@ def test_a_session_that_says_too_much_keeps_its_names() -> None:
 
 
 @pytest.mark.requirement("001-49")
-def test_lean_keeps_what_was_called_how_long_it_took_and_whether_it_failed() -> None:
+def test_lean_keeps_names_durations_and_outcomes() -> None:
     with (
         recording(privacy=Privacy(lean=True)) as recorder,
         recorder.session("s", title="T"),
@@ -298,7 +298,7 @@ def test_lean_keeps_what_was_called_how_long_it_took_and_whether_it_failed() -> 
 
 @pytest.mark.requirement("001-49")
 @pytest.mark.parametrize("result", [results.error("boom"), {"success": False}, "Error: no such file"])
-def test_lean_does_not_turn_a_failure_into_a_success(result: Any) -> None:
+def test_lean_keeps_a_failure_a_failure(result: Any) -> None:
     _begun, recorder = recorded(None, Privacy(lean=True), result=result)
     assert end_of(recorder, "tool_call_error") == {
         "uuid": "3",
@@ -320,12 +320,12 @@ def test_lean_does_not_turn_a_failure_into_a_success(result: Any) -> None:
         ({"patterns": ["("]}, re.error),
     ],
 )
-def test_rules_that_cannot_be_are_refused_when_they_are_made(wrong: dict[str, Any], kind: type[Exception]) -> None:
+def test_invalid_rules_raise_at_construction(wrong: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         Privacy(**wrong)
 
 
-def test_only_one_module_makes_events_that_leave() -> None:
+def test_only_one_module_makes_clean_events() -> None:
     package = Path(__file__).resolve().parents[3] / "tracesite" / "recorder"
     makers = {
         path.name
@@ -407,7 +407,7 @@ def expected(values: Sequence[Any]) -> list[tuple[Any, list[tuple[str, str]]]]:
 @pytest.mark.requirement("001-51")
 @settings(max_examples=400, deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=4))
-def test_the_quick_look_at_many_events_misses_nothing_that_a_close_look_at_one_finds(values: list[Any]) -> None:
+def test_batch_search_finds_all_that_single_search_finds(values: list[Any]) -> None:
     with recording() as recorder, recorder.message():
         for value in values:
             with recorder.tool_call("tool", value):
@@ -422,7 +422,7 @@ def test_the_quick_look_at_many_events_misses_nothing_that_a_close_look_at_one_f
 @pytest.mark.requirement("001-51")
 @settings(max_examples=200, deadline=None)
 @given(TEXTS, TEXTS)
-def test_texts_are_looked_at_like_arguments(thought: str, error: str) -> None:
+def test_texts_are_searched_like_arguments(thought: str, error: str) -> None:
     with recording() as recorder, recorder.message(), recorder.step() as step:
         step.thought = thought
         step.error = error or "x"
@@ -432,7 +432,7 @@ def test_texts_are_looked_at_like_arguments(thought: str, error: str) -> None:
     assert len(data.get("redactions", [])) == len(receipts)
 
 
-def test_events_that_leave_are_one_line_of_json_each() -> None:
+def test_clean_events_are_one_line_of_json_each() -> None:
     _begun, recorder = recorded({"text": "a\nb\u2028c\u0000"})
     sent: list[Clean] = list(recorder.sink._kept)
     assert not any(b"\n" in event or b"\r" in event for event in sent)

@@ -69,7 +69,7 @@ def work(recorder: Recorder) -> None:
 
 
 @pytest.mark.requirement("004-68", "004-69")
-def test_where_events_go_is_said_in_one_place(
+def test_destination_is_chosen_in_one_place(
     fake: FakeTracesite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work(Recorder(enabled=False))
@@ -92,7 +92,7 @@ def test_where_events_go_is_said_in_one_place(
     assert len((tmp_path / "trace.jsonl").read_text().splitlines()) == 4
 
 
-def test_the_order_of_events_is_the_order_of_their_numbers_though_the_clock_is_put_back() -> None:
+def test_event_numbers_increase_when_the_clock_is_set_back() -> None:
     times = iter([50, 10, 10, 60])
     sink = MemorySink()
     recorder = Recorder(sink=sink, clock=lambda: next(times), strict=True)
@@ -134,7 +134,7 @@ def look(query: str) -> str:
     return find(query)
 
 
-def test_a_tool_that_knows_no_recorder_uses_the_one_that_was_made_last() -> None:
+def test_trace_tool_uses_the_latest_recorder() -> None:
     assert look("a") == "A"
     with recording_for_tests() as first, recording_for_tests() as second:
         assert default_recorder() is second
@@ -146,7 +146,7 @@ def test_a_tool_that_knows_no_recorder_uses_the_one_that_was_made_last() -> None
 
 
 @pytest.mark.parametrize(("url", "key"), [("no address", "ts_key"), ("http://127.0.0.1:1", "a key")])
-def test_a_tool_works_where_the_environment_names_no_server_that_can_be(
+def test_trace_tool_works_with_invalid_environment(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, url: str, key: str
 ) -> None:
     monkeypatch.setenv("TRACESITE_URL", url)
@@ -164,7 +164,7 @@ def test_a_tool_works_where_the_environment_names_no_server_that_can_be(
 
 
 @pytest.mark.requirement("001-46")
-def test_what_a_full_spool_lost_is_told_once_when_the_server_is_back(tmp_path: Path) -> None:
+def test_losses_of_a_full_spool_are_reported_once(tmp_path: Path) -> None:
     port = free_port()
     recorder = Recorder(
         f"http://127.0.0.1:{port}", key="ts_key", spool=tmp_path / "spool", spool_bytes=300_000, delay_ms=1
@@ -200,7 +200,7 @@ def test_what_a_full_spool_lost_is_told_once_when_the_server_is_back(tmp_path: P
 
 @pytest.mark.requirement("001-48")
 @pytest.mark.django_db(transaction=True)
-def test_what_is_compressed_on_its_way_is_read_as_it_was_recorded(
+def test_compressed_events_are_read_unchanged(
     live_server: Any, client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     project = Project.objects.create(slug="owner")
@@ -240,7 +240,7 @@ def test_what_is_compressed_on_its_way_is_read_as_it_was_recorded(
 # --- What it says of itself -----------------------------------------------------------------------------------------
 
 
-def test_a_recorder_for_tests_is_a_recorder_and_its_traces_are_literals() -> None:
+def test_recorder_for_tests_makes_literal_traces() -> None:
     def trace() -> list[dict[str, Any]]:
         with recording_for_tests() as recorder:
             assert isinstance(recorder, Recorder)
@@ -256,7 +256,7 @@ def test_a_recorder_for_tests_is_a_recorder_and_its_traces_are_literals() -> Non
     assert not recorder.enabled
 
 
-def test_what_it_reports_adds_up() -> None:
+def test_report_adds_up() -> None:
     recorder = RecorderForTests()
     work(recorder)
     recorder.close()
@@ -288,7 +288,7 @@ def test_every_public_name_is_documented() -> None:
     assert set(missing) <= {"Message", "NullSink", "Scope", "Session", "Step", "ToolCall", "default_recorder"}
 
 
-def test_a_run_that_is_tried_again_under_its_own_id_tells_both_tries() -> None:
+def test_retried_run_under_its_own_id_keeps_both_attempts() -> None:
     with recording_for_tests() as recorder:
         with (
             pytest.raises(OSError, match="busy"),
@@ -322,7 +322,7 @@ look("outside")
 """
 
 
-def test_cell_of_a_notebook_that_runs_again_leaves_no_strays(fake: FakeTracesite) -> None:
+def test_rerun_notebook_cell_leaves_no_extra_threads(fake: FakeTracesite) -> None:
     before = threads_of_recorders()
     names: dict[str, Any] = {"Recorder": Recorder, "url": fake.url, "look": lambda query: query}
     for _run in range(4):
@@ -367,7 +367,7 @@ def test_calls_outside_of_a_message_share_a_session(fake: FakeTracesite) -> None
     assert begun[0]["data"]["session"]["title"].startswith("Calls outside of a message: ")
 
 
-def test_sampling_chooses_calls_outside_of_a_message_one_by_one() -> None:
+def test_sampling_of_calls_outside_of_messages_is_individual() -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink, sampling=Sampling(rate=0.5))
     for _number in range(400):

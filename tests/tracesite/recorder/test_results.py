@@ -24,7 +24,7 @@ MADE = [
 
 
 @pytest.mark.requirement("003-18", "003-19", "003-22", "003-23")
-def test_a_result_is_made_in_one_of_three_states() -> None:
+def test_result_has_one_of_three_states() -> None:
     assert [json.loads(results.as_json(made)) for made in MADE] == [
         {
             "status": "success",
@@ -48,7 +48,7 @@ def test_a_result_is_made_in_one_of_three_states() -> None:
 
 @pytest.mark.requirement("003-22")
 @pytest.mark.parametrize("made", MADE)
-def test_what_is_made_is_in_its_form_and_read_again_from_its_json(made: records.ToolResult) -> None:
+def test_result_survives_its_json(made: records.ToolResult) -> None:
     assert normalize_result(made, None) is made
     again = results.read(results.as_json(made))
     assert (again.status, again.data, again.error, again.metadata) == (
@@ -69,7 +69,7 @@ def test_search_results_are_the_list_in_the_data() -> None:
 @pytest.mark.parametrize(
     "data", [None, {}, [], "results", {"results": None}, {"results": {"id": 1}}, {"results": "[]"}]
 )
-def test_anything_else_is_no_list_of_results(data: Any) -> None:
+def test_search_results_of_other_data_raise(data: Any) -> None:
     with pytest.raises(results.InvalidData, match=r"^invalid results format$") as caught:
         results.search_results(results.success(data))
     assert caught.value.found == data
@@ -81,14 +81,14 @@ class Row(msgspec.Struct):
 
 
 @pytest.mark.requirement("000-60")
-def test_data_are_read_as_a_type_or_said_to_be_another() -> None:
+def test_data_convert_to_a_type_or_raise() -> None:
     made = results.success([{"id": 1}, {"id": 2, "title": "b"}])
     assert results.data_as(made, list[Row]) == [Row(1), Row(2, "b")]
     with pytest.raises(results.InvalidData, match=r"Expected `int`, got `str` - at `\$\[0\]\.id`"):
         results.data_as(results.success([{"id": "x"}]), list[Row])
 
 
-def test_it_works_in_a_process_without_django() -> None:
+def test_results_work_without_django() -> None:
     code = "import sys; from tracesite.recorder import results; results.success(); print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

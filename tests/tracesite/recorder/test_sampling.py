@@ -36,7 +36,7 @@ def sessions(recorder: RecorderForTests) -> list[str]:
 
 @pytest.mark.requirement("001-43", "004-67")
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.1, 70, 130), (1, 1000, 1000)])
-def test_a_share_of_the_sessions_is_kept_whole(rate: float, least: int, most: int) -> None:
+def test_share_of_sessions_is_kept_whole(rate: float, least: int, most: int) -> None:
     with recording(sampling=Sampling(rate=rate)) as recorder:
         for number in range(1000):
             run(recorder, f"session-{number}")
@@ -51,9 +51,7 @@ def test_a_share_of_the_sessions_is_kept_whole(rate: float, least: int, most: in
 
 @pytest.mark.requirement("001-43", "004-67")
 @pytest.mark.parametrize(("rate", "least", "most"), [(0, 0, 0), (0.1, 60, 140), (1, 1000, 1000)])
-def test_a_share_of_the_calls_of_a_tool_is_kept_and_the_trace_says_how_many_are_not(
-    rate: float, least: int, most: int
-) -> None:
+def test_share_of_calls_is_kept_and_the_rest_counted(rate: float, least: int, most: int) -> None:
     with recording(sampling=Sampling(tools={"search": rate})) as recorder, recorder.message():
         for _turn in range(1000):
             with recorder.tool_call("search"):
@@ -71,7 +69,7 @@ def test_a_share_of_the_calls_of_a_tool_is_kept_and_the_trace_says_how_many_are_
 
 @pytest.mark.requirement("001-44", "004-67")
 @pytest.mark.parametrize("failing", ["call", "outer", "step", "message"])
-def test_what_failed_is_kept_with_all_that_it_lies_in(failing: str) -> None:
+def test_failed_entries_are_kept_with_their_parents(failing: str) -> None:
     with recording(sampling=Sampling(rate=0)) as recorder:
         run(recorder, "good")
         run(recorder, "bad", failing=failing)
@@ -102,7 +100,7 @@ def test_what_failed_is_kept_with_all_that_it_lies_in(failing: str) -> None:
         '{"success": false, "error": "boom"}',
     ],
 )
-def test_a_result_that_the_server_reads_as_a_failure_is_one(result: Any) -> None:
+def test_result_the_server_reads_as_failure_is_kept(result: Any) -> None:
     for sampling in (Sampling(rate=0), Sampling(tools={"find": 0})):
         with recording(sampling=sampling) as recorder, recorder.message(), recorder.tool_call("find") as call:
             call.result = result
@@ -115,7 +113,7 @@ def test_a_result_that_the_server_reads_as_a_failure_is_one(result: Any) -> None
 
 
 @pytest.mark.requirement("001-44")
-def test_what_was_slow_is_kept() -> None:
+def test_slow_calls_are_kept() -> None:
     with recording(sampling=Sampling(tools={"search": 0}, keep_slower_than_ms=40)) as recorder, recorder.message():
         for seconds in (0, 0.06):
             with recorder.tool_call("search", {"seconds": seconds}):
@@ -131,7 +129,7 @@ def test_what_was_slow_is_kept() -> None:
 
 
 @pytest.mark.requirement("001-45")
-def test_it_changes_at_run_time_by_assignment() -> None:
+def test_sampling_changes_by_assignment() -> None:
     with recording() as recorder:
         run(recorder, "all")
         recorder.flush()
@@ -163,7 +161,7 @@ class ToldSink(MemorySink):
 
 
 @pytest.mark.requirement("001-45", "004-67")
-def test_it_changes_at_run_time_by_what_the_server_asks_for() -> None:
+def test_sampling_changes_by_server_settings() -> None:
     sink = ToldSink()
     recorder = RecorderForTests(sink=sink, sampling=Sampling(rate=0, tools={"plan": 0}))
     for name, told in (
@@ -185,7 +183,7 @@ def test_it_changes_at_run_time_by_what_the_server_asks_for() -> None:
     assert tree(recorder.events) == ["message", "  step", "    plan", "      search", "message", "  step", "    plan"]
 
 
-def test_settings_that_make_no_sense_keep_everything() -> None:
+def test_invalid_server_settings_keep_everything() -> None:
     sink = ToldSink()
     sink.told = ServerSampling(rate=7)
     recorder = RecorderForTests(sink=sink, strict=False)
@@ -199,12 +197,12 @@ def test_settings_that_make_no_sense_keep_everything() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"rate": 1.5}, {"rate": True}, {"tools": {"x": -0.1}}, {"tools": {"x": "1"}}, {"keep_slower_than_ms": -1}]
 )
-def test_shares_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_shares_raise(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^Sampling\.(rate|tools\['x'\]|keep_slower_than_ms): expected"):
         Sampling(**wrong)
 
 
-def test_a_run_whose_calls_go_on_after_it_is_kept_for_nobody_knows_how_they_end() -> None:
+def test_message_with_open_calls_is_kept() -> None:
     with recording(sampling=Sampling(rate=0)) as recorder:
         with recorder.message():
             late = recorder.tool_call("late").start()
@@ -213,7 +211,7 @@ def test_a_run_whose_calls_go_on_after_it_is_kept_for_nobody_knows_how_they_end(
     assert recorder.events[-1]["type"] == "tool_call_error"
 
 
-def test_runs_that_never_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_messages_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracesite.recorder.sampling._MOST_BYTES_HELD", 100_000)
     monkeypatch.setattr("tracesite.recorder.sampling._MOST_HELD", 50)
     with recording(sampling=Sampling(rate=0)) as recorder:
@@ -235,7 +233,7 @@ def test_runs_that_never_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPa
     assert recorder.report().recorded == recorder.report().delivered_to_sink == len(recorder.sink.events) == 80 + 82
 
 
-def test_runs_with_one_id_at_the_same_time_are_left_out_each_for_itself() -> None:
+def test_concurrent_messages_with_one_id_are_left_out_separately() -> None:
     with recording(sampling=Sampling(rate=0)) as recorder:
         first = recorder.message(external_id="m").start()
         second = recorder.message(external_id="m").start()
@@ -246,7 +244,7 @@ def test_runs_with_one_id_at_the_same_time_are_left_out_each_for_itself() -> Non
     assert recorder.report().sampled_out == 6
 
 
-def test_what_has_not_come_to_its_end_at_the_exit_is_kept() -> None:
+def test_unfinished_messages_are_kept_at_exit() -> None:
     recorder = RecorderForTests(sampling=Sampling(rate=0, tools={"search": 0}))
     recorder.message(external_id="m").start()
     assert recorder.events == []
@@ -254,7 +252,7 @@ def test_what_has_not_come_to_its_end_at_the_exit_is_kept() -> None:
     assert [event["id"] for event in recorder.sink.events] == ["m.2.s"]
 
 
-def test_a_word_about_what_was_left_out_is_left_out_and_counted() -> None:
+def test_late_update_of_a_left_out_call_is_counted() -> None:
     with recording(sampling=Sampling(rate=0, tools={"search": 0})) as recorder, recorder.session("s"):
         with recorder.message(), recorder.tool_call("search") as call:
             pass
@@ -278,7 +276,7 @@ TREES = st.recursive(
     rate=st.sampled_from([0, 0.5, 1]),
     shares=st.dictionaries(NAMES, st.sampled_from([0, 0.5, 1])),
 )
-def test_no_failure_is_ever_left_out_and_all_is_counted(runs: list[Any], rate: float, shares: dict[str, float]) -> None:
+def test_failures_are_always_kept_and_all_is_counted(runs: list[Any], rate: float, shares: dict[str, float]) -> None:
     failed: set[str] = set()
 
     def call(recorder: Recorder, node: tuple[str, bool, list[Any]]) -> None:

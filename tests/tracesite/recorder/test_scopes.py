@@ -18,7 +18,7 @@ def data_of(recorder: RecorderForTests, type_: str) -> list[dict[str, Any]]:
     return [event["data"] for event in recorder.events if event["type"] == type_]
 
 
-def test_a_run_becomes_these_events() -> None:
+def test_run_becomes_these_events() -> None:
     with (
         recording() as recorder,
         recorder.session("weather-1", title="Weather", tags=["demo"], metadata={"team": 7}),
@@ -107,7 +107,7 @@ def test_a_run_becomes_these_events() -> None:
     ]
 
 
-def test_what_is_open_is_found_and_what_is_left_out_is_made_up() -> None:
+def test_current_scope_is_the_parent_and_missing_ones_are_made() -> None:
     with recording() as recorder:
         with recorder.tool_call("alone"), recorder.tool_call("inside"):
             pass
@@ -133,7 +133,7 @@ def test_what_is_open_is_found_and_what_is_left_out_is_made_up() -> None:
     assert len({event["session_id"] for event in recorder.events}) == 2
 
 
-def test_what_fails_says_so_and_its_exception_passes_unchanged() -> None:
+def test_failure_is_recorded_and_its_exception_unchanged() -> None:
     failure = ValueError("no such city")
     with recording() as recorder:
         with pytest.raises(ValueError, match="no such city") as caught, recorder.message(), recorder.tool_call("find"):
@@ -155,14 +155,14 @@ async def open_in_async_with(recorder: Recorder) -> None:
         await asyncio.sleep(0)
 
 
-def test_async_with_is_the_same() -> None:
+def test_async_with_records_the_same() -> None:
     with recording() as recorder:
         asyncio.run(open_in_async_with(recorder))
     assert tree(recorder.events) == ["message", "  step", "    find"]
 
 
 @pytest.mark.requirement("001-61")
-def test_what_begins_and_ends_in_different_places_names_what_it_lies_in() -> None:
+def test_start_within_names_the_parent() -> None:
     with recording() as recorder:
         message = recorder.message("a").start()
         outer = recorder.tool_call("outer").start(within=message)
@@ -178,7 +178,7 @@ def test_what_begins_and_ends_in_different_places_names_what_it_lies_in() -> Non
     assert data_of(recorder, "tool_call_error") == []
 
 
-def test_more_can_be_said_while_it_goes_on_and_after_its_end() -> None:
+def test_updates_work_before_and_after_the_end() -> None:
     with recording() as recorder, recorder.message("a", external_id="m"):
         with recorder.step() as step:
             step.update("Let me see", model="gpt-5")
@@ -196,7 +196,7 @@ def test_more_can_be_said_while_it_goes_on_and_after_its_end() -> None:
 
 
 @pytest.mark.requirement("001-62")
-def test_a_message_within_a_message_is_one_of_its_own_and_the_first_goes_on() -> None:
+def test_message_in_a_message_is_separate() -> None:
     with recording() as recorder:
         with (
             recorder.session("s"),
@@ -233,7 +233,7 @@ def test_a_message_within_a_message_is_one_of_its_own_and_the_first_goes_on() ->
 
 
 @pytest.mark.requirement("001-63")
-def test_a_call_that_is_open_when_its_message_ends_has_no_end_until_it_ends_itself() -> None:
+def test_call_open_at_the_end_of_its_message_ends_itself() -> None:
     with recording() as recorder:
         with recorder.message("a", external_id="m") as message:
             forgotten = recorder.tool_call("forgotten").start()
@@ -253,7 +253,7 @@ def test_a_call_that_is_open_when_its_message_ends_has_no_end_until_it_ends_itse
     assert tree(recorder.events) == ["message", "  forgotten", "  late", "message", "  too late"]
 
 
-def test_ends_out_of_order_leave_nothing_behind() -> None:
+def test_ends_out_of_order_leave_nothing_current() -> None:
     with recording() as recorder, recorder.message():
         outer = recorder.tool_call("outer")
         inner = recorder.tool_call("inner")
@@ -291,7 +291,7 @@ def test_entering_twice_is_entering_once() -> None:
     ]
 
 
-def test_a_carried_function_finds_what_was_open_where_it_was_carried_from() -> None:
+def test_carried_function_has_the_scope_of_its_origin() -> None:
     with recording() as recorder, ThreadPoolExecutor(1) as pool:
 
         def work(name: str) -> str:
@@ -390,7 +390,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_value_of_any_kind_is_recorded_as_well_as_it_can_be(name: str) -> None:
+def test_values_of_any_kind_are_recorded(name: str) -> None:
     value, expected = HOSTILE[name]
     with recording() as recorder, recorder.message(external_id="m"):
         with recorder.tool_call("tool", {"value": value}) as call:
@@ -406,14 +406,14 @@ def test_a_value_of_any_kind_is_recorded_as_well_as_it_can_be(name: str) -> None
     assert recorder.report().failed == recorder.report().dropped == 0
 
 
-def test_what_holds_itself_is_recorded_at_once() -> None:
+def test_cyclic_value_is_recorded_quickly() -> None:
     with recording() as recorder, recorder.message(), recorder.tool_call("tool", {"graph": holds_itself()}):
         pass
     (data,) = data_of(recorder, "tool_call_start")
     assert data["args"]["graph"][0][0] == "<list, which holds itself>"
 
 
-def test_nothing_that_is_handed_over_raises_into_the_agent() -> None:
+def test_no_argument_makes_the_recorder_raise() -> None:
     bad: Any = Refuses()
     with recording(strict=False) as recorder:
         with (
@@ -436,7 +436,7 @@ def test_nothing_that_is_handed_over_raises_into_the_agent() -> None:
     assert tree(recorder.events)[-2:] == ["message", "  after"]
 
 
-def test_what_the_agent_changes_afterwards_is_not_what_was_recorded() -> None:
+def test_later_changes_of_values_are_not_recorded() -> None:
     with recording() as recorder, recorder.message(external_id="m", metadata={"at": "begin"}) as message:
         args = {"cities": ["Shanghai"]}
         with recorder.tool_call("tool", args) as call:
@@ -452,7 +452,7 @@ def test_what_the_agent_changes_afterwards_is_not_what_was_recorded() -> None:
     assert data_of(recorder, "workflow_execute_complete")[0]["metadata"] == {"at": "end"}
 
 
-def test_objects_that_know_their_fields_are_recorded_as_their_fields() -> None:
+def test_dataclasses_and_models_are_recorded_by_fields() -> None:
     class Weather:
         def model_dump(self) -> dict[str, Any]:
             return {"celsius": 31}
@@ -467,7 +467,7 @@ def test_objects_that_know_their_fields_are_recorded_as_their_fields() -> None:
 
 
 @pytest.mark.requirement("004-69")
-def test_a_recorder_that_is_off_has_the_same_surface_and_does_nothing() -> None:
+def test_disabled_recorder_has_the_same_methods() -> None:
     on, off = RecorderForTests(), RecorderForTests(enabled=False)
 
     def use(recorder: RecorderForTests) -> list[object]:
@@ -505,7 +505,7 @@ def test_a_recorder_that_is_off_has_the_same_surface_and_does_nothing() -> None:
     assert off._pipeline._worker is None
 
 
-def test_a_recorder_without_a_server_says_that_it_is_off(
+def test_recorder_without_a_server_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("TRACESITE_URL", raising=False)
@@ -519,7 +519,7 @@ def test_a_recorder_without_a_server_says_that_it_is_off(
     ]
 
 
-def test_a_tool_that_knows_no_recorder_runs_whatever_the_address_in_the_environment_is(
+def test_trace_tool_runs_with_any_address_in_the_environment(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tracesite.recorder.recording._latest", deque(maxlen=1))
@@ -546,9 +546,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_setting_that_cannot_be_warns_and_default_is_used(
-    wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_setting_warns_and_default_is_used(wrong: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     sink = MemorySink()
     recorder = Recorder(sink=sink, **wrong)
     with recorder.message("a"):
@@ -560,7 +558,7 @@ def test_setting_that_cannot_be_warns_and_default_is_used(
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_setting_that_cannot_be_raises_when_strict(wrong: dict[str, Any]) -> None:
+def test_invalid_setting_raises_when_strict(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"Recorder.{next(iter(wrong))}: expected"):
         Recorder(sink=MemorySink(), strict=True, **wrong)
 
@@ -577,7 +575,7 @@ def test_setting_that_cannot_be_raises_when_strict(wrong: dict[str, Any]) -> Non
         ("http://127.0.0.1:1", "ts_é"),
     ],
 )
-def test_address_that_cannot_be_disables_with_one_warning(url: str, key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_address_disables_with_one_warning(url: str, key: str, caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder(url, key)
     with recorder.message("a"), recorder.tool_call("tool"):
         pass
@@ -593,7 +591,7 @@ def test_address_that_cannot_be_disables_with_one_warning(url: str, key: str, ca
 # --- For callbacks: what is known bit by bit ------------------------------------------------------------------------
 
 
-def test_a_model_is_asked_before_it_is_known_whether_that_is_a_step() -> None:
+def test_model_request_is_sent_before_it_is_a_step() -> None:
     with recording() as recorder, recorder.message("Hello"):
         step = recorder.step(model="gpt-5").ask()
         answer = recorder.step(model="gpt-5").ask()
@@ -612,7 +610,7 @@ def test_a_model_is_asked_before_it_is_known_whether_that_is_a_step() -> None:
     assert times[f"{step.id}.s"] == times[f"{step.id}.a"] < times[f"{answer.id}.a"]
 
 
-def test_a_message_says_how_far_it_is_while_it_is_open() -> None:
+def test_open_message_sends_its_answer_so_far() -> None:
     with recording() as recorder:
         with recorder.message("Hello") as message:
             message.update("So far.", status="paused")
@@ -626,7 +624,7 @@ def test_a_message_says_how_far_it_is_while_it_is_open() -> None:
     ]
 
 
-def test_a_call_that_was_announced_takes_the_time_from_when_its_tool_runs() -> None:
+def test_announced_call_is_timed_from_the_start_of_its_tool() -> None:
     with recording() as recorder, recorder.message("Hello"):
         first, second = (recorder.tool_call(name).start() for name in ("first", "second"))
         first.run()

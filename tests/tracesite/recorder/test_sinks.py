@@ -24,7 +24,7 @@ def clean(number: int) -> Clean:
 EVENTS = [clean(1), clean(2), clean(3)]
 
 
-def test_a_memory_sink_keeps_the_newest() -> None:
+def test_memory_sink_keeps_the_newest() -> None:
     sink = MemorySink(limit=4)
     assert sink.send(EVENTS) == 3
     assert sink.send([clean(4), clean(5)]) == 2
@@ -33,7 +33,7 @@ def test_a_memory_sink_keeps_the_newest() -> None:
     assert (sink.events, sink.flush(0), sink.close(0), sink.settings()) == ([], 0, 0, None)
 
 
-def test_json_lines_are_what_the_server_takes(tmp_path: Path) -> None:
+def test_json_lines_are_accepted_by_the_server(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(b'{"number":0}\n')
     sink = JsonLinesSink(path)
@@ -44,7 +44,7 @@ def test_json_lines_are_what_the_server_takes(tmp_path: Path) -> None:
     assert path.read_text() == '{"number":0}\n{"number": 1}\n{"number": 2}\n{"number": 3}\n'
 
 
-def test_a_file_of_json_lines_is_its_owners_and_made_when_there_is_something_to_say(tmp_path: Path) -> None:
+def test_json_lines_file_is_private_and_made_on_first_event(tmp_path: Path) -> None:
     sink = JsonLinesSink(tmp_path / "trace.jsonl")
     assert list(tmp_path.iterdir()) == []
     sink.send(EVENTS)
@@ -52,7 +52,7 @@ def test_a_file_of_json_lines_is_its_owners_and_made_when_there_is_something_to_
     assert stat.S_IMODE((tmp_path / "trace.jsonl").stat().st_mode) == 0o600
 
 
-def test_a_file_that_cannot_be_written_loses_events_and_says_so(tmp_path: Path) -> None:
+def test_unwritable_file_loses_events_and_counts_them(tmp_path: Path) -> None:
     recorder = Recorder(sink=JsonLinesSink(tmp_path / "missing" / "trace.jsonl"))
     with recorder.message():
         pass
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_written_loses_events_and_says_so(tmp_path: Path) 
     assert (recorder.report().dropped, recorder.report().delivered_to_sink) == (2, 0)
 
 
-def test_a_full_disk_leaves_no_line_that_goes_on_with_another(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_joined_lines(tmp_path: Path) -> None:
     script = f"""
 import resource, signal
 from tracesite.recorder.sinks import JsonLinesSink
@@ -146,7 +146,7 @@ class Half(MemorySink):
         return ServerSettings()
 
 
-def test_what_one_sink_does_not_take_is_lost_for_that_one_only() -> None:
+def test_event_refused_by_one_sink_is_lost_there_only() -> None:
     whole, half = MemorySink(), Half()
     sink = FanOutSink(Failing(), half, whole)
     assert sink.send(EVENTS) == 3
@@ -160,7 +160,7 @@ def test_what_one_sink_does_not_take_is_lost_for_that_one_only() -> None:
     assert half.forked
 
 
-def test_sinks_that_all_fail_have_failed() -> None:
+def test_fan_out_raises_when_all_sinks_fail() -> None:
     with pytest.raises(ExceptionGroup, match="no sink took the events") as caught:
         FanOutSink(Failing(), Failing()).send(EVENTS)
     assert [type(error) for error in caught.value.exceptions] == [KeyError, KeyError]
@@ -168,7 +168,7 @@ def test_sinks_that_all_fail_have_failed() -> None:
         FanOutSink()
 
 
-def test_a_fan_out_delivers_what_all_of_its_sinks_deliver() -> None:
+def test_fan_out_delivers_what_all_sinks_deliver() -> None:
     half: Sink = Half()
     half.send(EVENTS)
     assert (FanOutSink(half, half).flush(0), FanOutSink(half, MemorySink()).close(0)) == (2, 1)

@@ -76,7 +76,7 @@ def dead_process(root: Path, script: str) -> None:
 # --- One process ------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_made_before_the_first_event(shelf: Shelf) -> None:
+def test_spool_makes_nothing_before_the_first_event(shelf: Shelf) -> None:
     spool = shelf.spool()
     assert (spool.waiting(), spool.adopt(), spool.next_batch(own=True, most_events=9, most_bytes=9)) == (
         (0, 0),
@@ -87,7 +87,7 @@ def test_nothing_is_made_before_the_first_event(shelf: Shelf) -> None:
     assert not shelf.root.exists()
 
 
-def test_events_come_out_in_order_and_again_until_they_are_settled(shelf: Shelf) -> None:
+def test_events_come_in_order_until_they_are_settled(shelf: Shelf) -> None:
     spool = shelf.spool()
     assert spool.append(events(1, 2, 3, 4, 5)) == 5
     assert spool.waiting() == (5, 5 * len(event(1)) + 5)
@@ -101,7 +101,7 @@ def test_events_come_out_in_order_and_again_until_they_are_settled(shelf: Shelf)
     assert spool.waiting() == (0, 0)
 
 
-def test_a_batch_has_no_more_bytes_than_it_may_but_always_an_event(shelf: Shelf) -> None:
+def test_batch_is_bounded_but_has_at_least_one_event(shelf: Shelf) -> None:
     spool = shelf.spool()
     large = [event(1, 100), event(2, 100), event(3, 5000), event(4, 100)]
     spool.append(large)
@@ -112,7 +112,7 @@ def test_a_batch_has_no_more_bytes_than_it_may_but_always_an_event(shelf: Shelf)
     assert sizes == [2, 1, 1]
 
 
-def test_a_segment_is_emptied_when_it_is_delivered_and_nothing_stays_at_the_end(shelf: Shelf) -> None:
+def test_delivered_segment_is_emptied_and_removed_at_the_end(shelf: Shelf) -> None:
     spool = shelf.spool()
     for number in range(10):
         spool.append(events(number))
@@ -135,7 +135,7 @@ def test_many_segments_are_removed_one_after_the_other(shelf: Shelf, monkeypatch
     assert shelf.files() == [".lock", ".ndjson"]
 
 
-def test_what_is_released_undelivered_stays_for_a_later_process(shelf: Shelf) -> None:
+def test_undelivered_events_stay_for_a_later_process(shelf: Shelf) -> None:
     spool = shelf.spool()
     spool.append(events(1, 2))
     spool.release()
@@ -147,7 +147,7 @@ def test_what_is_released_undelivered_stays_for_a_later_process(shelf: Shelf) ->
     assert shelf.files() == []
 
 
-def test_a_settled_batch_of_a_released_spool_changes_nothing(shelf: Shelf) -> None:
+def test_settling_a_batch_after_release_changes_nothing(shelf: Shelf) -> None:
     spool = shelf.spool()
     spool.append(events(1))
     batch = spool.next_batch(own=True, most_events=9, most_bytes=100)
@@ -162,16 +162,14 @@ def test_a_settled_batch_of_a_released_spool_changes_nothing(shelf: Shelf) -> No
 # --- Bounds -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_spool_takes_from_the_front_what_fits_and_more_when_there_is_room(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_full_spool_takes_the_events_that_fit(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     spool = shelf.spool(limit=BOUND)
     many = [event(number, 100) for number in range(200)]
     taken = spool.append(many)
     assert taken == BOUND // (len(many[0]) + 1)
     assert spool.append(many) == spool.append(many) == 0
     assert [record.message for record in caplog.records] == [
-        f"The spool is full: new events are lost until some of the {taken} that wait are delivered."
+        f"The spool is full: new events are lost until some of the {taken} waiting ones are delivered."
     ]
     batch = spool.next_batch(own=True, most_events=10, most_bytes=10_000)
     assert batch is not None
@@ -181,7 +179,7 @@ def test_a_full_spool_takes_from_the_front_what_fits_and_more_when_there_is_room
     assert spool.append(many[:5]) == 5
 
 
-def test_the_bound_holds_for_all_processes_of_a_destination(shelf: Shelf) -> None:
+def test_limit_holds_for_all_processes_of_a_destination(shelf: Shelf) -> None:
     first, second, other = (
         shelf.spool(limit=BOUND),
         shelf.spool(limit=BOUND),
@@ -196,7 +194,7 @@ def test_the_bound_holds_for_all_processes_of_a_destination(shelf: Shelf) -> Non
 # --- Dead processes ---------------------------------------------------------------------------------------------------
 
 
-def test_what_a_killed_process_had_handed_over_is_found(shelf: Shelf) -> None:
+def test_events_of_a_killed_process_are_found(shelf: Shelf) -> None:
     dead_process(shelf.root, 'spool.append([b\'{"id":"a"}\', b\'{"id":"b"}\'])')
     spool = shelf.spool()
     assert spool.adopt()
@@ -205,7 +203,7 @@ def test_what_a_killed_process_had_handed_over_is_found(shelf: Shelf) -> None:
     assert shelf.files() == []
 
 
-def test_the_oldest_process_comes_first_and_a_living_one_is_left_alone(shelf: Shelf) -> None:
+def test_oldest_dead_process_is_first_and_living_ones_are_left(shelf: Shelf) -> None:
     for name in (b"first", b"second"):
         dead_process(shelf.root, f'spool.append([b\'{{"id":"%s"}}\' % {name!r}])')
     living, spool = shelf.spool(), shelf.spool()
@@ -219,7 +217,7 @@ def test_the_oldest_process_comes_first_and_a_living_one_is_left_alone(shelf: Sh
     assert take_all(spool) == events(2)
 
 
-def test_a_half_line_is_left_out(shelf: Shelf) -> None:
+def test_incomplete_line_is_skipped(shelf: Shelf) -> None:
     dead_process(shelf.root, 'spool.append([b\'{"id":"a"}\']); os.write(spool._own.segments[0].file, b\'{"id":"b\')')
     spool = shelf.spool()
     assert spool.adopt()
@@ -227,7 +225,7 @@ def test_a_half_line_is_left_out(shelf: Shelf) -> None:
     assert shelf.files() == []
 
 
-def test_damaged_lines_do_not_hold_up_the_others(shelf: Shelf) -> None:
+def test_damaged_lines_do_not_delay_others(shelf: Shelf) -> None:
     dead_process(shelf.root, "spool.append([b'{\"id\":\"a\"}', bytes(40), b'', b'[1]', b'{\"id\":\"b\"}'])")
     spool = shelf.spool()
     assert spool.adopt()
@@ -238,12 +236,12 @@ def test_damaged_lines_do_not_hold_up_the_others(shelf: Shelf) -> None:
     assert spool.next_batch(own=False, most_events=9, most_bytes=1000) is None
 
 
-def test_another_key_gets_nothing_of_it(shelf: Shelf) -> None:
+def test_other_key_gets_no_events(shelf: Shelf) -> None:
     dead_process(shelf.root, "spool.append([b'{}'])")
     assert not shelf.spool(key="ts_another").adopt()
 
 
-def test_a_forked_child_leaves_the_parents_events_alone(shelf: Shelf) -> None:
+def test_forked_child_leaves_the_parents_events_alone(shelf: Shelf) -> None:
     spool = shelf.spool()
     spool.append(events(1))
     child = os.fork()
@@ -257,7 +255,7 @@ def test_a_forked_child_leaves_the_parents_events_alone(shelf: Shelf) -> None:
     assert take_all(spool) == events(1)
 
 
-def test_the_events_of_a_dead_parent_are_free_while_its_child_lives(shelf: Shelf) -> None:
+def test_events_of_a_dead_parent_are_free_while_its_child_lives(shelf: Shelf) -> None:
     dead_process(
         shelf.root,
         """
@@ -280,7 +278,7 @@ def test_the_events_of_a_dead_parent_are_free_while_its_child_lives(shelf: Shelf
 # --- Disks that fail --------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_loses_nothing_that_was_taken(
+def test_full_disk_loses_no_taken_event(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     write, written = os.write, [0]
@@ -305,7 +303,7 @@ def test_a_full_disk_loses_nothing_that_was_taken(
     assert spool.lost == 0
 
 
-def test_a_disk_that_works_again_is_used_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovered_disk_is_used_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spools, "RETRY_SECONDS", 0.0)
     spool = shelf.spool()
     spool.append(events(1))
@@ -319,7 +317,7 @@ def test_a_disk_that_works_again_is_used_again(shelf: Shelf, monkeypatch: pytest
     assert take_all(spool) == events(1, 2, 3)
 
 
-def test_a_file_that_may_not_grow_is_no_failure(shelf: Shelf) -> None:
+def test_file_size_limit_is_no_failure(shelf: Shelf) -> None:
     dead_process(
         shelf.root,
         """
@@ -337,7 +335,7 @@ def test_a_file_that_may_not_grow_is_no_failure(shelf: Shelf) -> None:
     )
 
 
-def test_without_a_directory_events_are_kept_in_memory_within_a_bound(
+def test_events_without_a_directory_are_kept_in_memory(
     shelf: Shelf, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("no directory")
@@ -353,7 +351,7 @@ def test_without_a_directory_events_are_kept_in_memory_within_a_bound(
     assert spool.lost == taken
 
 
-def test_a_directory_that_is_removed_meanwhile_is_made_anew(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_directory_is_created_again(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spools, "SEGMENT_BYTES", 30)
     spool = shelf.spool()
     spool.append(events(1))
@@ -370,16 +368,14 @@ def test_a_directory_that_is_removed_meanwhile_is_made_anew(shelf: Shelf, monkey
     assert spool.lost in (1, 2)
 
 
-def test_a_file_that_somebody_cut_short_is_told_and_holds_up_nothing(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_truncated_file_is_logged_and_delays_nothing(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     spool = shelf.spool()
     spool.append(events(1, 2))
     [segment] = shelf.root.glob("*/*.000001.ndjson")
     os.truncate(segment, 5)
     assert take_all(spool) == []
     assert (spool.waiting()[0], spool.lost) == (0, 2)
-    assert "was cut short by somebody" in caplog.text
+    assert "was truncated" in caplog.text
     spool.append(events(3))
     assert take_all(spool) == events(3)
 
@@ -387,7 +383,7 @@ def test_a_file_that_somebody_cut_short_is_told_and_holds_up_nothing(
 # --- Other users ------------------------------------------------------------------------------------------------------
 
 
-def test_directories_and_files_are_for_their_owner_alone(shelf: Shelf) -> None:
+def test_directories_and_files_are_private(shelf: Shelf) -> None:
     before = os.umask(0)
     try:
         shelf.spool().append(events(1))
@@ -397,7 +393,7 @@ def test_directories_and_files_are_for_their_owner_alone(shelf: Shelf) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in (shelf.root, *shelf.root.glob("*"))] == [0o700, 0o700]
 
 
-def test_a_link_in_the_place_of_a_destination_is_not_followed(
+def test_link_in_place_of_a_destination_is_not_followed(
     shelf: Shelf, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -410,7 +406,7 @@ def test_a_link_in_the_place_of_a_destination_is_not_followed(
     assert take_all(spool) == events(1)
 
 
-def test_a_link_in_the_place_of_a_file_is_not_followed(shelf: Shelf, tmp_path: Path) -> None:
+def test_link_in_place_of_a_file_is_not_followed(shelf: Shelf, tmp_path: Path) -> None:
     dead_process(shelf.root, "spool.append([b'{}'])")
     [segment] = shelf.root.glob("*/*.000001.ndjson")
     secret = tmp_path / "secret"
@@ -426,7 +422,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(shelf: Shelf, tmp_path: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_directory_of_somebody_else_is_not_used(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_directory_of_another_user_is_not_used(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     shelf.root.mkdir()
     os.chown(shelf.root, 12345, 12345)
     assert shelf.spool().append(events(1)) == 1
@@ -434,7 +430,7 @@ def test_a_directory_of_somebody_else_is_not_used(shelf: Shelf, caplog: pytest.L
     assert list(shelf.root.iterdir()) == []
 
 
-def test_a_directory_that_others_may_write_is_not_used(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_directory_writable_by_others_is_not_used(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     shelf.root.mkdir()
     shelf.root.chmod(0o777)
     assert shelf.spool().append(events(1)) == 1
@@ -445,9 +441,7 @@ def test_a_directory_that_others_may_write_is_not_used(shelf: Shelf, caplog: pyt
 # --- Where it is, and what is in it -----------------------------------------------------------------------------------
 
 
-def test_the_directory_is_the_one_that_was_named_or_else_of_the_user(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_directory_is_the_named_one_or_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/home/owner")
     monkeypatch.delenv("TRACESITE_SPOOL", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
@@ -463,7 +457,7 @@ def test_the_directory_is_the_one_that_was_named_or_else_of_the_user(
     assert spool_roots("~/here") == [Path("/home/owner/here")]
 
 
-def test_where_the_first_directory_cannot_be_the_second_is_used(tmp_path: Path) -> None:
+def test_second_directory_is_used_when_the_first_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     spool = Spool([tmp_path / "file" / "x", tmp_path / "second"], URL, KEY, limit=BOUND)
     assert spool.append(events(1)) == 1
@@ -471,7 +465,7 @@ def test_where_the_first_directory_cannot_be_the_second_is_used(tmp_path: Path) 
     spool.release()
 
 
-def test_a_survey_counts_what_waits_and_changes_nothing(shelf: Shelf) -> None:
+def test_survey_counts_waiting_events_and_changes_nothing(shelf: Shelf) -> None:
     assert survey(shelf.root) == []
     dead_process(shelf.root, "spool.append([b'{}', b'{}'])")
     spool = shelf.spool()
@@ -486,7 +480,7 @@ def test_a_survey_counts_what_waits_and_changes_nothing(shelf: Shelf) -> None:
     assert len(take_all(spool, own=False)) == 2
 
 
-def test_what_is_set_aside_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_for_refused_events_are_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spools, "ASIDE_BYTES", 100)
     spool = shelf.spool()
     spool.append(events(1))

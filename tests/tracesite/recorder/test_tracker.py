@@ -88,7 +88,7 @@ def parents(chain: ToolCallChain) -> dict[str, str | None]:
 
 
 @pytest.mark.requirement("001-01")
-def test_a_new_chain_has_these_values() -> None:
+def test_new_chain_has_default_values() -> None:
     chain = ToolCallChain("chain-1", "planner")
     assert abs(chain.created_at - datetime.now(UTC)) < timedelta(seconds=5)
     expected = ("chain-1", "planner", "", {}, None, 0.0, True, None, {})
@@ -106,7 +106,7 @@ def test_a_new_chain_has_these_values() -> None:
 
 
 @pytest.mark.requirement("001-02")
-def test_a_new_call_has_these_values() -> None:
+def test_new_call_has_default_values() -> None:
     node = ToolCallNode("search", "chain-1-1")
     assert abs(node.started_at - datetime.now(UTC)) < timedelta(seconds=5)
     expected = ("chain-1-1", "search", None, [], {}, None, 0.0, True, None, None, {})
@@ -129,7 +129,7 @@ def test_a_new_call_has_these_values() -> None:
 
 
 @pytest.mark.requirement("001-03", "001-05", "001-16", "001-17")
-def test_a_chain_is_started_and_ended() -> None:
+def test_chain_starts_and_ends() -> None:
     tracker = ticking()
     chain_id = tracker.start_tool_chain("planner", {"user": "ada"})
     call_id = tracker.start_tool_call("search", {"q": "x"}, {"try": 1})
@@ -150,7 +150,7 @@ def test_a_chain_is_started_and_ended() -> None:
 
 
 @pytest.mark.requirement("001-03", "001-05", "001-09", "001-12")
-def test_a_context_returns_the_objects() -> None:
+def test_context_returns_the_objects() -> None:
     context = ToolCallChainContext()
     chain = context.start_chain("chain-7", "planner")
     outer = context.start_call("plan", {})
@@ -164,7 +164,7 @@ def test_a_context_returns_the_objects() -> None:
 
 
 @pytest.mark.requirement("001-04")
-def test_chain_ids_are_microseconds_and_all_different() -> None:
+def test_chain_ids_are_unique_microseconds() -> None:
     now = time.time_ns()
     tracker = ToolCallChainTracker(clock=lambda: now)
     ids = {tracker.start_tool_chain("tool") for _one in range(10_000)}
@@ -174,7 +174,7 @@ def test_chain_ids_are_microseconds_and_all_different() -> None:
 
 
 @pytest.mark.requirement("001-04")
-def test_chain_ids_of_threads_are_all_different() -> None:
+def test_chain_ids_of_threads_are_unique() -> None:
     tracker = ToolCallChainTracker(clock=lambda: START)
     with ThreadPoolExecutor(8) as pool:
         ids = list(pool.map(lambda _n: tracker.start_tool_chain("tool"), range(4000)))
@@ -182,7 +182,7 @@ def test_chain_ids_of_threads_are_all_different() -> None:
 
 
 @pytest.mark.requirement("001-06", "001-07", "001-13", "001-16")
-def test_what_is_not_open_cannot_be_ended() -> None:
+def test_ending_without_an_open_chain_or_call_raises() -> None:
     tracker = ticking()
     assert None is tracker.end_tool_chain()
     with pytest.raises(RuntimeError, match="^No active call chain$"):
@@ -199,7 +199,7 @@ def test_what_is_not_open_cannot_be_ended() -> None:
 
 
 @pytest.mark.requirement("001-08")
-def test_the_calls_of_every_chain_are_counted_from_one() -> None:
+def test_calls_of_every_chain_count_from_one() -> None:
     tracker = ticking()
     for _round in range(2):
         chain_id = tracker.start_tool_chain("planner")
@@ -212,7 +212,7 @@ def test_the_calls_of_every_chain_are_counted_from_one() -> None:
 
 
 @pytest.mark.requirement("001-09", "001-10", "001-11")
-def test_calls_lie_in_what_is_open() -> None:
+def test_call_is_inside_the_innermost_open_one() -> None:
     tracker = ticking()
     chain = tracker.get_call_chain_by_id(tracker.start_tool_chain("a"))
     assert chain is not None
@@ -232,7 +232,7 @@ def test_calls_lie_in_what_is_open() -> None:
 
 
 @pytest.mark.requirement("001-10")
-def test_of_several_roots_the_first_is_the_root_and_all_are_listed() -> None:
+def test_first_of_several_roots_is_the_root() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
     roots = []
@@ -245,7 +245,7 @@ def test_of_several_roots_the_first_is_the_root_and_all_are_listed() -> None:
 
 
 @pytest.mark.requirement("001-12")
-def test_the_innermost_call_ends() -> None:
+def test_innermost_call_ends() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
     outer, inner = tracker.start_tool_call("outer"), tracker.start_tool_call("inner")
@@ -265,7 +265,7 @@ def test_the_innermost_call_ends() -> None:
 
 
 @pytest.mark.requirement("001-14", "001-15")
-def test_a_chain_fails_with_any_call_and_says_the_first_reason() -> None:
+def test_chain_fails_with_any_call_and_keeps_the_first_error() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
     for error in (None, "first", "second"):
@@ -278,7 +278,7 @@ def test_a_chain_fails_with_any_call_and_says_the_first_reason() -> None:
 
 
 @pytest.mark.requirement("001-63")
-def test_calls_that_are_open_at_the_end_are_unfinished() -> None:
+def test_calls_open_at_the_end_are_unfinished() -> None:
     tracker = ticking()
     tracker.start_tool_chain("a")
     call_id = tracker.start_tool_call("a")
@@ -291,7 +291,7 @@ def test_calls_that_are_open_at_the_end_are_unfinished() -> None:
 
 
 @pytest.mark.requirement("001-62")
-def test_a_chain_inside_a_chain_takes_nothing_and_loses_nothing() -> None:
+def test_chain_inside_a_chain_takes_and_loses_no_calls() -> None:
     tracker = ticking()
     first = tracker.start_tool_chain("first")
     tracker.start_tool_call("outer")
@@ -313,7 +313,7 @@ def test_a_chain_inside_a_chain_takes_nothing_and_loses_nothing() -> None:
     assert two.success
 
 
-def test_chains_that_are_never_ended_do_not_pile_up() -> None:
+def test_chains_never_ended_do_not_pile_up() -> None:
     tracker = ticking(most_chains=5)
     for _one in range(1000):
         tracker.start_tool_chain("leak")
@@ -381,7 +381,7 @@ def test_each_thread_has_its_own_chain() -> None:
 
 
 @pytest.mark.requirement("001-61")
-def test_a_thread_pool_works_in_the_chain_that_is_carried_to_it() -> None:
+def test_thread_pool_works_in_the_carried_chain() -> None:
     tracker = ToolCallChainTracker()
     tracker.start_tool_chain("root")
     tracker.start_tool_call("root")
@@ -407,7 +407,7 @@ def test_a_thread_pool_works_in_the_chain_that_is_carried_to_it() -> None:
     assert len(chain.calls[chain.root_call_id].child_calls) == 20
 
 
-def test_a_task_that_outlives_its_chain_has_none() -> None:
+def test_task_that_outlives_its_chain_has_none() -> None:
     tracker = ToolCallChainTracker()
 
     async def late(go: asyncio.Event) -> str:
@@ -484,7 +484,7 @@ OPERATIONS = st.one_of(
 
 @pytest.mark.requirement("001-05", "001-07", "001-09", "001-12", "001-13", "001-14", "001-15", "001-62", "001-63")
 @given(operations=st.lists(OPERATIONS, max_size=60))
-def test_whatever_is_started_and_ended_comes_to_what_a_simple_model_says(operations: list[Any]) -> None:
+def test_tracker_agrees_with_a_simple_model(operations: list[Any]) -> None:
     tracker = ticking()
     models: dict[str, Model] = {}
     stack: list[str] = []
@@ -531,7 +531,7 @@ def test_whatever_is_started_and_ended_comes_to_what_a_simple_model_says(operati
 
 
 @pytest.mark.requirement("001-18")
-def test_the_document_of_a_chain() -> None:
+def test_chain_document_has_these_fields() -> None:
     tracker = ticking()
     chain_id = tracker.start_tool_chain("search", {"user": "ada"})
     tracker.start_tool_call("search", {"q": "x"})
@@ -572,7 +572,7 @@ def test_the_document_of_a_chain() -> None:
 
 
 @pytest.mark.requirement("001-18")
-def test_the_document_has_the_keys_of_the_server() -> None:
+def test_document_has_the_keys_of_the_server() -> None:
     """The server says more: where a chain is, and how many calls it has; of a call its step, and the id that the model gave."""
     tracker = ticking()
     tracker.start_tool_chain("search")
@@ -589,7 +589,7 @@ def test_the_document_has_the_keys_of_the_server() -> None:
 
 
 @pytest.mark.requirement("001-18")
-def test_times_that_are_not_yet_are_null() -> None:
+def test_missing_times_are_null() -> None:
     tracker = ticking()
     chain = tracker.get_call_chain_by_id(tracker.start_tool_chain("search"))
     assert chain is not None
@@ -616,7 +616,7 @@ def test_times_that_are_not_yet_are_null() -> None:
         (object, None),
     ],
 )
-def test_results_are_cut_and_none_of_them_is_lost(result: Any, text: str | None) -> None:
+def test_results_are_cut_and_falsy_ones_kept(result: Any, text: str | None) -> None:
     tracker = ticking()
     tracker.start_tool_chain("search")
     call_id = tracker.start_tool_call("search")
@@ -629,7 +629,7 @@ def test_results_are_cut_and_none_of_them_is_lost(result: Any, text: str | None)
         assert chain.calls[call_id].result == "<class 'object'>"
 
 
-def test_what_the_agent_changes_later_changes_nothing() -> None:
+def test_later_changes_of_values_change_nothing() -> None:
     tracker = ticking()
     parameters, result, metadata = {"q": ["x"]}, {"found": [1]}, {"tags": ["a"]}
     tracker.start_tool_chain("search", metadata)
@@ -670,7 +670,7 @@ HANDED_OVER: list[Callable[[], Any]] = [
 
 
 @pytest.mark.parametrize("make", HANDED_OVER)
-def test_nothing_that_is_handed_over_raises(make: Callable[[], Any]) -> None:
+def test_no_argument_makes_the_tracker_raise(make: Callable[[], Any]) -> None:
     value = make()
     tracker = ToolCallChainTracker()
     tracker.start_tool_chain("search", value)
@@ -701,7 +701,7 @@ def test_secrets_are_not_in_documents() -> None:
     } == {receipt["path"] for receipt in document["redactions"]}
 
 
-def test_documents_hold_what_privacy_lets_them() -> None:
+def test_privacy_decides_the_content_of_documents() -> None:
     tracker = ticking()
     tracker.start_tool_chain("pay", {"note": "x" * 500})
     call_id = tracker.start_tool_call("pay", {"iban": "DE1", "text": "x" * 500})
@@ -751,7 +751,7 @@ class BrokenContexts:
 
 
 @pytest.mark.requirement("001-20")
-def test_the_document_goes_to_the_context_manager_and_the_chain_stays() -> None:
+def test_context_manager_gets_the_document_and_chain_stays() -> None:
     contexts = Contexts()
     tracker = ticking(context_manager=contexts)
     chain_id = tracker.start_tool_chain("search")
@@ -762,7 +762,7 @@ def test_the_document_goes_to_the_context_manager_and_the_chain_stays() -> None:
 
 
 @pytest.mark.requirement("001-21")
-def test_a_store_that_fails_is_logged_and_breaks_nothing(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_failing_store_is_logged_and_breaks_nothing(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     tracker = ticking(context_manager=BrokenContexts(), folder=tmp_path / "file" / "chains")
     chain_id = tracker.start_tool_chain("search")
@@ -780,7 +780,7 @@ def test_a_store_that_fails_is_logged_and_breaks_nothing(caplog: pytest.LogCaptu
 
 
 @pytest.mark.requirement("001-22")
-def test_of_chains_in_memory_the_one_that_was_not_used_for_longest_goes_first() -> None:
+def test_least_recently_used_chain_is_removed_first() -> None:
     tracker = ticking(most_chains=3)
     ids = []
     for tool in "abc":
@@ -794,7 +794,7 @@ def test_of_chains_in_memory_the_one_that_was_not_used_for_longest_goes_first() 
 
 
 @pytest.mark.requirement("001-22")
-def test_an_active_chain_is_found_and_grows() -> None:
+def test_active_chain_is_found_and_grows() -> None:
     tracker = ticking(most_chains=1)
     chain_id = tracker.start_tool_chain("a")
     chain = tracker.get_call_chain_by_id(chain_id)
@@ -810,13 +810,13 @@ def test_an_active_chain_is_found_and_grows() -> None:
 
 
 @pytest.mark.parametrize("options", [{"most_chains": 0}, {"folder": "x", "most_files": 0}])
-def test_limits_that_cannot_be_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_limits_raise(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected at least 1, not 0"):
         ToolCallChainTracker(**options)
 
 
 @pytest.mark.requirement("001-23")
-def test_finished_chains_are_on_the_disk_and_can_be_read_back(tmp_path: Path) -> None:
+def test_finished_chains_are_read_back_from_the_disk(tmp_path: Path) -> None:
     folder = tmp_path / "chains"
     tracker = ticking(folder=folder, most_files=3)
     files = tracker.files
@@ -841,7 +841,7 @@ def test_finished_chains_are_on_the_disk_and_can_be_read_back(tmp_path: Path) ->
     assert files.dropped == 1
 
 
-def test_what_a_process_left_half_written_is_removed_and_is_no_chain(tmp_path: Path) -> None:
+def test_half_written_file_of_a_dead_process_is_removed(tmp_path: Path) -> None:
     old, young = tmp_path / ".chain-1.7.new", tmp_path / ".chain-2.7.new"
     for path in (old, young):
         path.write_text("{")
@@ -855,7 +855,7 @@ def test_what_a_process_left_half_written_is_removed_and_is_no_chain(tmp_path: P
     assert [chain_id] == [document["chain_id"] for document in tracker.files.read_all()]
 
 
-def test_the_disk_is_written_by_a_worker(tmp_path: Path) -> None:
+def test_worker_writes_the_disk(tmp_path: Path) -> None:
     tracker = ticking(folder=tmp_path)
     chain_id = tracker.start_tool_chain("a")
     tracker.end_tool_chain()
@@ -867,7 +867,7 @@ def test_the_disk_is_written_by_a_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_has_a_tracker_that_works(tmp_path: Path) -> None:
+def test_tracker_works_in_a_forked_child(tmp_path: Path) -> None:
     tracker = ToolCallChainTracker(folder=tmp_path)
     with tracker._lock:
         child = os.fork()
@@ -944,7 +944,7 @@ def test_chains_are_found_by_time(asked: tuple[ToolCallChainTracker, list[str]])
 
 
 @pytest.mark.requirement("001-38")
-def test_a_tool_is_registered_once() -> None:
+def test_tool_is_registered_once() -> None:
     tracker = ticking()
     assert tracker.register_tool_with_tracking("search", "Search", "Finds things", "web") is True
     assert tracker.register_tool_with_tracking("search", "Other") is False
@@ -953,7 +953,7 @@ def test_a_tool_is_registered_once() -> None:
 
 
 @pytest.mark.requirement("001-39")
-def test_the_usage_of_a_tool_is_a_call_that_took_so_long() -> None:
+def test_recorded_usage_is_a_call_with_its_duration() -> None:
     with recording() as recorder:
         tracker = ticking(recorder=recorder)
         tracker.register_tool_with_tracking("search", "Search")
@@ -977,14 +977,14 @@ def test_the_usage_of_a_tool_is_a_call_that_took_so_long() -> None:
     assert [int(data["duration"]) for data in told] == [1500, 250]
 
 
-def test_a_usage_that_cannot_be_recorded_is_told() -> None:
+def test_unregistered_usage_is_logged() -> None:
     tracker = ticking()
     tracker.register_tool_with_tracking("search", "Search")
     assert tracker.record_tool_usage_with_tracking("search", {}, None, float("nan"), True) is False
 
 
 @pytest.mark.requirement("001-40", "001-42")
-def test_a_dispatched_call_returns_what_its_tool_did() -> None:
+def test_dispatched_call_returns_the_result_of_its_tool() -> None:
     tracker = ticking()
     answer = {"status": "success", "result": {"rows": [1]}}
 
@@ -1017,7 +1017,7 @@ def test_a_dispatched_call_returns_what_its_tool_did() -> None:
         (None, (None, True, None)),
     ],
 )
-def test_what_an_answer_says(answer: Any, expected: tuple[Any, bool, str | None]) -> None:
+def test_answer_decides_the_outcome(answer: Any, expected: tuple[Any, bool, str | None]) -> None:
     tracker = ticking()
 
     async def dispatch(_tool: str, _parameters: dict[str, Any]) -> Any:
@@ -1030,7 +1030,7 @@ def test_what_an_answer_says(answer: Any, expected: tuple[Any, bool, str | None]
 
 
 @pytest.mark.requirement("001-41")
-def test_an_error_of_a_dispatched_call_is_recorded_and_raised_again() -> None:
+def test_dispatched_call_records_and_raises_its_error() -> None:
     tracker = ticking()
     failure = ValueError("no such table")
 
@@ -1055,7 +1055,7 @@ def test_an_error_of_a_dispatched_call_is_recorded_and_raised_again() -> None:
 
 
 @pytest.mark.requirement("001-40", "001-61")
-def test_dispatched_calls_side_by_side_share_their_parent() -> None:
+def test_concurrent_dispatched_calls_share_their_parent() -> None:
     tracker = ToolCallChainTracker()
 
     async def dispatch(tool: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -1083,7 +1083,7 @@ def test_dispatched_calls_side_by_side_share_their_parent() -> None:
 # --- On the recorder --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_chain_is_a_message_and_its_calls_are_calls() -> None:
+def test_chain_is_a_message_and_its_calls_are_calls() -> None:
     with recording() as recorder, recorder.session("weather"):
         tracker = ticking(recorder=recorder)
         chain_id = tracker.start_tool_chain("a", {"user": "ada"})
@@ -1120,7 +1120,7 @@ def test_calls_left_open_do_not_stay_current() -> None:
     assert types == ["workflow_execute_start", "tool_call_start", "tool_call_start", "workflow_execute_complete"]
 
 
-def test_tasks_are_right_on_the_recorder_too() -> None:
+def test_parents_of_tasks_are_right_on_the_recorder() -> None:
     with recording() as recorder:
         tracker = ToolCallChainTracker(recorder=recorder)
 
@@ -1143,7 +1143,7 @@ def test_tasks_are_right_on_the_recorder_too() -> None:
     assert tree(recorder.events) == ["message", "  root", "    x", "      x in", "    y", "      y in"]
 
 
-def test_a_recorder_that_is_off_or_fails_changes_nothing() -> None:
+def test_disabled_or_failing_recorder_changes_nothing() -> None:
     class Failing(RecorderForTests):
         def message(self, *_args: Any, **_kwargs: Any) -> Any:
             raise OSError("broken")
@@ -1189,7 +1189,7 @@ def test_server_finds_chain_by_its_root_tool(lean: bool) -> None:
 
 @pytest.mark.requirement("001-18", "001-63")
 @pytest.mark.django_db(transaction=True)
-def test_the_server_has_the_same_chain() -> None:
+def test_server_has_the_same_chain() -> None:
     Project.objects.create(slug="owner")
     recorder = Recorder(sink=DatabaseSink("owner"))
     tracker = ToolCallChainTracker(recorder=recorder)

@@ -133,7 +133,7 @@ def test_hooks_are_called_before_and_after(kind: str) -> None:
 
 @pytest.mark.requirement("004-06", "004-41")
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_is_told_and_raised_on(kind: str) -> None:
+def test_error_hook_is_called_and_the_error_raised(kind: str) -> None:
     said: list[Any] = []
     wrapped = wrap(
         KINDS[kind],
@@ -147,7 +147,7 @@ def test_an_error_is_told_and_raised_on(kind: str) -> None:
 
 @pytest.mark.requirement("004-17")
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_wrapped_is_of_the_same_kind(kind: str) -> None:
+def test_wrapped_function_keeps_its_kind(kind: str) -> None:
     function = KINDS[kind]
     wrapped = wrap(function)
     questions = [
@@ -169,7 +169,7 @@ def test_what_is_wrapped_is_of_the_same_kind(kind: str) -> None:
     broken=st.sets(st.sampled_from(["before", "after", "on_error"])),
     given_=st.sets(st.sampled_from(["before", "after", "on_error"])),
 )
-def test_hooks_that_fail_break_nothing(kind: str, city: str, broken: set[str], given_: set[str]) -> None:
+def test_failing_hooks_break_nothing(kind: str, city: str, broken: set[str], given_: set[str]) -> None:
     called: list[str] = []
 
     def hook(name: str) -> Callable[..., None]:
@@ -189,7 +189,7 @@ def test_hooks_that_fail_break_nothing(kind: str, city: str, broken: set[str], g
 
 
 @pytest.mark.requirement("004-17")
-def test_a_generator_is_spoken_with_and_closed_as_before() -> None:
+def test_wrapped_generator_takes_send_and_close() -> None:
     said: list[Any] = []
 
     def talk() -> Any:
@@ -215,7 +215,7 @@ def test_a_generator_is_spoken_with_and_closed_as_before() -> None:
     assert said == ["closed", "helloxrefused", "closed", "hello"]
 
 
-def test_wrap_takes_functions_only() -> None:
+def test_wrap_accepts_functions_only() -> None:
     for nothing in (None, 7, "text", Holder):
         with pytest.raises(TypeError, match="wrap: expected a function"):
             wrap(nothing)  # type: ignore[type-var]
@@ -298,7 +298,7 @@ def told(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("004-05", "004-38", "004-39", "004-70")
-def test_an_agent_is_started_enabled_and_run() -> None:
+def test_agent_is_started_enabled_and_run() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent(), session="task-1")
         assert agent.run("How is it?") == {"success": True, "result": "Asking: 31 degrees in Rome", "error": None}
@@ -322,7 +322,7 @@ def test_an_agent_is_started_enabled_and_run() -> None:
 
 
 @pytest.mark.requirement("004-38")
-def test_prompts_are_told_with_kind_length_and_what_privacy_leaves_of_them() -> None:
+def test_prompts_are_recorded_with_kind_length_and_text() -> None:
     for privacy, texts in [
         (Privacy(), ["You are a planner.", "The weather in Rome, password=[redacted]"]),
         (Privacy(lean=True), [None, None]),
@@ -347,7 +347,7 @@ def test_errors_are_recorded_and_raised_again() -> None:
     assert told(events, "workflow_execute_complete")[0]["error"] == "Refused: no such city"
 
 
-def test_what_an_agent_says_of_its_failure_is_the_error_of_the_run() -> None:
+def test_failure_in_the_result_is_the_error_of_the_run() -> None:
     class Failing:
         def run(self, prompt: str) -> Any:
             return {"taskId": "t", "success": False, "stopReason": "error", "result": "no answer", "error": "broke"}
@@ -359,7 +359,7 @@ def test_what_an_agent_says_of_its_failure_is_the_error_of_the_run() -> None:
 
 
 @pytest.mark.requirement("004-37")
-def test_a_callback_is_called_as_before_and_keeps_its_methods() -> None:
+def test_callback_keeps_its_methods_and_arguments() -> None:
     listener = Listener()
     with recording() as recorder:
         agent = recorder.enable(Agent(listener))
@@ -375,7 +375,7 @@ def test_a_callback_is_called_as_before_and_keeps_its_methods() -> None:
 
 @pytest.mark.requirement("004-37")
 @pytest.mark.parametrize("make", [lambda heard: {"onMessage": heard}, lambda heard: heard])
-def test_callbacks_in_a_dict_and_callbacks_that_are_functions(make: Callable[[Any], Any]) -> None:
+def test_callbacks_may_be_dicts_or_functions(make: Callable[[Any], Any]) -> None:
     heard: list[Any] = []
 
     class Eko:
@@ -424,7 +424,7 @@ MESSAGES = [
 
 
 @pytest.mark.requirement("004-37")
-def test_a_callback_that_raises_does_so_and_was_recorded() -> None:
+def test_callback_that_raises_does_so_and_is_recorded() -> None:
     class Broken(Listener):
         def on_message(self, message: Any, context: Any = None) -> str:
             raise Refused("host's own")
@@ -453,7 +453,7 @@ def test_callback_is_called_when_recording_fails(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.requirement("004-37")
-def test_an_asynchronous_callback_stays_one_and_hears_in_order() -> None:
+def test_asynchronous_callback_stays_one_and_keeps_its_order() -> None:
     class Later(Listener):
         async def on_message(self, message: Any, context: Any = None) -> str:  # type: ignore[override]
             await asyncio.sleep(0)
@@ -500,7 +500,7 @@ def objects_of(agent: Agent) -> dict[str, Any]:
 
 @pytest.mark.requirement("004-69")
 @pytest.mark.parametrize("off", [Recorder(enabled=False), Recorder(sink=MemorySink(), enabled=False)])
-def test_with_a_recorder_that_is_off_nothing_is_touched(off: Recorder) -> None:
+def test_disabled_recorder_touches_nothing(off: Recorder) -> None:
     agent = Agent(Listener())
     before = [dict(vars(one)) for one in (agent, agent.callback, agent.tools[0])]
     assert agent is off.enable(agent)
@@ -509,14 +509,14 @@ def test_with_a_recorder_that_is_off_nothing_is_touched(off: Recorder) -> None:
 
 
 @pytest.mark.requirement("004-69")
-def test_an_enabled_object_works_on_when_its_recorder_is_closed() -> None:
+def test_enabled_object_works_after_its_recorder_is_closed() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
     assert agent.run("after")["success"]
     assert recorder.events == []
 
 
-def test_a_tool_that_agents_share_is_recorded_until_the_last_is_disabled() -> None:
+def test_shared_tool_is_recorded_until_the_last_disable() -> None:
     with recording() as recorder:
         tool = Weather()
         one, two = recorder.enable(Agent(None, [tool])), recorder.enable(Agent(None, [tool]))
@@ -529,7 +529,7 @@ def test_a_tool_that_agents_share_is_recorded_until_the_last_is_disabled() -> No
     assert vars(tool) == {"calls": 3}
 
 
-def test_a_tool_alone_is_recorded() -> None:
+def test_tool_alone_is_recorded() -> None:
     with recording() as recorder:
         tool = recorder.enable(Weather())
         assert tool.execute({"city": "Rome"}) == "31 degrees in Rome"
@@ -539,7 +539,7 @@ def test_a_tool_alone_is_recorded() -> None:
 
 
 @pytest.mark.requirement("004-17")
-def test_a_deep_copy_calls_its_own_methods_and_a_pickle_is_as_before() -> None:
+def test_deep_copy_calls_its_own_methods_and_pickle_is_unchanged() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
         twin = copy.deepcopy(agent)
@@ -557,7 +557,7 @@ def test_a_deep_copy_calls_its_own_methods_and_a_pickle_is_as_before() -> None:
     assert [prompt for prompt in prompts if prompt != "loaded"] == ["twin", "again", "still"]
 
 
-def test_what_the_host_put_in_place_meanwhile_stays() -> None:
+def test_attributes_that_the_host_replaced_stay() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
         agent.run = own = lambda prompt: "own"  # type: ignore[assignment, method-assign, misc]
@@ -565,7 +565,7 @@ def test_what_the_host_put_in_place_meanwhile_stays() -> None:
     assert agent.run is own
 
 
-def test_objects_that_cannot_be_changed_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_immutable_objects_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     class Slotted:
         __slots__ = ("city",)
 
@@ -577,11 +577,11 @@ def test_objects_that_cannot_be_changed_are_left_alone(caplog: pytest.LogCapture
         assert value is recorder.enable(value)  # type: ignore[comparison-overlap]
         assert value is recorder.disable(value)  # type: ignore[comparison-overlap]
     assert recorder.enable(Slotted()).run("x") == "x"
-    assert "Something was not recorded: AttributeError" in caplog.text
+    assert "The recorder failed: AttributeError" in caplog.text
     recorder.close()
 
 
-def test_an_object_that_notices_changes_is_not_disturbed() -> None:
+def test_object_that_observes_changes_is_not_disturbed() -> None:
     class Strict:
         def __setattr__(self, name: str, value: Any) -> None:
             raise AssertionError(name)
@@ -597,7 +597,7 @@ def test_an_object_that_notices_changes_is_not_disturbed() -> None:
     assert len(recorder.events) == 2
 
 
-def test_other_names_are_said() -> None:
+def test_custom_names_are_recorded() -> None:
     class Client:
         def create(self, **_options: Any) -> Any:
             message = SimpleNamespace(content="Hello", reasoning_content="thinking")
@@ -635,7 +635,7 @@ def test_other_names_are_said() -> None:
     ) == ("own agent", "gpt-5-2026", "Hello", "thinking", {"prompt_tokens": 3, "completion_tokens": 1})
 
 
-def test_the_agent_of_a_tool_is_nested_in_its_call() -> None:
+def test_agent_in_a_tool_is_nested_in_its_call() -> None:
     class Researcher:
         name = "researcher"
 
@@ -659,7 +659,7 @@ def test_the_agent_of_a_tool_is_nested_in_its_call() -> None:
 
 
 @pytest.mark.requirement("004-05", "004-17")
-def test_asynchronous_agents_side_by_side_are_told_apart() -> None:
+def test_concurrent_asynchronous_agents_are_kept_apart() -> None:
     class Slow:
         name = "slow"
 
@@ -701,7 +701,7 @@ def test_asynchronous_agents_side_by_side_are_told_apart() -> None:
         assert prompt == told(events, "workflow_execute_complete")[0]["result"]
 
 
-def test_threads_are_told_apart() -> None:
+def test_threads_are_kept_apart() -> None:
     with recording() as recorder:
         agent = recorder.enable(Agent())
         with ThreadPoolExecutor(8) as pool:
@@ -714,7 +714,7 @@ def test_threads_are_told_apart() -> None:
 
 
 @pytest.mark.requirement("004-37")
-def test_a_callback_without_a_run_tells_one_run_for_each_task() -> None:
+def test_callback_without_a_run_makes_one_run_for_each_task() -> None:
     class Quiet:
         def __init__(self) -> None:
             self.callback = Listener()
@@ -740,7 +740,7 @@ def test_a_callback_without_a_run_tells_one_run_for_each_task() -> None:
 
 
 @pytest.mark.requirement("004-19")
-def test_a_lean_recorder_takes_metadata_only() -> None:
+def test_lean_recorder_keeps_metadata_only() -> None:
     with recording(privacy=Privacy(lean=True)) as recorder:
         agent = recorder.enable(Agent(Listener()))
         agent.run("How is it in secret?", "Hidden")
@@ -765,7 +765,7 @@ def test_a_lean_recorder_takes_metadata_only() -> None:
 
 
 @pytest.mark.requirement("004-19")
-def test_what_is_wrapped_keeps_nothing_of_the_host_alive() -> None:
+def test_wrapper_keeps_no_object_of_the_host_alive() -> None:
     class Value:
         pass
 
@@ -821,7 +821,7 @@ def test_what_is_wrapped_keeps_nothing_of_the_host_alive() -> None:
         ({"usage": "much", "model": 7, "text": 8}, Answer()),
     ],
 )
-def test_what_a_model_said_is_read_from_what_its_client_returns(value: Any, expected: Answer) -> None:
+def test_response_of_a_model_is_read_from_its_client(value: Any, expected: Answer) -> None:
     assert expected == read(value)
 
 
@@ -829,7 +829,7 @@ def test_what_a_model_said_is_read_from_what_its_client_returns(value: Any, expe
 
 
 @pytest.mark.requirement("004-04", "002-32")
-def test_subscribers_hear_all_that_is_sent() -> None:
+def test_subscribers_get_all_events() -> None:
     heard: list[Any] = []
     with recording() as recorder:
         end = recorder.subscribe(heard.append)
@@ -845,7 +845,7 @@ def test_subscribers_hear_all_that_is_sent() -> None:
 
 
 @pytest.mark.requirement("002-32", "004-04")
-def test_a_subscriber_that_fails_stops_neither_the_stream_nor_the_store() -> None:
+def test_failing_subscriber_stops_neither_stream_nor_sink() -> None:
     heard: list[Any] = []
     sink = MemorySink()
     recorder = Recorder(sink=sink)
@@ -863,7 +863,7 @@ def test_a_subscriber_that_fails_stops_neither_the_stream_nor_the_store() -> Non
 
 
 @pytest.mark.requirement("002-32")
-def test_a_store_that_fails_stops_no_subscriber() -> None:
+def test_failing_sink_stops_no_subscriber() -> None:
     class Broken(MemorySink):
         def send(self, events: Any) -> int:
             raise OSError("store")
@@ -878,7 +878,7 @@ def test_a_store_that_fails_stops_no_subscriber() -> None:
 
 @pytest.mark.requirement("004-07", "004-38")
 @pytest.mark.django_db(transaction=True)
-def test_what_is_recorded_of_an_agent_is_on_the_server() -> None:
+def test_recorded_agent_is_on_the_server() -> None:
     Project.objects.create(slug="owner")
     recorder = Recorder(sink=DatabaseSink("owner"))
     agent = recorder.enable(Agent(Listener()), session="task-1")
