@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.contrib.auth import get_user
 from django.utils.translation import gettext as _
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -69,8 +70,11 @@ class StaffSessionAuthentication(SessionAuthentication):
     """The session of the admin, of staff only. What changes something must come with Django's CSRF token."""
 
     def authenticate(self, request: Request) -> Any:
-        user = getattr(request._request, "user", None)
-        return super().authenticate(request) if user is not None and user.is_staff else None
+        user = get_user(request)
+        if not (user.is_active and user.is_staff):
+            return None
+        self.enforce_csrf(request)
+        return user, None
 
     def enforce_csrf(self, request: Request) -> None:
         try:

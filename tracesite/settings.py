@@ -163,7 +163,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_PATCH": False,
-    "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.add_errors"],
+    "POSTPROCESSING_HOOKS": ["tracesite.http.openapi.describe_paths", "tracesite.http.openapi.add_errors"],
 }
 
 # --- Security -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.utils.http import parse_header_parameters
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
@@ -38,7 +38,7 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
     """
     media_type, encoding = _form(request, accepted)
     # Not `request.body`: that stays in memory with the request, until the collector of garbage comes by.
-    body = b"".join(_blocks(request._request))
+    body = b"".join(_blocks(request))
     if encoding != "identity":
         body = _decoded(body, encoding)
     most = most_values()
@@ -60,27 +60,30 @@ def kept_body(request: Request, accepted: Collection[str]) -> Iterator[tuple[str
     media_type, encoding = _form(request, accepted)
     with TemporaryFile() as file:
         if encoding == "identity":
-            for block in _blocks(request._request):
+            for block in _blocks(request):
                 file.write(block)
         else:
-            file.write(_decoded(b"".join(_blocks(request._request)), encoding))
+            file.write(_decoded(b"".join(_blocks(request)), encoding))
         file.flush()
         yield media_type, file
 
 
+def media_type_of(request: Request) -> tuple[str, dict[str, str]]:
+    """Return the media type of the body and its parameters, as Django parses them."""
+    return parse_header_parameters(request.META.get("CONTENT_TYPE", ""))
+
+
 def _form(request: Request, accepted: Collection[str]) -> tuple[str, str]:
     """The media type and the encoding of a body, if both are understood."""
-    http_request = request._request
-    media_type = http_request.content_type or ""
+    media_type, parameters = media_type_of(request)
     if media_type not in accepted:
         raise UnsupportedMediaType(
             _("Send the body with the header Content-Type: %(accepted)s.") % {"accepted": _(" or ").join(accepted)},
             field="Content-Type",
         )
-    charset = (http_request.content_params or {}).get("charset", "utf-8")
-    if charset.lower() not in ("utf-8", "utf8"):
+    if parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
         raise UnsupportedMediaType(_("Send the body in UTF-8."), field="Content-Type")
-    encoding = http_request.headers.get("Content-Encoding", "identity").strip().lower()
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", *ENCODINGS):
         raise UnsupportedMediaType(
             _("Not an encoding that is understood: send the body as it is, or as %(encodings)s.")
@@ -91,24 +94,24 @@ def _form(request: Request, accepted: Collection[str]) -> tuple[str, str]:
     return media_type, encoding
 
 
-def _blocks(http_request: HttpRequest) -> Iterator[bytes]:
+def _blocks(request: Request) -> Iterator[bytes]:
     """The body in pieces: asked for all at once, the server puts it together in memory of its own first."""
-    if "chunked" in http_request.headers.get("Transfer-Encoding", "").lower():
+    if "chunked" in request.headers.get("Transfer-Encoding", "").lower():
         # It announces no length, and Django would take it for empty.
         size = 0
-        for block in _read(http_request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1):
+        for block in _read(request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1):
             size += len(block)
             yield block
         if size > settings.MAX_BODY_BYTES:
             raise _too_large()
         return
-    announced = _announced(http_request)
+    announced = _announced(request)
     if announced > settings.MAX_BODY_BYTES:
         if announced <= 2 * settings.MAX_BODY_BYTES:
-            _hear_out(http_request, announced)
+            _hear_out(request, announced)
         raise _too_large()
     size = 0
-    for block in _read(http_request, announced):
+    for block in _read(request, announced):
         size += len(block)
         yield block
     if size < announced:
@@ -116,9 +119,9 @@ def _blocks(http_request: HttpRequest) -> Iterator[bytes]:
         raise InvalidInput(_("The body is shorter than it was announced to be."), field="Content-Length")
 
 
-def _announced(http_request: HttpRequest) -> int:
+def _announced(request: Request) -> int:
     try:
-        return int(http_request.headers.get("Content-Length") or 0)
+        return int(request.headers.get("Content-Length") or 0)
     except ValueError:  # servers refuse it; Django takes such a body for empty
         return 0
 
@@ -137,20 +140,20 @@ def _decoded(body: bytes, encoding: str) -> bytes:
     return decoded
 
 
-def _read(stream: BinaryIO | HttpRequest, most: int) -> Iterator[bytes]:
+def _read(stream: BinaryIO | Request, most: int) -> Iterator[bytes]:
     remaining = most
     while remaining and (block := stream.read(min(remaining, _BLOCK))):
         remaining -= len(block)
         yield block
 
 
-def _hear_out(http_request: HttpRequest, announced: int) -> None:
+def _hear_out(request: Request, announced: int) -> None:
     """Read the body and discard it: most clients listen only when they have sent all, and would miss the response.
 
     Not where the client asked first.
     """
-    if "Expect" not in http_request.headers:
-        for _block in _read(http_request, announced):
+    if "Expect" not in request.headers:
+        for _block in _read(request, announced):
             pass
 
 

@@ -116,7 +116,7 @@ def _whole(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, str]
 @contextmanager
 def _uploaded(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
     """The parameters and the files of a form, each in a temporary file while it is wanted."""
-    meta = {"CONTENT_TYPE": request._request.META.get("CONTENT_TYPE", ""), "CONTENT_LENGTH": body.tell()}
+    meta = {"CONTENT_TYPE": request.META.get("CONTENT_TYPE", ""), "CONTENT_LENGTH": body.tell()}
     body.seek(0)
     try:
         form, uploaded = MultiPartParser(meta, cast(Any, body), [_UnnamedFiles()]).parse()

@@ -57,7 +57,7 @@ def error_response(
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """The answer to an error that a REST view raised; None for one that nobody foresaw."""
-    request = context["request"]._request
+    request = context["request"]
     error = _as_api_error(exc)
     if error is not None:
         return _answer(request, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema as SpectacularAutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
+from drf_spectacular.settings import spectacular_settings
 
 from messages_app.http import openapi
 from messages_app.http import schemas as message_resources
@@ -38,7 +40,8 @@ class AutoSchema(SpectacularAutoSchema):
     """Operations are named by their path and action: sessions_list, sessions_messages_create, messages_restore ..."""
 
     def get_operation_id(self) -> str:
-        words = [word.replace("-", "_") for word in self._tokenize_path()]
+        below = re.sub(spectacular_settings.SCHEMA_PATH_PREFIX, "", self.path)
+        words = [word.replace("-", "_") for word in below.split("/") if word and not word.startswith("{")]
         action = getattr(self.view, "action", None) or self.method.lower()
         return "_".join([*words, action] if words[-1:] != [action] else words)
 
@@ -48,15 +51,6 @@ class AutoSchema(SpectacularAutoSchema):
     def get_description(self) -> str:  # type: ignore[override]  # as the package has it; DRF has another
         """What the docstring says beyond its first line."""
         return str(super().get_description()).partition("\n")[2].strip()
-
-    def _get_parameters(self) -> list[dict[str, Any]]:
-        parameters: list[dict[str, Any]] = super()._get_parameters()
-        # The messages of one session have no filter for what their URL says; one method serves both lists.
-        of_session = "{session_id}" in self.path
-        for one in parameters:
-            if one["in"] == "path":
-                one["description"] = _PATH[one["name"]]
-        return [one for one in parameters if not (of_session and one["name"] == "session")]
 
     def map_parsers(self) -> list[str]:
         # The views read bodies themselves, past DRF's parsers.
@@ -96,6 +90,20 @@ class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
                 auto_schema.registry.register_on_missing(component)
         found: dict[str, Any] = components[self.target.__name__]
         return found
+
+
+def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Describe the parameters of paths, and leave out a filter for what the path already names."""
+    for path, operations in result["paths"].items():
+        for operation in operations.values():
+            parameters = operation.get("parameters", [])
+            for parameter in parameters:
+                if parameter["in"] == "path":
+                    parameter["description"] = _PATH[parameter["name"]]
+            if "{session_id}" in path and parameters:
+                # One method serves the messages of one session and those of all.
+                operation["parameters"] = [one for one in parameters if one["name"] != "session"]
+    return result
 
 
 def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
-from messages_app.http.request_body import JSON, read_body
+from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.sql.pagination import DEFAULT_LIMIT, MAX_PAGE, PageRequest
 from messages_app.timestamps import parse_instant
 from traces_app.ingest.decode import invalid, json_of
@@ -56,7 +56,7 @@ def body_as(request: Request, type_: type[T]) -> T:
 
     It is JSON whatever its Content-Type says: so their server takes it.
     """
-    return converted(json_of(read_body(request, (JSON, request._request.content_type or ""))[1]), type_)
+    return converted(json_of(read_body(request, (JSON, media_type_of(request)[0]))[1]), type_)
 
 
 def converted(value: Any, type_: type[T]) -> T:
