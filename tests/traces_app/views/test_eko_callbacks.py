@@ -1,4 +1,4 @@
-"""/eko/callbacks/: what Eko told its callback becomes the agents, calls, results and tokens that it holds."""
+"""/eko/callbacks/: callback messages of Eko become agents, calls, results and tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def messages_of(name: str) -> list[dict[str, Any]]:
 
 
 def rows(task: str) -> dict[str, Any]:
-    """What a task has become, without ids and times."""
+    """Return the rows of a task without ids and times."""
     session = Session.objects.get(external_id=task)
     run = Message.objects.get(session=session, role="assistant")
     calls = ToolCall.objects.filter(message=run).select_related("tool", "step", "result")
@@ -50,11 +50,11 @@ def rows(task: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("004-11", "004-74", "004-75")
 @pytest.mark.parametrize("name", [*FILES, *DONE_ONLY])
-def test_a_task_of_two_agents_becomes_its_steps_calls_and_results(owner: Caller, name: str) -> None:
+def test_task_of_two_agents_gives_steps_calls_and_results(owner: Caller, name: str) -> None:
     sent = owner.post("eko/callbacks/", {"messages": messages_of(name)})
     assert (sent.status, sent.json["refused"]) == (200, [])
     found = rows("task-eko-1")
-    # No message says that the task has ended.
+    # No message marks the end of the task.
     assert found["session"][1:7] == ("running", "execute", 500, 100, 5, 2)
     assert found["run"][:2] == ("已保存到 plan.md ✅", False)
     assert [(step[0], step[2]) for step in found["steps"]] == [
@@ -71,7 +71,7 @@ def test_a_task_of_two_agents_becomes_its_steps_calls_and_results(owner: Caller,
 
 @pytest.mark.requirement("004-74", "004-75")
 @pytest.mark.parametrize("name", SCRIPTED)
-def test_agents_whose_calls_have_the_same_ids_are_told_apart(owner: Caller, name: str) -> None:
+def test_agents_with_equal_call_ids_stay_apart(owner: Caller, name: str) -> None:
     messages = messages_of(name)
     owner.post("eko/callbacks/", {"messages": messages})
     found = rows(messages[0]["taskId"])
@@ -90,9 +90,7 @@ def test_agents_whose_calls_have_the_same_ids_are_told_apart(owner: Caller, name
 @pytest.mark.requirement("004-74")
 @pytest.mark.parametrize("name", [*FILES, *SCRIPTED])
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_however_it_is_cut_delivered_again_and_mixed_the_rows_are_the_same(
-    owner: Caller, name: str, at_once: int
-) -> None:
+def test_any_batches_and_repeats_give_the_same_rows(owner: Caller, name: str, at_once: int) -> None:
     messages = messages_of(name)
     task = messages[0]["taskId"]
     owner.post("eko/callbacks/", {"messages": messages})
@@ -105,7 +103,7 @@ def test_however_it_is_cut_delivered_again_and_mixed_the_rows_are_the_same(
     for at in range(0, len(mixed), at_once):
         assert owner.post("eko/callbacks/", mixed[at : at + at_once]).status == 200
     if at_once > 1:
-        # A batch whose answer was lost is sent again, before the next one.
+        # A batch whose response was lost is sent again before the next one.
         owner.post("eko/callbacks/", mixed[:at_once])
     for other in ("second", "third"):
         assert {kind: found for kind, found in rows(other).items() if kind != "events"} == wanted
@@ -124,13 +122,13 @@ def test_however_it_is_cut_delivered_again_and_mixed_the_rows_are_the_same(
         ),
     ],
 )
-def test_what_is_no_callback_message_is_refused_by_name(owner: Caller, body: Any, field: str) -> None:
+def test_other_messages_are_rejected_with_their_field(owner: Caller, body: Any, field: str) -> None:
     sent = owner.post("eko/callbacks/", body)
     assert (sent.status, sent.json["error"]["field"]) == (400, field)
     assert not Session.objects.exists()
 
 
-def test_the_debugger_says_when_a_task_ends(owner: Caller) -> None:
+def test_debugger_message_ends_the_task(owner: Caller) -> None:
     common = {"taskId": "t", "agentName": "A", "nodeId": "t-00", "timestamp": 1772366400000}
     owner.post(
         "eko/callbacks/",
@@ -147,7 +145,7 @@ def test_the_debugger_says_when_a_task_ends(owner: Caller) -> None:
     assert ToolCall.objects.get().duration_ms == 7
 
 
-def test_files_progress_and_what_the_debugger_knows_are_kept(owner: Caller) -> None:
+def test_files_progress_and_debugger_facts_are_kept(owner: Caller) -> None:
     planner = {"taskId": "t", "agentName": "Planer", "timestamp": 1772366400000}
     agent = {"taskId": "t", "agentName": "Draw", "nodeId": "t-00", "timestamp": 1772366401000}
     call = {**agent, "toolCallId": "c", "toolName": "render"}

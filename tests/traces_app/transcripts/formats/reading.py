@@ -1,4 +1,4 @@
-"""What the tests of formats share: reading a document, the figures of real files, documents that are broken somewhere."""
+"""Shared parts of the tests of formats: reading documents, counting real files, growth, and mangled documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARED = Path(__file__).parents[5] / "shared" / "data"
 
 
 def read(format_: Format, document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """The sessions, and what was left out."""
+    """Return the sessions and the omissions of a document."""
     left_out: list[tuple[str, str]] = []
     found = [
         session_of(transcript, format_.NAME)
@@ -36,7 +36,7 @@ def read(format_: Format, document: object) -> tuple[list[records.Session], list
 
 
 def only(format_: Format, document: object) -> records.Session:
-    """The one session of a document that is of this format and is taken over whole."""
+    """Return the only session of a document that is recognised and read without omissions."""
     assert format_of(document) is format_
     (session,), left_out = read(format_, document)
     assert left_out == []
@@ -71,7 +71,7 @@ def results(session: records.Session) -> list[Any]:
 
 
 def figures(found: list[records.Session]) -> dict[str, Any]:
-    """The figures of EXPECTED_COUNTS.json that sessions tell."""
+    """Count sessions in the terms of EXPECTED_COUNTS.json."""
     asked: list[records.ToolCall] = []
     orphans: list[records.ToolCall] = []
     for call in (call for session in found for call in calls(session)):
@@ -88,13 +88,13 @@ def figures(found: list[records.Session]) -> dict[str, Any]:
 
 
 def has_failed(call: records.ToolCall) -> bool:
-    """By what its format says of it, and where that is nothing, by what its result says of itself."""
+    """Return whether a call failed by the flag of its format, else by its result."""
     result = normalize_result(call.result, call.status)
     return (result.status if result is not None else call.status) == "error"
 
 
 def counted(name: str) -> dict[str, Any]:
-    """What was counted of a real file by something else; the test is skipped where the file is not."""
+    """Return the independent counts of a real file; skip the test if the file is absent."""
     if not (SHARED / name).exists():
         pytest.skip("the shared data are not on this machine")
     found = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
@@ -110,7 +110,7 @@ def counted(name: str) -> dict[str, Any]:
 
 
 def other_files(*folders: str) -> list[Path]:
-    """All real JSON files that are in none of the folders and have none of the suffixes; the test is skipped where there are none."""
+    """Return the real JSON files outside of these folders and suffixes; skip the test if there are none."""
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
     found = [
@@ -126,13 +126,13 @@ def other_files(*folders: str) -> list[Path]:
 
 
 def assert_takes_no_other(format_: Format, *folders: str) -> None:
-    """That the format knows only the real files of its folders."""
+    """Assert that the format recognises only the real files of its folders."""
     mine = []
     for path in other_files(*folders):
         try:
             document = load(path)
         except ValueError:
-            continue  # lines that are glued together: of no format that is tested with this
+            continue  # Several values on one line: no format tested here has them.
         if format_.recognises(document):
             mine.append(path.name)
     assert mine == []
@@ -144,7 +144,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def assert_grows(format_: Format, start: object, whole: object) -> None:
-    """That storing what a document said earlier and then what it says now is storing what it says now."""
+    """Assert that storing an earlier state of a document and then the whole equals storing the whole."""
     later = {session.external_id: session for session in read(format_, whole)[0]}
     for session in read(format_, start)[0]:
         assert session.external_id in later
@@ -160,7 +160,7 @@ def assert_grows(format_: Format, start: object, whole: object) -> None:
 
 
 def _without_pending(message: records.Message) -> records.Message:
-    """A call without result is pending, and one with a result has the status of that: either needs not be said."""
+    """Drop the status of calls, which follows from the presence and the status of the result."""
     if message.agent_steps is None:
         return message
     found = [
@@ -191,7 +191,7 @@ _JUNK: st.SearchStrategy[Any] = st.recursive(
 
 @dataclass(frozen=True)
 class _Spot:
-    """A place in a document: what leads to it."""
+    """The path of a value in a document."""
 
     keys: tuple[Any, ...]
 
@@ -206,7 +206,7 @@ def _spots(value: Any, keys: tuple[Any, ...] = ()) -> Iterator[_Spot]:
 
 @st.composite
 def mangled(draw: st.DrawFn, document: Any) -> Any:
-    """The document with some of its values replaced by anything, removed, or doubled."""
+    """Replace, remove or double some values of a document."""
     broken = json.loads(json.dumps(document))
     for _time in range(draw(st.integers(1, 4))):
         found = list(_spots(broken))

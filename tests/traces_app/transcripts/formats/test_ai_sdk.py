@@ -61,7 +61,7 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def only(document: object) -> list[records.Message]:
-    """The messages of the one session of a document that is taken over whole."""
+    """Return the messages of the only session of a document read without omissions."""
     (session,), left_out = read(document)
     assert left_out == []
     return session.messages or []
@@ -335,7 +335,7 @@ def test_real_run_gives_expected_records() -> None:
     assert format_of(document) is ai_sdk
     found, left_out = read(document)
     assert left_out == []
-    # Nobody counted it: these are the messages of the answer alone.
+    # No independent count exists: these are the messages of the answer alone.
     assert figures(found) == {
         "sessions": 1,
         "user": 0,

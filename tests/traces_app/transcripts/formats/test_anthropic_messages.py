@@ -354,7 +354,7 @@ def test_real_files_match_independent_counts(name: str) -> None:
     document = load(SHARED / name)
     assert format_of(document) is anthropic_messages
     found, left_out = read(document)
-    # Counted are all messages of the role; prompts are those that hold more than results.
+    # The count includes all messages with the role; prompts have more than results.
     expected["user"] = sum(
         message["role"] == "user"
         and (isinstance(message["content"], str) or any(b["type"] != "tool_result" for b in message["content"]))

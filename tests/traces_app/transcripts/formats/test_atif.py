@@ -221,7 +221,7 @@ def test_real_files_match_independent_counts(name: str) -> None:
     found, left_out = read(atif, document)
     assert left_out == []
     if name == "harbor_terminus2_timeout.json":
-        # Counted by ids, and these results have none: each is what the one call of its step came to.
+        # The count matches by id, and these results have none: each belongs to the only call of its step.
         expected |= {"calls_without_result": 0}
     assert figures(found) == expected
 

@@ -1,4 +1,4 @@
-"""Conversations of ChatGPT: the branch that is shown, tools and their results, hidden messages, and growth."""
+"""Conversations of ChatGPT: the visible branch, tools and their results, hidden messages, and growth."""
 
 from __future__ import annotations
 

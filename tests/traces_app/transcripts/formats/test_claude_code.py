@@ -29,7 +29,7 @@ SESSION = "5a3bb1c8"
 
 
 def line(kind: str, uuid: str, content: Any, second: int = 0, **fields: Any) -> dict[str, Any]:
-    """A line of the session; of the assistant, `id` is that of its API message."""
+    """Build a line of the session; `id` is that of the API message of an assistant line."""
     message = {"role": kind, "content": content}
     if kind == "assistant":
         message |= {"id": fields.pop("id", f"msg_{uuid}"), "type": "message", "model": "claude-x"}
@@ -71,7 +71,7 @@ def only(values: Sequence[object]) -> records.Session:
 
 
 def outline(session: records.Session) -> list[Any]:
-    """Who said what under which id; for an answer the steps as (thought, calls as (id, parent, status))."""
+    """Return role, id and content of each message; for an answer its steps as (thought, calls as (id, parent, status))."""
     return [
         (m.role, m.external_id, m.content)
         if m.agent_steps is None
@@ -212,7 +212,7 @@ def test_repeated_line_counts_once_other_content_is_kept() -> None:
 
 
 def again(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A line as the client writes it once more when a session is resumed."""
+    """Return a line as the client writes it again when a session is resumed."""
     return {**item, "message": {**item["message"], "context_management": None, **fields}}
 
 
@@ -237,7 +237,7 @@ def test_call_of_a_known_id_in_another_line_counts_once() -> None:
     assert [(call.id, call.status) for call in reading.calls(session)] == [("toolu_1", "success")]
 
 
-# --- Text that is typed while the agent works -------------------------------------------------------------------------
+# --- Text typed while the agent works ----------------------------------------------------------------------------------
 
 
 def queue(operation: str, second: int, content: Any = None, **fields: Any) -> dict[str, Any]:
@@ -405,7 +405,7 @@ def of_agent(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def progress(item: dict[str, Any]) -> dict[str, Any]:
-    """The line by which the main file repeats one of a sub-agent."""
+    """Return the progress line in which the main file repeats a line of a sub-agent."""
     inner = {name: item[name] for name in ("type", "message", "uuid", "timestamp")}
     return {"type": "progress", "sessionId": SESSION, "uuid": f"p-{item['uuid']}", "timestamp": item["timestamp"], "parentToolUseID": "toolu_t", "toolUseID": "agent_msg", "data": {"type": "agent_progress", "agentId": AGENT, "prompt": "Look", "message": inner}}  # fmt: skip
 
@@ -493,14 +493,14 @@ def test_sub_agent_file_alone_is_message_of_its_session() -> None:
 
 
 def message_of(value: Any) -> Any:
-    """The message of a line, or of the line that a progress line repeats."""
+    """Return the message of a line, or of the line inside a progress line."""
     return fields(value).get("message") or fields(fields(value).get("data")).get("message", {}).get("message")
 
 
 def check_growth(start: Sequence[object], whole: Sequence[object]) -> None:
-    """That importing a start and then the whole is importing the whole.
+    """Assert that importing a prefix and then the whole equals importing the whole.
 
-    But for a start that ends within an API message: its words looked like the answer, and turn out to announce calls.
+    A prefix that ends within an API message is excluded, because its text looks like the answer until its calls follow.
     """
     begun = {fields(value).get("id") for value in map(message_of, start)} - {None}
     is_cut = any(fields(value).get("id") in begun for value in map(message_of, whole[len(start) :]))
@@ -519,7 +519,7 @@ def check_growth(start: Sequence[object], whole: Sequence[object]) -> None:
 
 
 def moved(item: dict[str, Any]) -> dict[str, Any]:
-    """The same line of a later turn."""
+    """Return the same line with the ids of a later turn."""
     return json.loads(json.dumps(item).replace('"uuid": "', '"uuid": "later-').replace('"id": "', '"id": "later-').replace('"tool_use_id": "', '"tool_use_id": "later-'))  # type: ignore[no-any-return]  # fmt: skip
 
 
@@ -556,7 +556,7 @@ QUEUED = [
 @pytest.mark.parametrize(("scenes", "begun"), [(SCENES, 0), (QUEUED, len(BEFORE) + 1)])
 @given(data=st.data())
 def test_grown_session_keeps_earlier_records(scenes: list[Any], begun: int, data: st.DataObject) -> None:
-    # Any line may be missing; but the prompt tells which call started a sub-agent.
+    # Any line may be missing except the prompt, which identifies the call that started a sub-agent.
     later = scenes[begun:]
     kept = data.draw(st.lists(st.booleans(), min_size=len(later), max_size=len(later)))
     lines = [*scenes[:begun], *(item for item, is_kept in zip(later, kept, strict=True) if is_kept)]
@@ -585,7 +585,7 @@ def load(path: Path) -> Any:
 
 
 def own_figures(found: list[records.Session]) -> tuple[dict[str, Any], int]:
-    """The figures without the calls that stand in progress lines only, and how many these are."""
+    """Return the figures without the calls in progress lines only, and the number of these calls."""
     nested = [call for session in found for call in reading.calls(session) if call.parent]
     counts = figures(found)
     counts["tool_calls_by_name"] = dict(Counter(counts["tool_calls_by_name"]) - Counter(call.name for call in nested))
@@ -599,11 +599,11 @@ def own_figures(found: list[records.Session]) -> tuple[dict[str, Any], int]:
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(SPOTTER)])
 def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name)
-    # Every result has a line of its own: the other lines of the user are prompts.
+    # Every result has a line of its own, so all other user lines are prompts.
     expected["user"] -= expected["tool_results"]
-    # The count is one of user lines; one prompt of each of these is in lines of the queue only.
+    # The count is of user lines; each of these files has one prompt in queue lines only.
     expected["user"] += name.endswith(("missing_result_71-69f9710768-0.jsonl", "tool_heavy.jsonl"))
-    # The placeholder of a result without a call has a name of ours.
+    # The placeholder call of a result without a call has Tracesite's own name.
     expected["errors_by_tool"] = {{"?": "unknown"}.get(k, k): v for k, v in expected["errors_by_tool"].items()}
     document = load(SHARED / name)
     assert format_of(document) is claude_code

@@ -25,7 +25,7 @@ PLAN = {"taskId": "t1", "name": "Trip", "thought": "First look.", "agents": [{"i
 
 
 def said(kind: str, node: str | None = "t1-00", **fields: Any) -> dict[str, Any]:
-    """A callback message of version 3."""
+    """Build a callback message of version 3."""
     where = {"taskId": "t1", "agentName": "Guide" if node else "Planer", **({"nodeId": node} if node else {})}
     return {**where, "type": kind, **fields}
 
@@ -72,7 +72,7 @@ RUN = [
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """The sessions, and what was left out."""
+    """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
     found = [
         session_of(transcript, NAME)
@@ -82,13 +82,13 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def entries(document: object) -> list[Entry]:
-    """The entries of its one transcript."""
+    """Return the entries of the only transcript."""
     (transcript,) = transcripts(document, lambda _where, _why: None)
     return list(transcript.entries())
 
 
 def outline(session: records.Session) -> list[Any]:
-    """Messages as (role, content, steps), steps as (agent, thought, calls)."""
+    """Return messages as (role, content, steps), steps as (agent, thought, calls)."""
     return [
         (
             message.role,
@@ -151,7 +151,7 @@ def test_reply_has_thoughts_and_usage_result_has_data() -> None:
 
 
 def fourth(message: dict[str, Any]) -> dict[str, Any]:
-    """The same message as version 4 sends it."""
+    """Return a message in the form of version 4."""
     message = {"streamType": "agent", "chatId": "chat", **message}
     if "toolId" in message:
         message["toolCallId"] = message.pop("toolId")
@@ -159,7 +159,7 @@ def fourth(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def wrapped(message: dict[str, Any]) -> dict[str, Any]:
-    """The same message with time and payload."""
+    """Return a message wrapped with time and payload."""
     payload = {name: value for name, value in message.items() if name not in ("taskId", "type")}
     return {"taskId": message["taskId"], "type": message["type"], "ts": 1_772_366_400_000, "payload": payload}
 
@@ -488,7 +488,7 @@ def test_chain_and_messages_of_one_run_agree(version: str) -> None:
     (heard,), (kept,) = (read(load(file))[0] for file in files)
 
     def steps(session: records.Session) -> list[Any]:
-        # A tool of this run of version 4 emptied its params, which the chain shares with it.
+        # A tool of this version 4 run emptied its params, and the chain refers to the same object.
         return [
             (step[0], step[1], [(call[0], call[1], call[3], call[4]) for call in step[2]])
             for step in outline(session)[-1][2]

@@ -1,7 +1,7 @@
-"""Every real file that was counted independently, read by the one format that knows it, gives the figures of that count.
+"""Compare every real file, read by the only format that recognises it, with an independent count.
 
-The figures mean what the README beside the files says; `OTHERWISE` holds the few that are right another way, and a page
-of the docs says why.
+The README beside the files defines the figures. `OTHERWISE` holds the few figures that differ for a reason given in
+docs/import_counts.md.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "sdk_transcripts/otelgenai-openai-chat/openai_chat_stream.json": {"errors_by_tool": {"lookup": 1}},
     "sdk_transcripts/traceloop-openai-agents/responses_input_list.json": {"errors_by_tool": {"refund": 1}},
 }
-"""Figures that are right another way; docs/import_counts.md says why."""
+"""Figures that differ from the count; docs/import_counts.md gives the reasons."""
 DOCS = Path(__file__).parents[4] / "docs" / "import_counts.md"
 LANGFUSE = ("langfuse/langgraph-js-2025-10-30.trace.json", "langfuse/pydantic-ai-tools-2025-12-04.trace.json")
-"""Also in that table; the count of Langfuse's files is one of observations: see test_langfuse.py."""
+"""Files in the same table whose count is one of observations: see test_langfuse.py."""
 
 
 @cache
 def counted() -> dict[str, dict[str, Any]]:
-    """The independent count of every file that is no OTLP body; nothing where the files are not."""
+    """Return the independent counts of all files except OTLP bodies; none if the files are absent."""
     if not COUNTS.exists():
         return {}
     found = json.loads(COUNTS.read_text())
@@ -76,7 +76,7 @@ def counted() -> dict[str, dict[str, Any]]:
 
 
 def paths(name: str) -> list[Path]:
-    """The files that one entry of the count is about."""
+    """Return the files of one entry of the count."""
     pattern = name.partition(" ")[0]
     if "*" not in pattern:
         return [SHARED / name]
@@ -94,7 +94,7 @@ def documents(name: str) -> Iterator[Document]:
 
 
 def _ignore(_where: str, _why: str) -> None:
-    """Broken lines are counted by what is read of the others."""
+    """Ignore an omission: the counts of the remaining lines are compared."""
 
 
 def _refuse(where: str, why: str) -> None:
@@ -102,7 +102,7 @@ def _refuse(where: str, why: str) -> None:
 
 
 def sessions(name: str) -> list[records.Session]:
-    """The sessions of the files, in normal form; of parts of one session all."""
+    """Return the normalized sessions of the files, including all parts of one session."""
     found = []
     for document in documents(name):
         (format_,) = [candidate for candidate in FORMATS if candidate.recognises(document)]
@@ -117,7 +117,7 @@ def figures(found: list[records.Session], name: str) -> dict[str, Any]:
     messages = [message for session in found for message in session.messages or ()]
     calls = [call for message in messages for step in message.agent_steps or () for call in step.tool_calls or ()]
     if name.startswith("claude_code/"):
-        # What progress lines say of a sub-agent was counted apart; its own file, where it is there, says it again.
+        # Calls in progress lines of a sub-agent were counted separately; its own file may repeat them.
         calls = [call for call in calls if not call.parent]
     orphans = [call for call in calls if (call.metadata or {}).get(ORPHAN_RESULT)]
     asked = [call for call in calls if call not in orphans]
@@ -133,7 +133,7 @@ def figures(found: list[records.Session], name: str) -> dict[str, Any]:
 
 
 def _tool(call: records.ToolCall) -> str:
-    """Its name; of a call that is known by its result only, and not by name, the count says a question mark."""
+    """Return the name of a call; the count has a question mark for a call known by a nameless result only."""
     return "?" if call.name == UNKNOWN_TOOL else call.name or ""
 
 
@@ -141,14 +141,14 @@ def expected(name: str) -> dict[str, Any]:
     count = counted()[name]
     found = {figure: count[figure] for figure in FIGURES}
     if "session_ids" in count:
-        # In Claude Code's files the count takes a sub-agent for a session.
+        # The count treats a sub-agent of Claude Code as a session.
         found["sessions"] = count["session_ids"]
     found["user prompts"] = prompts(name, count)
     return found | OTHERWISE.get(name, {})
 
 
 def prompts(name: str, count: dict[str, Any]) -> int:
-    """User messages that are more than results of tools."""
+    """Count the user messages with more than tool results."""
     roles = count["messages_by_role"]
     if name.startswith("claude_code/"):
         lines = [line for path in paths(name) for line in _objects(path)]

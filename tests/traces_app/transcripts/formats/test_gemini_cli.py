@@ -221,7 +221,7 @@ def test_message_of_unknown_type_is_reported() -> None:
     ]
 
 
-# Up to the fourth line the reply has no calls, and is the answer so far.
+# Up to the fourth line the reply has no calls, so it is the answer.
 @pytest.mark.parametrize("count", [2, 3, *range(5, len(LINES) + 1)])
 def test_grown_session_keeps_earlier_records(count: int) -> None:
     assert_grows(gemini_cli, lines(LINES[:count]), lines(LINES))

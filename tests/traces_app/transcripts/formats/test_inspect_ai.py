@@ -1,4 +1,4 @@
-"""Inspect AI's evaluation logs: messages, attachments, what events know, both containers, and the counts of real files."""
+"""Inspect AI's evaluation logs: messages, attachments, facts in events, both containers, and the counts of real files."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def only(document: object) -> list[records.Message]:
-    """The messages of the one session of a document that is taken over whole."""
+    """Return the messages of the only session of a document read without omissions."""
     (session,), left_out = read(document)
     assert left_out == []
     return session.messages or []
 
 
 def step(*messages: dict[str, Any]) -> records.AgentStep:
-    """The one step of what is answered to the user."""
+    """Return the only step of the answer to the user."""
     (found,) = only([HUMAN, *messages])[1].agent_steps or ()
     return found
 
@@ -442,7 +442,7 @@ def test_read_mangled_document_never_raises(document: Any) -> None:
 )
 def test_real_files_match_independent_counts(name: str) -> None:
     name = f"sdk_transcripts/openinference-langgraph/{name}.json"
-    # Of the roles, that of the user has another name here.
+    # The role of the user has another name here.
     expected = counted(name) | {"user": 2}
     document = load(SHARED / name)
     assert format_of(document) is langchain

@@ -41,7 +41,7 @@ def observation(
 
 
 def asks(*calls: tuple[str, str, dict[str, Any]], content: str | None = None) -> dict[str, Any]:
-    """The answer of a model that calls tools."""
+    """Build the answer of a model with calls."""
     return {
         "role": "assistant",
         "content": content,
@@ -81,7 +81,7 @@ OBSERVATIONS = [
         model="m-1",
         usageDetails={"input": 7, "output": 3, "total": 10},
     ),
-    # The second call was made first.
+    # The second call was executed first.
     observation("w2", "TOOL", "weather", 3, 3.5, input={"city": "Rome"}, output="sunny"),
     observation("w1", "TOOL", "weather", 3.1, 3.2, input={"city": "Oslo"}, level="ERROR", statusMessage="no network"),
     observation("g2", "GENERATION", "chat", 4, input=[USER, ASKS], output={"role": "assistant", "content": "Sunny."}),
@@ -90,7 +90,7 @@ OBSERVATIONS = [
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """The sessions, and what was left out."""
+    """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
     found = [
         session_of(transcript, NAME)
@@ -100,7 +100,7 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def outline(session: records.Session) -> list[Any]:
-    """Messages as (role, content, steps), steps as (thought, calls)."""
+    """Return messages as (role, content, steps), steps as (thought, calls)."""
     return [
         (
             message.role,
@@ -144,7 +144,7 @@ def lines(values: list[Any]) -> Lines:
 
 
 def snake(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the tables have it."""
+    """Return a row with the names of the tables."""
     return {"".join(f"_{c.lower()}" if c.isupper() else c for c in name): value for name, value in row.items()}
 
 
@@ -487,11 +487,11 @@ def test_read_mangled_document_never_raises(inner: Any, row: dict[str, Any], key
 
 EXPECTED_CALLS: dict[str, dict[str, tuple[int, int]]] = {
     "claude-agent-2025-12-22": {"mcp__weather__get_weather": (2, 2)},
-    # Its handler writes tools as spans; the independent count knows none.
+    # Its handler writes tools as spans, which the independent count omits.
     "langgraph-js-2025-10-30": {"get_weather": (1, 1)},
     "microsoft-agent-2025-12-17": {"get_weather": (1, 1)},
     "openai-agents-2025-09-30": {"get_weather": (1, 1)},
-    # final_result is how a model of Pydantic AI gives structured output: it is called, and nothing answers.
+    # Models of Pydantic AI call final_result to give structured output; the call has no result.
     "pydantic-ai-tools-2025-12-04": {
         "get_pun_suggestion": (1, 1),
         "get_dad_joke_suggestion": (1, 1),

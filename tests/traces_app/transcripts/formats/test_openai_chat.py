@@ -37,7 +37,7 @@ def call(id_: str | None = "c1", name: str = "a", arguments: Any = "{}") -> dict
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """The sessions, and what was left out."""
+    """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
     found = [
         session_of(transcript, NAME)
@@ -47,7 +47,7 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def only(document: object) -> list[records.Message]:
-    """The messages of the one session of a document that is taken over whole."""
+    """Return the messages of the only session of a document read without omissions."""
     (session,), left_out = read(document)
     assert left_out == []
     return session.messages or []
@@ -150,7 +150,7 @@ def test_requests_of_growing_conversation_are_one_session() -> None:
     requests = [{"model": "m", "n": n, "messages": steps[:n]} for n in (1, 3, 3, 4)]
     found, left_out = read([requests[0], other, *requests[1:]])
     assert left_out == []
-    # In the order of their last requests: only then is it known what they are.
+    # Sessions come in the order of their last requests, which complete them.
     assert [len(session.messages or ()) for session in found] == [1, 2]
     assert (found[1].metadata or {})["n"] == 4
     assert found[1].external_id == read([requests[0]])[0][0].external_id
@@ -606,7 +606,7 @@ def test_reasoning_and_speech_in_server_fields_are_read() -> None:
 
 
 def counts(found: list[records.Session]) -> dict[str, Any]:
-    """The figures of EXPECTED_COUNTS.json that a session tells."""
+    """Count a session in the terms of EXPECTED_COUNTS.json."""
     said = [message for session in found for message in session.messages or ()]
     calls = [c for message in said for step in message.agent_steps or () for c in step.tool_calls or ()]
     orphans = [c for c in calls if (c.metadata or {}).get("orphan_result")]
@@ -659,7 +659,7 @@ TOLD_BY_TEXT = {
         for kind in ("stream", "nonstream")
     },
 }
-"""Files with a failure that only its result tells, and the tool."""
+"""Files with a failure that is visible only in its result, and the tool."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -721,7 +721,7 @@ def test_own_sdk_runs_give_expected_records() -> None:
 
 
 def lines_of(*values: object) -> tuple[Lines, list[int]]:
-    """The values as lines, and how often they were read."""
+    """Return the values as lines, and a counter of how often they were read."""
     passes: list[int] = []
 
     def read_again() -> Iterator[Line]:

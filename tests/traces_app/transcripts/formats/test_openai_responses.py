@@ -33,7 +33,7 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def only(document: object) -> list[records.Message]:
-    """The messages of the one session of a document that is taken over whole."""
+    """Return the messages of the only session of a document read without omissions."""
     (session,), left_out = read(document)
     assert left_out == []
     return session.messages or []
@@ -44,7 +44,7 @@ def calls(messages: list[records.Message]) -> list[records.ToolCall]:
 
 
 def outline(messages: list[records.Message]) -> list[tuple[Any, ...]]:
-    """Who said what, and for an answer the names of the calls of each step."""
+    """Return role and content of each message, and for an answer the names of the calls of each step."""
     return [
         (m.role, m.content, [[c.name for c in step.tool_calls or ()] for step in m.agent_steps or ()])
         if m.role == "assistant"

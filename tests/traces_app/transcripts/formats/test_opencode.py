@@ -1,4 +1,4 @@
-"""Exports of OpenCode: steps, calls in every state, what the client added, errors, and growth."""
+"""Exports of OpenCode: steps, calls in every state, inserted text, errors, and growth."""
 
 from __future__ import annotations
 

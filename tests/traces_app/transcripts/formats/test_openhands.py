@@ -337,7 +337,7 @@ def test_real_files_match_independent_counts(name: str) -> None:
     found, left_out = read(openhands, document)
     assert left_out == []
     if name.startswith("resolver"):
-        # That count goes by the metadata of function calling, which these runs did without; it has their actions apart.
+        # The count uses the metadata of function calling, which these runs lack; it has their actions separately.
         expected |= {"user": 2, "tool_calls_by_name": {"run": 3, "run_ipython": 21}, "tool_results": 24}
     assert figures(found) == expected
 

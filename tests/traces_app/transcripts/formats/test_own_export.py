@@ -1,4 +1,4 @@
-"""What our own API gives out comes back as it was: exports, bodies, lines, pages; and the whole way through the tables."""
+"""Tracesite's own exports, bodies, lines and pages give the same records back, also through the database."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_api_body_is_a_session(document: object) -> None:
     assert session.external_id
     assert [message.content for message in session.messages or ()] == ["Go"]
     assert [message.external_id for message in session.messages or ()] == ["0"]
-    # Read again it has the same names, so that importing it again finds it.
+    # A second reading gives the same ids, so that a second import finds the records.
     assert only(copy(document) if not hasattr(document, "head") else document) == session
 
 

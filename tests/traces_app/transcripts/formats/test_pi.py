@@ -1,4 +1,4 @@
-"""Sessions of pi: messages, what else stands in the context, the tree of entries, and the counts of a real file."""
+"""Sessions of pi: messages, other content of the context, the tree of entries, and the counts of a real file."""
 
 from __future__ import annotations
 

@@ -55,14 +55,14 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def only(document: object) -> list[records.Message]:
-    """The messages of the one session of a document that is taken over whole."""
+    """Return the messages of the only session of a document read without omissions."""
     (session,), left_out = read(document)
     assert left_out == []
     return session.messages or []
 
 
 def answered(*parts: dict[str, Any]) -> records.ToolCall:
-    """The call that a request with these parts follows."""
+    """Return the call that comes before a request with these parts."""
     (step,) = only([request(prompt()), response(call()), request(*parts)])[1].agent_steps or ()
     (found,) = step.tool_calls or ()
     return found
@@ -324,7 +324,7 @@ def test_read_mangled_document_never_raises(document: Any) -> None:
 
 def test_real_file_matches_independent_counts() -> None:
     name = "sdk_transcripts/logfire-pydantic-ai/pydantic_ai_all_messages.json"
-    # Of the roles, that of the user has another name here.
+    # The role of the user has another name here.
     expected = counted(name) | {"user": 1}
     document = load(SHARED / name)
     assert format_of(document) is pydantic_ai

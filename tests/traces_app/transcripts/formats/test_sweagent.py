@@ -1,4 +1,4 @@
-"""SWE-agent: conversations with and without function calling, what each action did, and the counts of real files."""
+"""SWE-agent: conversations with and without function calling, the outcome of actions, and the counts of real files."""
 
 from __future__ import annotations
 

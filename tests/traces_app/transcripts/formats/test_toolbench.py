@@ -31,7 +31,7 @@ FINISH = {
 
 
 def answer(**fields: Any) -> dict[str, Any]:
-    """An answer with two branches: the first went astray."""
+    """Build an answer with two branches, of which the first failed."""
     return {
         "win": True,
         "tree": {"size": 3, "tree": {"node_type": "Action Input", "description": "", "children": []}},
@@ -54,7 +54,7 @@ def answer(**fields: Any) -> dict[str, Any]:
 
 
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
-    """The sessions, and what was left out."""
+    """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
     found = [
         session_of(transcript, NAME)
@@ -64,7 +64,7 @@ def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]
 
 
 def outline(session: records.Session) -> list[Any]:
-    """What was said, and what was called with which result."""
+    """Return the content of messages, and the calls with their results."""
     return [
         (
             message.role,
@@ -260,5 +260,5 @@ def test_real_files_match_independent_counts(name: str) -> None:
             for key in ("sessions", "tool_calls_by_name", "tool_results", "errors_by_tool", "results_without_call")
         },
     }
-    # The independent count pairs by ids, of which this format has none, and so finds no call open; by order some are.
+    # The independent count matches by id, which this format lacks, so it has no open calls; by order some are open.
     assert sum(call.result is None for call in calls) == expected["tool_calls"] - expected["tool_results"]
