@@ -53,15 +53,15 @@ def rows(task: str) -> dict[str, Any]:
 def test_task_of_two_agents_gives_steps_calls_and_results(owner: Caller, name: str) -> None:
     sent = owner.post("eko/callbacks/", {"messages": messages_of(name)})
     assert (sent.status, sent.json["refused"]) == (200, [])
-    found = rows("task-eko-1")
+    stored = rows("task-eko-1")
     # No message marks the end of the task.
-    assert found["session"][1:7] == ("running", "execute", 500, 100, 5, 2)
-    assert found["run"][:2] == ("已保存到 plan.md ✅", False)
-    assert [(step[0], step[2]) for step in found["steps"]] == [
+    assert stored["session"][1:7] == ("running", "execute", 500, 100, 5, 2)
+    assert stored["run"][:2] == ("已保存到 plan.md ✅", False)
+    assert [(step[0], step[2]) for step in stored["steps"]] == [
         (0, "Research"), (1, "Research"), (2, "Research"), (3, "File"), (4, "File"),
     ]  # fmt: skip
-    assert found["steps"][0][3] == "我来查询。"
-    assert [(call[0], call[3], call[5]) for call in found["calls"]] == [
+    assert stored["steps"][0][3] == "我来查询。"
+    assert [(call[0], call[3], call[5]) for call in stored["calls"]] == [
         (0, "get_weather", "success"), (0, "get_weather", "error"), (0, "screenshot", "success"),
         (1, "search_poi", "success"), (3, "write_file", "error"),
     ]  # fmt: skip
@@ -74,17 +74,17 @@ def test_task_of_two_agents_gives_steps_calls_and_results(owner: Caller, name: s
 def test_agents_with_equal_call_ids_stay_apart(owner: Caller, name: str) -> None:
     messages = messages_of(name)
     owner.post("eko/callbacks/", {"messages": messages})
-    found = rows(messages[0]["taskId"])
+    stored = rows(messages[0]["taskId"])
     uses = {(m["nodeId"], m.get("toolId") or m.get("toolCallId")) for m in messages if m["type"] == "tool_use"}
     finishes = [m for m in messages if m["type"] == "finish"]
     failures = [m for m in messages if m["type"] == "tool_result" and m["toolResult"].get("isError")]
-    assert len(found["calls"]) == len(uses)
-    assert len(found["steps"]) == len(finishes)
-    assert found["session"][3:5] == (
+    assert len(stored["calls"]) == len(uses)
+    assert len(stored["steps"]) == len(finishes)
+    assert stored["session"][3:5] == (
         sum(m["usage"]["promptTokens"] for m in finishes), sum(m["usage"]["completionTokens"] for m in finishes)
     )  # fmt: skip
-    assert found["session"][5:7] == (len(uses), len(failures))
-    assert {call[5] for call in found["calls"]} == {"success", "error"}
+    assert stored["session"][5:7] == (len(uses), len(failures))
+    assert {call[5] for call in stored["calls"]} == {"success", "error"}
 
 
 @pytest.mark.requirement("004-74")
@@ -94,9 +94,9 @@ def test_any_batches_and_repeats_give_the_same_rows(owner: Caller, name: str, at
     messages = messages_of(name)
     task = messages[0]["taskId"]
     owner.post("eko/callbacks/", {"messages": messages})
-    wanted = {kind: found for kind, found in rows(task).items() if kind != "events"}
+    wanted = {kind: stored for kind, stored in rows(task).items() if kind != "events"}
     again = owner.post("eko/callbacks/", {"messages": messages})
-    assert {one["state"] for one in again.json["results"]} == {"duplicate"}
+    assert {item["state"] for item in again.json["results"]} == {"duplicate"}
     mixed = []
     for message in messages:
         mixed += [{**message, "taskId": "third"}, {**message, "taskId": "second"}]
@@ -106,8 +106,8 @@ def test_any_batches_and_repeats_give_the_same_rows(owner: Caller, name: str, at
         # A batch whose response was lost is sent again before the next one.
         owner.post("eko/callbacks/", mixed[:at_once])
     for other in ("second", "third"):
-        assert {kind: found for kind, found in rows(other).items() if kind != "events"} == wanted
-    assert {kind: found for kind, found in rows(task).items() if kind != "events"} == wanted
+        assert {kind: stored for kind, stored in rows(other).items() if kind != "events"} == wanted
+    assert {kind: stored for kind, stored in rows(task).items() if kind != "events"} == wanted
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_files_progress_and_debugger_facts_are_kept(owner: Caller) -> None:
     sent = owner.post("eko/callbacks/", told)
     assert (sent.status, sent.json["ignored"]) == (200, 2)
     again = owner.post("eko/callbacks/", told[5:])
-    assert {one["state"] for one in again.json["results"]} == {"duplicate"}
+    assert {item["state"] for item in again.json["results"]} == {"duplicate"}
 
     def data(type_: str, name: str) -> list[Any]:
         found = owner.get(f"sessions/t/events/?type={type_}&limit=1000").results
-        return [one["data"][name] for one in found if name in one["data"]]
+        return [item["data"][name] for item in found if name in item["data"]]
 
     def whole(ref: str) -> dict[str, Any]:
         found: dict[str, Any] = owner.get(f"sessions/t/contexts/{ref}/").json

@@ -72,17 +72,17 @@ def results(session: records.Session) -> list[Any]:
 
 def figures(found: list[records.Session]) -> dict[str, Any]:
     """Count sessions in the terms of EXPECTED_COUNTS.json."""
-    asked: list[records.ToolCall] = []
+    requested: list[records.ToolCall] = []
     orphans: list[records.ToolCall] = []
     for call in (call for session in found for call in calls(session)):
-        (orphans if (call.metadata or {}).get(ORPHAN_RESULT) else asked).append(call)
+        (orphans if (call.metadata or {}).get(ORPHAN_RESULT) else requested).append(call)
     return {
         "sessions": len(found),
         "user": sum(message.role == "user" for session in found for message in session.messages or ()),
-        "tool_calls_by_name": dict(Counter(call.name for call in asked)),
-        "tool_results": sum(call.result is not None for call in [*asked, *orphans]),
-        "errors_by_tool": dict(Counter(call.name for call in [*asked, *orphans] if call.status == "error")),
-        "calls_without_result": sum(call.result is None for call in asked),
+        "tool_calls_by_name": dict(Counter(call.name for call in requested)),
+        "tool_results": sum(call.result is not None for call in [*requested, *orphans]),
+        "errors_by_tool": dict(Counter(call.name for call in [*requested, *orphans] if call.status == "error")),
+        "calls_without_result": sum(call.result is None for call in requested),
         "results_without_call": len(orphans),
     }
 
@@ -113,7 +113,7 @@ def other_files(*folders: str) -> list[Path]:
     """Return the real JSON files outside of these folders and suffixes; skip the test if there are none."""
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
-    found = [
+    files = [
         path
         for path in sorted(SHARED.rglob("*"))
         if path.suffix in (".json", ".jsonl", ".traj")
@@ -121,8 +121,8 @@ def other_files(*folders: str) -> list[Path]:
         and path.suffix not in folders
         and path.name != "EXPECTED_COUNTS.json"
     ]
-    assert len(found) > 30
-    return found
+    assert len(files) > 30
+    return files
 
 
 def assert_takes_no_other(format_: Format, *folders: str) -> None:

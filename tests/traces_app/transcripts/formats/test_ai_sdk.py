@@ -103,8 +103,8 @@ def test_every_version_gives_the_same_session(document: object) -> None:
     (step,) = answer.agent_steps or ()
     assert (step.thought, step.reasoning_content) == ("Looking.", "Hm.")
     assert [(c.id, c.name, c.args) for c in step.tool_calls or ()] == [("c1", "weather", {"city": "Bern"})]
-    assert isinstance(found := (step.tool_calls or [])[0].result, records.ToolResult)
-    assert found.output == {"t": 21}
+    assert isinstance(actual := (step.tool_calls or [])[0].result, records.ToolResult)
+    assert actual.output == {"t": 21}
 
 
 def test_tool_invocations_beside_content_precede_the_text() -> None:
@@ -116,8 +116,8 @@ def test_tool_invocations_beside_content_precede_the_text() -> None:
 def test_chat_fields_give_id_title_and_end_user() -> None:
     (session,), _left_out = read({"id": "chat-1", "title": "Bern", "userId": "li.wei", "messages": [USER, ASSISTANT]})
     assert (session.external_id, session.title, session.end_user) == ("chat-1", "Bern", "li.wei")
-    found, _left_out = read([USER | {"chatId": "c-1"}, USER | {"chatId": "c-2"}, ASSISTANT | {"chatId": "c-1"}])
-    assert [(s.external_id, len(s.messages or ())) for s in reversed(found)] == [("c-1", 2), ("c-2", 1)]
+    sessions, _left_out = read([USER | {"chatId": "c-1"}, USER | {"chatId": "c-2"}, ASSISTANT | {"chatId": "c-1"}])
+    assert [(s.external_id, len(s.messages or ())) for s in reversed(sessions)] == [("c-1", 2), ("c-2", 1)]
 
 
 def test_conversations_without_ids_stay_apart() -> None:
@@ -221,8 +221,8 @@ def test_sources_data_and_approvals_are_metadata() -> None:
 def test_steering_message_is_a_user_message() -> None:
     steering = {"type": "steering-message", "id": "st-1", "parts": [TEXT]}
     assistant = ASSISTANT | {"parts": [DONE, steering, {"type": "step-start"}, TEXT | {"text": "Yes."}]}
-    found = [(m.role, m.external_id, m.content) for m in only([USER, assistant])]
-    assert found == [
+    actual = [(m.role, m.external_id, m.content) for m in only([USER, assistant])]
+    assert actual == [
         ("user", "u1", "Weather?"),
         ("assistant", "a1", None),
         ("user", "st-1", "Weather?"),
@@ -321,9 +321,9 @@ def test_single_message_equals_list_of_one() -> None:
 
 @given(mangled(EVERYTHING))
 def test_read_mangled_document_never_raises(document: Any) -> None:
-    for one in (document, {"id": "c", "messages": document}, [{"id": "c", "messages": document}] * 2, {"response": {"messages": document}}):  # fmt: skip
-        recognises(one)
-        for session in read(one)[0]:
+    for variant in (document, {"id": "c", "messages": document}, [{"id": "c", "messages": document}] * 2, {"response": {"messages": document}}):  # fmt: skip
+        recognises(variant)
+        for session in read(variant)[0]:
             assert session.external_id
 
 

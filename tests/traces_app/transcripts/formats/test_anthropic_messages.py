@@ -71,8 +71,8 @@ HELLO = {"role": "user", "content": [{"type": "text", "text": "Hello!"}]}
 def test_blocks_of_unknown_type_are_kept_and_reported(document: Any) -> None:
     assert format_of(document) is anthropic_messages
     (session,), left_out = read(document)
-    *_asked, said = session.messages or ()
-    assert said.content == COMPACTED["content"]
+    *_asked, message = session.messages or ()
+    assert message.content == COMPACTED["content"]
     assert [why for _where, why in left_out] == [
         "a block of an unknown type, compaction: kept as a part of the content"
     ]
@@ -115,17 +115,17 @@ WRAPPINGS: dict[str, Any] = {
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
 def test_messages_in_every_wrapping_are_found(document: object) -> None:
-    said = [said for said in outline(only(document)) if said[0] != "system"]
-    assert said == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
+    message = [message for message in outline(only(document)) if message[0] != "system"]
+    assert message == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
 
 
 @pytest.mark.requirement("003-34")
 def test_full_request_gives_expected_records() -> None:
     session = only({**REQUEST, "messages": MESSAGES})
     assert (session.end_user, session.title) == ("li.wei", "Weather in Paris?")
-    system, _question, said = session.messages or ()
+    system, _question, message = session.messages or ()
     assert (system.external_id, system.role, system.content) == ("system", "system", "Be kind.")
-    assert said.agent_steps == [
+    assert message.agent_steps == [
         records.AgentStep(
             iteration=0,
             thought="Looking.",
@@ -146,8 +146,8 @@ def test_full_request_gives_expected_records() -> None:
 
 
 def test_answer_alone_is_a_conversation_with_usage() -> None:
-    (said,) = only(answer(USE)).messages or ()
-    (step,) = said.agent_steps or ()
+    (message,) = only(answer(USE)).messages or ()
+    (step,) = message.agent_steps or ()
     assert (step.model, step.usage) == ("claude-y", {"input_tokens": 9, "output_tokens": 3})
     assert step.metadata == {"stop_reason": "end_turn", "id": "msg_1"}
 
@@ -232,8 +232,10 @@ def test_provider_tools_are_calls_later_text_the_answer() -> None:
 
 def test_redacted_thinking_is_metadata() -> None:
     redacted = {"type": "redacted_thinking", "data": "ZW5j"}
-    (said,) = only([ASK, {"role": "assistant", "content": [redacted, {"type": "text", "text": "Sunny."}]}]).messages[1:]  # type: ignore[index]
-    assert (said.content, said.metadata) == ("Sunny.", {"thinking": [redacted]})
+    (message,) = only([ASK, {"role": "assistant", "content": [redacted, {"type": "text", "text": "Sunny."}]}]).messages[
+        1:
+    ]  # type: ignore[index]
+    assert (message.content, message.metadata) == ("Sunny.", {"thinking": [redacted]})
 
 
 # --- Logs -------------------------------------------------------------------------------------------------------------
@@ -266,13 +268,13 @@ LOG = [
 
 def test_joined_requests_keep_usage_of_their_answers() -> None:
     session = only(reading.lines(LOG))
-    said = (session.messages or [])[-1]
+    message = (session.messages or [])[-1]
     assert outline(session)[1:] == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
-    assert [step.usage for step in said.agent_steps or ()] == [{"input_tokens": 9, "output_tokens": 3}]
-    assert said.usage == {"input_tokens": 18, "output_tokens": 6}
+    assert [step.usage for step in message.agent_steps or ()] == [{"input_tokens": 9, "output_tokens": 3}]
+    assert message.usage == {"input_tokens": 18, "output_tokens": 6}
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert [m.created_at for m in session.messages or ()] == [noon] * 3
-    assert said.completed_at == noon.replace(minute=1)
+    assert message.completed_at == noon.replace(minute=1)
 
 
 def test_cache_control_does_not_split_a_conversation() -> None:
@@ -302,8 +304,8 @@ def test_grown_log_keeps_earlier_records() -> None:
 
 def test_invalid_parts_are_reported_with_their_places() -> None:
     document = [{**REQUEST, "messages": [ASK, CALLING, 3, {"role": "critic", "content": "?"}, {"role": "user", "content": [RESULT, 4]}]}, {"notes": []}]  # fmt: skip
-    found, left_out = read(document)
-    assert len(found) == 1
+    sessions, left_out = read(document)
+    assert len(sessions) == 1
     assert left_out == [
         ("[1]", "no list of messages and no answer"),
         ("[0].messages[2]", "not an object"),
@@ -353,14 +355,14 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name)
     document = load(SHARED / name)
     assert format_of(document) is anthropic_messages
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     # The count includes all messages with the role; prompts have more than results.
     expected["user"] = sum(
         message["role"] == "user"
         and (isinstance(message["content"], str) or any(b["type"] != "tool_result" for b in message["content"]))
         for message in json.loads((SHARED / name).read_text())["messages"]
     )
-    assert figures(found) == expected
+    assert figures(sessions) == expected
     assert left_out == []
 
 

@@ -71,18 +71,18 @@ def test_full_trajectory_gives_expected_records() -> None:
     assert (step.thought, step.reasoning_content, step.model, step.agent_name) == ("I look.", "Hm.", "m-2", "coder")
     assert step.usage == {"prompt_tokens": 9, "completion_tokens": 2, "cost_usd": 0.1}
     assert step.metadata == {"reasoning_effort": "high", "metrics": {"logprobs": [-0.1]}}
-    assert [(one.id, one.name, one.args) for one in step.tool_calls or ()] == [
+    assert [(call.id, call.name, call.args) for call in step.tool_calls or ()] == [
         ("c1", "bash", {"cmd": "ls"}),
         ("c2", "read", {"cmd": "ls"}),
     ]
-    outputs = [one.result.output for one in step.tool_calls or () if isinstance(one.result, records.ToolResult)]
+    outputs = [call.result.output for call in step.tool_calls or () if isinstance(call.result, records.ToolResult)]
     assert outputs == ["a.py", ""]
     metadata = session.metadata or {}
     assert (metadata["agent"]["version"], metadata["final_metrics"]) == ("1", {"total_prompt_tokens": 9})
 
 
 @pytest.mark.parametrize(
-    ("asked", "results", "expected"),
+    ("call_ids", "results", "expected"),
     [
         (["c1"], [{"content": "x"}], [("c1", "x")]),
         (["c1", "c2"], [{"content": "x"}, {"content": "y"}], [("c1", "x"), ("c2", "y")]),
@@ -93,14 +93,14 @@ def test_full_trajectory_gives_expected_records() -> None:
     ],
 )
 def test_result_without_call_id_answers_calls_of_its_step(
-    asked: list[str], results: list[dict[str, Any]], expected: list[Any]
+    call_ids: list[str], results: list[dict[str, Any]], expected: list[Any]
 ) -> None:
-    step = {**CALLS, "tool_calls": [call(id_) for id_ in asked], "observation": {"results": results}}
-    found = [
-        (one.id, one.result.output if isinstance(one.result, records.ToolResult) else None)
-        for one in calls(only(atif, trajectory(USER, step)))
+    step = {**CALLS, "tool_calls": [call(id_) for id_ in call_ids], "observation": {"results": results}}
+    actual = [
+        (item.id, item.result.output if isinstance(item.result, records.ToolResult) else None)
+        for item in calls(only(atif, trajectory(USER, step)))
     ]
-    assert found == expected
+    assert actual == expected
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_sub_agent_steps_are_below_their_call() -> None:
     }
     session = only(atif, trajectory(USER, asks, DONE, subagent_trajectories=[child]))
     (_question, answer) = session.messages or []
-    found = [
-        (step.agent_name, one.name, one.parent is not None, one.result.output)
+    actual = [
+        (step.agent_name, item.name, item.parent is not None, item.result.output)
         for step in steps(answer)
-        for one in step.tool_calls or ()
-        if isinstance(one.result, records.ToolResult)
+        for item in step.tool_calls or ()
+        if isinstance(item.result, records.ToolResult)
     ]
-    assert found == [("coder", "delegate", False, "above"), ("reader", "bash", True, "below")]
+    assert actual == [("coder", "delegate", False, "above"), ("reader", "bash", True, "below")]
     told = next(step.metadata for step in steps(answer) if step.agent_name == "reader") or {}
     assert told["said"] == [{"role": "user", "content": "Summarise."}]
     assert told["trajectory"]["agent"] == {"name": "reader", "version": "2"}
@@ -154,8 +154,8 @@ def test_sub_agent_steps_are_below_their_call() -> None:
 
 def test_sub_agent_without_reference_is_a_session() -> None:
     child = trajectory(USER, DONE, trajectory_id="t-2")
-    found, left_out = read(atif, trajectory(USER, DONE, subagent_trajectories=[child, 3]))
-    assert [session.external_id for session in found] == ["s-1", "s-1/t-2"]
+    sessions, left_out = read(atif, trajectory(USER, DONE, subagent_trajectories=[child, 3]))
+    assert [session.external_id for session in sessions] == ["s-1", "s-1/t-2"]
     assert left_out == [("subagent_trajectories[1]", "no trajectory: it has no list of steps")]
 
 
@@ -170,15 +170,15 @@ def test_sub_agent_without_reference_is_a_session() -> None:
 )
 def test_several_trajectories_in_document_are_sessions(document: object) -> None:
     assert format_of(document) is atif
-    found, left_out = read(atif, document)
-    assert ([session.external_id for session in found], left_out) == (["s-1", "s-2"], [])
+    sessions, left_out = read(atif, document)
+    assert ([session.external_id for session in sessions], left_out) == (["s-1", "s-2"], [])
 
 
 def test_invalid_parts_are_reported_with_their_places() -> None:
     odd = trajectory(USER, {"source": "critic"}, {**CALLS, "tool_calls": [3], "observation": {"results": [4]}})
     odd["steps"].append(5)
-    found, left_out = read(atif, [odd, {"steps": []}])
-    assert len(found) == 1
+    sessions, left_out = read(atif, [odd, {"steps": []}])
+    assert len(sessions) == 1
     assert sorted(left_out) == [
         ("[0].steps[1]", "the source is 'critic'; it is one of system, user, agent"),
         ("[0].steps[2].observation.results[0]", "not an object"),
@@ -218,12 +218,12 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"atif/{name}")
     document = load(SHARED / "atif" / name)
     assert format_of(document) is atif
-    found, left_out = read(atif, document)
+    sessions, left_out = read(atif, document)
     assert left_out == []
     if name == "harbor_terminus2_timeout.json":
         # The count matches by id, and these results have none: each belongs to the only call of its step.
         expected |= {"calls_without_result": 0}
-    assert figures(found) == expected
+    assert figures(sessions) == expected
 
 
 def test_recognises_real_files_of_other_formats_returns_false() -> None:

@@ -64,12 +64,12 @@ WRAPPINGS: dict[str, Any] = {
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
 def test_messages_in_every_wrapping_are_found(document: object) -> None:
     session = only(document)
-    *_before, question, said = session.messages or ()
+    *_before, question, message = session.messages or ()
     assert (question.role, question.content) == ("user", "Weather in Paris?") or question.content == [
         {"type": "text", "text": "Weather in Paris?"},
         {"type": "cachePoint"},
     ]
-    assert (said.content, [call.name for call in reading.calls(session)]) == ("Sunny.", ["weather"])
+    assert (message.content, [call.name for call in reading.calls(session)]) == ("Sunny.", ["weather"])
 
 
 GUARDED = {"role": "user", "content": [{"guardContent": {"text": {"text": "Weather in Paris?"}}}]}
@@ -197,8 +197,8 @@ def test_read_mangled_document_never_raises(document: Any, data: st.DataObject) 
 def test_real_file_matches_independent_counts() -> None:
     name = "sdk_transcripts/native-strands/bedrock_converse_messages.json"
     expected = {**counted(name), "user": 1}
-    found, left_out = read(load(SHARED / name))
-    assert figures(found) == expected
+    sessions, left_out = read(load(SHARED / name))
+    assert figures(sessions) == expected
     assert left_out == []
 
 

@@ -20,7 +20,7 @@ START = 1772359200.0
 
 def node(own: str, parent: str | None, role: str, *parts: Any, kind: str = "text", name: str | None = None, recipient: str = "all", content: Any = None, **metadata: Any) -> dict[str, Any]:  # fmt: skip
     number = int(own[1:])
-    said = content if content is not None else {"content_type": kind, "parts": list(parts)}
+    value = content if content is not None else {"content_type": kind, "parts": list(parts)}
     return {
         "id": own,
         "parent": parent,
@@ -30,7 +30,7 @@ def node(own: str, parent: str | None, role: str, *parts: Any, kind: str = "text
             "author": {"role": role, "name": name, "metadata": {}},
             "create_time": START + number,
             "update_time": None,
-            "content": said,
+            "content": value,
             "status": "finished_successfully",
             "end_turn": None,
             "weight": 1.0,
@@ -41,12 +41,12 @@ def node(own: str, parent: str | None, role: str, *parts: Any, kind: str = "text
     }
 
 
-def code(said: str, **others: Any) -> dict[str, Any]:
-    return {"content_type": "code", "language": "unknown", "text": said, **others}
+def code(content: str, **others: Any) -> dict[str, Any]:
+    return {"content_type": "code", "language": "unknown", "text": content, **others}
 
 
 def conversation(nodes: list[dict[str, Any]], current: str | None = None, **fields: Any) -> dict[str, Any]:
-    mapping = {one["id"]: {**one, "children": [other["id"] for other in nodes if other["parent"] == one["id"]]} for one in nodes}  # fmt: skip
+    mapping = {item["id"]: {**item, "children": [other["id"] for other in nodes if other["parent"] == item["id"]]} for item in nodes}  # fmt: skip
     return {
         "title": "A look",
         "create_time": START,
@@ -166,8 +166,8 @@ def test_parallel_calls_have_their_own_results() -> None:
 
 def test_tool_message_without_call_is_an_orphan() -> None:
     nodes = [node("n1", None, "user", "Read"), node("n2", "n1", "tool", "Uploaded.", name="file_search"), node("n3", "n2", "assistant", "Ok")]  # fmt: skip
-    found = figures([only(chatgpt, conversation(nodes))])
-    assert (found["results_without_call"], found["tool_calls_by_name"]) == (1, {})
+    counts = figures([only(chatgpt, conversation(nodes))])
+    assert (counts["results_without_call"], counts["tool_calls_by_name"]) == (1, {})
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_hidden_prompt_is_system_message_file_is_prompt() -> None:
         node("n3", "n2", "assistant", content={"content_type": "system_error", "name": "e", "text": "overloaded"}),
     ]
     session = only(chatgpt, conversation(nodes))
-    assert [(said.role, said.content, said.error) for said in session.messages or ()] == [
+    assert [(message.role, message.content, message.error) for message in session.messages or ()] == [
         ("system", "Hidden", None),
         ("user", None, None),
         ("assistant", None, "overloaded"),
@@ -209,8 +209,8 @@ def test_several_conversations_in_every_form_are_sessions() -> None:
     second = conversation(PATH[:5], conversation_id="conv-2", title="Other")
     empty = conversation([ROOT], conversation_id="conv-3")
     for document in ([CONVERSATION, second, empty, 3], lines([CONVERSATION, second, empty, 3])):
-        found, left_out = read(chatgpt, document)
-        assert [session.external_id for session in found] == ["conv-1", "conv-2"]
+        sessions, left_out = read(chatgpt, document)
+        assert [session.external_id for session in sessions] == ["conv-1", "conv-2"]
         assert [why for _where, why in left_out] == [
             "other branches: 2 messages",
             "nothing was said by a user or an assistant",

@@ -109,24 +109,31 @@ def test_calls_without_ids_match_results_by_name_and_order() -> None:
 
 
 def test_older_export_with_text_only_is_read() -> None:
-    old = [{key: value for key, value in one.items() if key not in ("content", "parent_message_uuid")} for one in WHOLE]
+    old = [
+        {key: value for key, value in message.items() if key not in ("content", "parent_message_uuid")}
+        for message in WHOLE
+    ]
     session = only(claude_ai, conversation(old))
-    assert [one.content for one in session.messages or ()][1:] == ["I search. It is  a cat.", "Thanks", "Welcome."]
+    assert [message.content for message in session.messages or ()][1:] == [
+        "I search. It is  a cat.",
+        "Thanks",
+        "Welcome.",
+    ]
 
 
 def test_other_branches_are_left_out_and_reported() -> None:
     edited = message("m5", "m2", "human", 50, said("No thanks"))
     answer = message("m6", "m5", "assistant", 51, said("Fine."))
     (session,), left_out = read(claude_ai, [conversation([*WHOLE, edited, answer])])
-    assert [one.external_id for one in session.messages or ()] == ["m1", "m2", "m5", "m6"]
+    assert [entry.external_id for entry in session.messages or ()] == ["m1", "m2", "m5", "m6"]
     assert left_out == [("[0].chat_messages", "other branches: 2 messages")]
     (session,), _ = read(claude_ai, [conversation([*WHOLE, edited, answer], current_leaf_message_uuid="m4")])
-    assert [one.external_id for one in session.messages or ()] == ["m1", "m2", "m3", "m4"]
+    assert [entry.external_id for entry in session.messages or ()] == ["m1", "m2", "m3", "m4"]
 
 
 def test_missing_message_is_reported_and_bridged() -> None:
     (session,), left_out = read(claude_ai, conversation([USER, AGAIN, DONE]))
-    assert [one.external_id for one in session.messages or ()] == ["m1", "m3", "m4"]
+    assert [entry.external_id for entry in session.messages or ()] == ["m1", "m3", "m4"]
     assert left_out == [("chat_messages[1]", "the message before it is missing")]
 
 
@@ -135,8 +142,8 @@ def test_several_conversations_in_every_form_are_sessions() -> None:
     empty = conversation([], uuid="conv-3")
     for document in ([conversation(WHOLE), second, empty, 3], lines([conversation(WHOLE), second, empty, 3])):
         assert format_of(document) is claude_ai
-        found, left_out = read(claude_ai, document)
-        assert [session.external_id for session in found] == ["conv-1", "conv-2"]
+        sessions, left_out = read(claude_ai, document)
+        assert [session.external_id for session in sessions] == ["conv-1", "conv-2"]
         assert [why for _where, why in left_out] == [
             "nothing was said by a user or an assistant",
             "no conversation: it has no chat_messages",
@@ -154,8 +161,8 @@ def test_invalid_messages_are_reported() -> None:
 
 
 def test_sample_matches_counts_made_by_hand() -> None:
-    found = figures([only(claude_ai, conversation(WHOLE))])
-    assert (found["user"], found["tool_calls_by_name"], found["tool_results"], found["errors_by_tool"]) == (
+    counts = figures([only(claude_ai, conversation(WHOLE))])
+    assert (counts["user"], counts["tool_calls_by_name"], counts["tool_results"], counts["errors_by_tool"]) == (
         2,
         {"web_search": 1, "repl": 1},
         2,

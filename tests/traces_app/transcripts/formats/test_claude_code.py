@@ -37,8 +37,8 @@ def line(kind: str, uuid: str, content: Any, second: int = 0, **fields: Any) -> 
     return {"parentUuid": None, "isSidechain": False, "sessionId": SESSION, "version": "2.1.0", "cwd": "/p", "type": kind, "message": message, "uuid": uuid, "timestamp": (NOON + timedelta(seconds=second)).isoformat().replace("+00:00", "Z"), **fields}  # fmt: skip
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def use(id_: str, name: str = "Bash", **args: Any) -> dict[str, Any]:
@@ -100,12 +100,12 @@ def test_lines_of_api_message_around_results_are_one_reply() -> None:
 
 
 def test_reply_has_model_reasoning_times_and_usage_once() -> None:
-    said = (only(LINES).messages or [])[1]
-    (step,) = said.agent_steps or ()
+    message = (only(LINES).messages or [])[1]
+    (step,) = message.agent_steps or ()
     assert (step.id, step.model, step.reasoning_content) == ("msg_1", "claude-x", "Hm.")
     assert step.usage == {"input_tokens": 9, "output_tokens": 7}
-    assert said.usage == {"input_tokens": 29, "output_tokens": 10}
-    assert (said.created_at, said.completed_at) == (NOON + timedelta(seconds=1), NOON + timedelta(seconds=7))
+    assert message.usage == {"input_tokens": 29, "output_tokens": 10}
+    assert (message.created_at, message.completed_at) == (NOON + timedelta(seconds=1), NOON + timedelta(seconds=7))
     assert [(c.started_at, c.completed_at) for c in step.tool_calls or ()] == [
         (NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)),
         (NOON + timedelta(seconds=5), NOON + timedelta(seconds=6)),
@@ -129,8 +129,8 @@ def test_duration_in_tool_use_result_is_that_of_call() -> None:
 @pytest.mark.requirement("003-35")
 def test_result_without_call_is_kept_and_flagged() -> None:
     session = only([*LINES[:3], line("user", "u9", [done("toolu_9", is_error=True)], 9)])
-    said = (session.messages or [])[1]
-    assert said.health == ["orphan_result"]
+    message = (session.messages or [])[1]
+    assert message.health == ["orphan_result"]
     assert [(call.id, call.name, call.status) for call in reading.calls(session)] == [("toolu_9", "unknown", "error")]
 
 
@@ -139,8 +139,8 @@ def test_api_error_is_error_of_the_message() -> None:
     failing["message"]["model"] = "<synthetic>"
     session = only([LINES[0], failing])
     assert session.status == "error"
-    said = (session.messages or [])[1]
-    assert (said.content, said.error, said.metadata) == (
+    entry = (session.messages or [])[1]
+    assert (entry.content, entry.error, entry.metadata) == (
         "API Error: 529",
         "API Error: 529",
         {"message_id": "msg_a9", "model": "<synthetic>"},
@@ -165,8 +165,8 @@ def test_inserted_lines_do_not_end_the_turn() -> None:
 
 
 def test_lines_with_block_type_have_role_of_message() -> None:
-    named = [{**one, "type": "tool_result"} if one["uuid"] in ("u2", "u3") else one for one in LINES]
-    named = [{**one, "type": "tool_use"} if one["uuid"] == "a4" else one for one in named]
+    named = [{**item, "type": "tool_result"} if item["uuid"] in ("u2", "u3") else item for item in LINES]
+    named = [{**item, "type": "tool_use"} if item["uuid"] == "a4" else item for item in named]
     assert only(named) == only(LINES)
 
 
@@ -241,8 +241,8 @@ def test_call_of_a_known_id_in_another_line_counts_once() -> None:
 
 
 def queue(operation: str, second: int, content: Any = None, **fields: Any) -> dict[str, Any]:
-    said = {} if content is None else {"content": content}
-    return {"type": "queue-operation", "operation": operation, "timestamp": f"2026-03-01T12:00:{second:02}Z", "sessionId": SESSION, **said, **fields}  # fmt: skip
+    value = {} if content is None else {"content": content}
+    return {"type": "queue-operation", "operation": operation, "timestamp": f"2026-03-01T12:00:{second:02}Z", "sessionId": SESSION, **value, **fields}  # fmt: skip
 
 
 ASKED = [line("user", "u1", "Fix it"), line("assistant", "a1", [use("toolu_1")], 1)]
@@ -256,12 +256,12 @@ def prompts(values: Sequence[object]) -> list[Any]:
 
 def test_text_absorbed_in_mid_turn_is_a_user_message() -> None:
     session = only([*ASKED, queue("enqueue", 2, "And tests?"), *ANSWERED])
-    assert [said[:3] for said in outline(session)][::2] == [
+    assert [message[:3] for message in outline(session)][::2] == [
         ("user", "u1", "Fix it"),
         ("user", (session.messages or [])[2].external_id, "And tests?"),
     ]
-    said, queued = (session.messages or [])[1:]
-    assert (said.content, [call.status for call in reading.calls(session)]) == ("Right.", ["success"])
+    message, queued = (session.messages or [])[1:]
+    assert (message.content, [call.status for call in reading.calls(session)]) == ("Right.", ["success"])
     assert queued.created_at == NOON + timedelta(seconds=4)
     assert queued.metadata == {"queued_at": "2026-03-01T12:00:02Z"}
 
@@ -276,7 +276,7 @@ def test_queued_text_has_the_same_id_in_every_part_of_a_session() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "expected"),
     [
         ([queue("enqueue", 2, "B"), queue("enqueue", 2, "C"), *ANSWERED], ["B"]),
         ([queue("enqueue", 2, "B"), queue("enqueue", 2, "C"), queue("remove", 3, "C"), line("assistant", "a2", [])], ["C"]),
@@ -288,8 +288,8 @@ def test_queued_text_has_the_same_id_in_every_part_of_a_session() -> None:
         ([queue("enqueue", 2, "B"), *ANSWERED[:2]], []),
     ],
 )  # fmt: skip
-def test_queued_text_counts_only_if_model_received_it(lines: list[Any], found: list[Any]) -> None:
-    assert prompts([*ASKED, *lines]) == ["Fix it", *found]
+def test_queued_text_counts_only_if_model_received_it(lines: list[Any], expected: list[Any]) -> None:
+    assert prompts([*ASKED, *lines]) == ["Fix it", *expected]
 
 
 ATTACHED = {"type": "attachment", "uuid": "q1", "sessionId": SESSION, "timestamp": "2026-03-01T12:00:04Z", "attachment": {"type": "queued_command", "prompt": "B"}}  # fmt: skip
@@ -316,8 +316,8 @@ def test_queue_lines_without_text_are_counted() -> None:
 
 def test_sessions_in_one_file_stay_apart() -> None:
     other = {**line("user", "v1", "Hello"), "sessionId": "other"}
-    found, _left_out = read([LINES[0], other, *LINES[1:]])
-    assert [(session.external_id, len(session.messages or ())) for session in found] == [(SESSION, 2), ("other", 1)]
+    sessions, _left_out = read([LINES[0], other, *LINES[1:]])
+    assert [(session.external_id, len(session.messages or ())) for session in sessions] == [(SESSION, 2), ("other", 1)]
 
 
 def test_invalid_lines_are_reported_with_their_numbers() -> None:
@@ -343,14 +343,14 @@ def test_two_objects_on_one_line_are_two_lines(tmp_path: Path) -> None:
     path.write_text("\n".join([glued, '{"type": "user", "mess', *map(json.dumps, LINES[4:])]))
     left_out: list[tuple[str, str]] = []
     document = documents.read(documents.file_source(path), lambda where, why: left_out.append((where, why)))
-    found, _skipped = reading.read(claude_code, document)
-    assert [call.id for call in reading.calls(found[0])] == ["toolu_1", "toolu_2"]
+    sessions, _skipped = reading.read(claude_code, document)
+    assert [call.id for call in reading.calls(sessions[0])] == ["toolu_1", "toolu_2"]
     assert [where for where, _why in left_out] == ["line 2"]
 
 
 def test_times_that_go_back_keep_the_order() -> None:
     lines = [*LINES, line("user", "u9", "And?", -60), line("assistant", "a9", [text("Well.")], -50)]
-    assert [said[:3] for said in outline(only(lines))] == [
+    assert [message[:3] for message in outline(only(lines))] == [
         ("user", "u1", "Fix it"),
         ("assistant", "a1", "Done."),
         ("user", "u9", "And?"),
@@ -360,15 +360,15 @@ def test_times_that_go_back_keep_the_order() -> None:
 
 def test_naive_time_is_flagged() -> None:
     naive = {**LINES[0], "timestamp": "2026-03-01T12:00:00"}
-    (said,) = only([naive]).messages or ()
-    assert (said.created_at, said.health) == (NOON, ["naive_time"])
+    (message,) = only([naive]).messages or ()
+    assert (message.created_at, message.health) == (NOON, ["naive_time"])
 
 
 def test_web_export_without_ids_is_read() -> None:
     kept = ("type", "timestamp", "message")
     document = {"loglines": [{name: value for name, value in item.items() if name in kept} for item in LINES]}
     session = reading.only(claude_code, document)
-    assert [said[1:3] for said in outline(session)] == [("0", "Fix it"), ("1", "Done.")]
+    assert [entry[1:3] for entry in outline(session)] == [("0", "Fix it"), ("1", "Done.")]
     assert (session.external_id or "").startswith("transcript-")
 
 
@@ -584,10 +584,10 @@ def load(path: Path) -> Any:
     return documents.read(documents.file_source(path), lambda _where, _why: None)
 
 
-def own_figures(found: list[records.Session]) -> tuple[dict[str, Any], int]:
+def own_figures(sessions: list[records.Session]) -> tuple[dict[str, Any], int]:
     """Return the figures without the calls in progress lines only, and the number of these calls."""
-    nested = [call for session in found for call in reading.calls(session) if call.parent]
-    counts = figures(found)
+    nested = [call for session in sessions for call in reading.calls(session) if call.parent]
+    counts = figures(sessions)
     counts["tool_calls_by_name"] = dict(Counter(counts["tool_calls_by_name"]) - Counter(call.name for call in nested))
     counts["tool_results"] -= sum(call.result is not None for call in nested)
     counts["errors_by_tool"] = dict(
@@ -607,29 +607,32 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected["errors_by_tool"] = {{"?": "unknown"}.get(k, k): v for k, v in expected["errors_by_tool"].items()}
     document = load(SHARED / name)
     assert format_of(document) is claude_code
-    found, _left_out = reading.read(claude_code, document)
-    counts, nested = own_figures(found)
+    sessions, _left_out = reading.read(claude_code, document)
+    counts, nested = own_figures(sessions)
     assert counts == expected
-    told = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
-    assert nested == told["of_these_nowhere_else"]
+    wanted = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
+    assert nested == wanted["of_these_nowhere_else"]
 
 
 def test_session_and_sub_agent_files_are_one_session() -> None:
     name = "claude_code/spotter/ae4a77f8* (main + 2 subagents together)"
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
-    told = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
+    expected = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
     found = [
         session
         for path in FILES
         if path.startswith(SPOTTER)
         for session in reading.read(claude_code, load(SHARED / path))[0]
     ]
-    assert (len(found), len({session.external_id for session in found})) == (told["sessions"], told["session_ids"])
+    assert (len(found), len({session.external_id for session in found})) == (
+        expected["sessions"],
+        expected["session_ids"],
+    )
     calls = {call.id: call for session in found for call in reading.calls(session)}
-    assert dict(Counter(call.name for call in calls.values())) == told["tool_calls_by_name"]
-    assert dict(Counter(call.name for call in calls.values() if call.status == "error")) == told["errors_by_tool"]
-    assert sum(call.result is not None for call in calls.values()) == told["tool_results"]
+    assert dict(Counter(call.name for call in calls.values())) == expected["tool_calls_by_name"]
+    assert dict(Counter(call.name for call in calls.values() if call.status == "error")) == expected["errors_by_tool"]
+    assert sum(call.result is not None for call in calls.values()) == expected["tool_results"]
     alone = {step.id for session in found for m in session.messages or () if (m.external_id or "").startswith("agent-") for step in m.agent_steps or () if step.tool_calls}  # fmt: skip
     nested = {step.id for session in found for m in session.messages or () for step in m.agent_steps or () if any(call.parent for call in step.tool_calls or ())}  # fmt: skip
     assert nested == alone

@@ -102,13 +102,13 @@ def test_full_session_gives_expected_records() -> None:
     assert [context["effort"] for context in metadata["turn_contexts"]] == ["high"]
     assert metadata["total_token_usage"] == {"total_tokens": 330}
     *before, question, answer = session.messages or []
-    assert [(said.role, str(said.content)[:10]) for said in before] == [
+    assert [(message.role, str(message.content)[:10]) for message in before] == [
         ("system", "You are Co"),
         ("system", "<permissio"),
         ("system", "# AGENTS.m"),
         ("system", "<environme"),
     ]
-    assert [(said.metadata or {}).get("role") for said in before] == [None, "developer", "user", "user"]
+    assert [(message.metadata or {}).get("role") for message in before] == [None, "developer", "user", "user"]
     assert (question.role, question.content, question.external_id) == ("user", "Run the tests", "6")
     assert (answer.content, answer.external_id, answer.error) == ("It fails.", "10", None)
     first, second = steps(answer)
@@ -134,9 +134,9 @@ def test_full_session_gives_expected_records() -> None:
 
 
 def test_repeated_results_count_once() -> None:
-    found = figures(read(codex, lines(START))[0])
-    assert found["user"] == 1
-    assert (found["tool_calls_by_name"], found["tool_results"], found["results_without_call"]) == (
+    counts = figures(read(codex, lines(START))[0])
+    assert counts["user"] == 1
+    assert (counts["tool_calls_by_name"], counts["tool_results"], counts["results_without_call"]) == (
         {"exec_command": 1, "apply_patch": 1, "web_search": 1},
         3,
         0,
@@ -174,19 +174,19 @@ def test_aborted_turn_has_failed_and_ends_the_session() -> None:
     ],
 )
 def test_exit_code_decides_command_status(output: Any, ended: dict[str, Any], failed: bool | None) -> None:
-    found = [
+    rollout = [
         META,
         item(1, "function_call", name="shell", arguments="{}", call_id="c"),
         *([event(2, "exec_command_end", call_id="c", **ended)] if ended else []),
         item(2, "function_call_output", call_id="c", output=output),
     ]
-    (transcript,) = codex.transcripts(lines(found), lambda where, why: None)
+    (transcript,) = codex.transcripts(lines(rollout), lambda where, why: None)
     (result,) = (entry for entry in transcript.entries() if hasattr(entry, "failed"))
     assert result.failed is failed
 
 
 def test_events_without_items_are_a_session() -> None:
-    found = [
+    rollout = [
         META,
         event(1, "user_message", message="Look", images=["data:image/png;base64,AA=="]),
         event(2, "agent_reasoning", text="Hm."),
@@ -198,7 +198,7 @@ def test_events_without_items_are_a_session() -> None:
         event(7, "agent_message", message="Done."),
         event(8, "error", message="stream closed"),
     ]  # fmt: skip
-    session = only(codex, lines(found))
+    session = only(codex, lines(rollout))
     question, answer = (session.messages or [])[1:]
     assert question.content == [
         {"type": "text", "text": "Look"},
@@ -216,13 +216,13 @@ def test_events_without_items_are_a_session() -> None:
 
 
 def test_event_without_output_item_is_the_result() -> None:
-    found = [
+    rollout = [
         META,
         item(1, "function_call", name="shell", arguments="{}", call_id="c"),
         event(2, "exec_command_end", call_id="c", exit_code=1, aggregated_output="killed"),
         event(3, "turn_aborted", reason="interrupted"),
     ]
-    (call,) = calls(read(codex, lines(found))[0][0])
+    (call,) = calls(read(codex, lines(rollout))[0][0])
     assert (call.status, call.result.output if isinstance(call.result, records.ToolResult) else None) == (
         "error",
         "killed",
@@ -230,19 +230,19 @@ def test_event_without_output_item_is_the_result() -> None:
 
 
 def test_prompts_without_events_are_detected_by_tags() -> None:
-    found = [
+    rollout = [
         META,
         message(1, "user", "<environment_context>x</environment_context>"),
         message(2, "user", "Hello"),
         message(3, "assistant", "Hi"),
     ]
-    session = only(codex, lines(found))
-    assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
+    session = only(codex, lines(rollout))
+    assert [entry.role for entry in session.messages or ()] == ["system", "system", "user", "assistant"]
 
 
 def test_untagged_notice_in_file_with_events_is_no_prompt() -> None:
-    found = [*START, message(12, "user", "Files changed on disk."), message(13, "assistant", "I see.")]
-    assert figures(read(codex, lines(found))[0])["user"] == 1
+    rollout = [*START, message(12, "user", "Files changed on disk."), message(13, "assistant", "I see.")]
+    assert figures(read(codex, lines(rollout))[0])["user"] == 1
 
 
 def test_events_of_inserted_messages_are_no_prompts() -> None:
@@ -252,10 +252,10 @@ def test_events_of_inserted_messages_are_no_prompts() -> None:
         line(2, "event_msg", type="user_message", message="Hello", kind="plain"),
     ]
     session = only(codex, lines([META, *events, event(3, "agent_message", message="Hi")]))
-    assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
+    assert [entry.role for entry in session.messages or ()] == ["system", "system", "user", "assistant"]
     items = [message(1, "user", put_in), events[0], message(2, "user", "Hello"), events[1]]
     session = only(codex, lines([META, *items, message(3, "assistant", "Hi")]))
-    assert [said.role for said in session.messages or ()] == ["system", "system", "user", "assistant"]
+    assert [entry.role for entry in session.messages or ()] == ["system", "system", "user", "assistant"]
 
 
 def kinds(*names: str) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def test_content_item_kinds_separate_typed_and_inserted() -> None:
     notice = message(2, "user", "Try plugins.", **kinds("plugins.recommendations"))
     for repeating in ([], [completed(1, "UserMessage", "Hello")], [event(1, "user_message", message="Hello")]):
         session = only(codex, lines([META, both, *repeating, notice, message(3, "assistant", "Hi")]))
-        assert [(said.role, said.content) for said in session.messages or ()][1:] == [
+        assert [(entry.role, entry.content) for entry in session.messages or ()][1:] == [
             ("system", "Be kind."),
             ("user", "Hello"),
             ("system", "Try plugins."),
@@ -294,13 +294,13 @@ def test_prompt_in_three_lines_counts_once(order: tuple[int, ...]) -> None:
         completed(1, "UserMessage", "Go on"),
     ]
     twice = [said[at] for at in order]
-    found = [META, *twice, message(2, "assistant", "Yes"), *twice, message(3, "assistant", "Done")]
-    session = only(codex, lines(found))
-    assert [one.role for one in session.messages or ()][1:] == ["user", "assistant", "user", "assistant"]
+    rollout = [META, *twice, message(2, "assistant", "Yes"), *twice, message(3, "assistant", "Done")]
+    session = only(codex, lines(rollout))
+    assert [entry.role for entry in session.messages or ()][1:] == ["user", "assistant", "user", "assistant"]
 
 
 def test_short_prompt_is_not_matched_within_a_later_one() -> None:
-    found = [
+    rollout = [
         META,
         event(1, "user_message", message="ok"),
         message(2, "assistant", "Fine."),
@@ -308,63 +308,63 @@ def test_short_prompt_is_not_matched_within_a_later_one() -> None:
         event(3, "user_message", message="Look at the book"),
         message(4, "assistant", "I look."),
     ]
-    assert figures(read(codex, lines(found))[0])["user"] == 2
+    assert figures(read(codex, lines(rollout))[0])["user"] == 2
 
 
 def test_completed_items_without_events_are_a_session() -> None:
-    found = [
+    rollout = [
         META,
         completed(1, "UserMessage", "Hello"),
         completed(2, "Reasoning", "Hm."),
         completed(3, "AgentMessage", "Hi"),
     ]
-    for events in (found, [*found, event(3, "agent_message", message="Hi")]):
+    for events in (rollout, [*rollout, event(3, "agent_message", message="Hi")]):
         session = only(codex, lines(events))
-        assert [said.content for said in session.messages or ()][1:] == ["Hello", "Hi"]
+        assert [entry.content for entry in session.messages or ()][1:] == ["Hello", "Hi"]
         assert ((session.messages or [])[2].metadata or {})["reasoning_content"] == "Hm."
 
 
 def test_prompt_within_editor_context_counts_once() -> None:
-    found = [
+    rollout = [
         META,
         message(1, "user", "# Context from my IDE setup:\n\n## My request for Codex:\nHello\n"),
         event(1, "user_message", message="Hello"),
         message(2, "assistant", "Hi"),
     ]
-    assert figures(read(codex, lines(found))[0])["user"] == 1
+    assert figures(read(codex, lines(rollout))[0])["user"] == 1
 
 
 def test_compaction_and_rollback_are_system_messages() -> None:
-    found = [
+    rollout = [
         *START,
         line(12, "compacted", message="So far: tests fail.", replacement_history=[{"type": "message"}] * 3),
         event(12, "context_compacted"),
         event(13, "thread_rolled_back", num_turns=1),
         message(14, "assistant", "Again."),
     ]
-    session = read(codex, lines(found))[0][0]
-    added = [said for said in session.messages or () if (said.metadata or {}).get("type")]
-    assert [(said.role, said.content, said.metadata) for said in added] == [
+    session = read(codex, lines(rollout))[0][0]
+    added = [entry for entry in session.messages or () if (entry.metadata or {}).get("type")]
+    assert [(entry.role, entry.content, entry.metadata) for entry in added] == [
         ("system", "So far: tests fail.", {"type": "compacted", "replacement_history": 3}),
         ("system", "[thread_rolled_back]", {"type": "thread_rolled_back", "num_turns": 1}),
     ]
 
 
 def test_usage_of_compaction_is_added_to_next_reply() -> None:
-    found = [
+    rollout = [
         *START,
         tokens(12, 1000, 100, 1430),
         line(12, "compacted", message="So far."),
         message(13, "assistant", "Next."),
         tokens(13, 7, 3, 1440),
     ]
-    session = read(codex, lines(found))[0][0]
+    session = read(codex, lines(rollout))[0][0]
     usages = [message.usage for message in session.messages or () if message.usage]
     assert sum(usage["total_tokens"] for usage in usages) == 110 + 220 + 1100 + 10
 
 
 def test_usage_before_its_reply_belongs_to_the_reply() -> None:
-    found = [
+    rollout = [
         META,
         tokens(1, 1, 1, 2),
         item(1, "function_call", name="shell", arguments="{}", call_id="c"),
@@ -372,7 +372,7 @@ def test_usage_before_its_reply_belongs_to_the_reply() -> None:
         tokens(3, 5, 5, 12),
         message(3, "assistant", "Done."),
     ]
-    (answer,) = (said for said in read(codex, lines(found))[0][0].messages or () if said.role == "assistant")
+    (answer,) = (entry for entry in read(codex, lines(rollout))[0][0].messages or () if entry.role == "assistant")
     assert [step.usage["total_tokens"] for step in steps(answer) if step.usage] == [2]
     assert answer.usage is not None
     assert answer.usage["total_tokens"] == 12
@@ -380,21 +380,21 @@ def test_usage_before_its_reply_belongs_to_the_reply() -> None:
 
 def test_fork_keeps_its_own_id_and_names_its_ancestors() -> None:
     child = line(0, "session_meta", id="child", forked_from_id="0199-a", cwd="/srv", source={"subagent": {"thread_spawn": {"parent_thread_id": "0199-a"}}})  # fmt: skip
-    found, _ = read(codex, lines([child, *START, *MORE]))
-    assert [session.external_id for session in found] == ["child"]
-    assert (found[0].metadata or {})["ancestors"] == ["0199-a"]
-    assert figures(found)["user"] == 2
+    sessions, _ = read(codex, lines([child, *START, *MORE]))
+    assert [session.external_id for session in sessions] == ["child"]
+    assert (sessions[0].metadata or {})["ancestors"] == ["0199-a"]
+    assert figures(sessions)["user"] == 2
 
 
 def test_concatenated_files_are_several_sessions() -> None:
     other = line(30, "session_meta", id="0199-b", timestamp="2026-05-04T10:00:30Z", cwd="/srv")
-    found, _ = read(codex, lines([*START, other, message(31, "user", "Hello"), message(32, "assistant", "Hi")]))
-    assert [session.external_id for session in found] == ["0199-a", "0199-b"]
-    assert [len(session.messages or ()) for session in found] == [6, 2]
+    sessions, _ = read(codex, lines([*START, other, message(31, "user", "Hello"), message(32, "assistant", "Hi")]))
+    assert [session.external_id for session in sessions] == ["0199-a", "0199-b"]
+    assert [len(session.messages or ()) for session in sessions] == [6, 2]
 
 
 def test_first_version_without_envelopes_is_read() -> None:
-    found = [
+    rollout = [
         {"id": "old", "timestamp": "2025-06-01T10:00:00Z", "instructions": None},
         {"record_type": "state"},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
@@ -402,16 +402,16 @@ def test_first_version_without_envelopes_is_read() -> None:
         {"type": "function_call_output", "call_id": "c", "output": '{"output":"x","metadata":{"exit_code":1}}'},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]},
     ]
-    session = only(codex, lines(found))
-    assert (session.external_id, [said.role for said in session.messages or ()]) == ("old", ["user", "assistant"])
+    session = only(codex, lines(rollout))
+    assert (session.external_id, [entry.role for entry in session.messages or ()]) == ("old", ["user", "assistant"])
     assert [call.status for call in calls(session)] == ["error"]
 
 
 def test_headless_file_is_read_and_reports_omissions() -> None:
-    found, left_out = read(
+    sessions, left_out = read(
         codex, lines([*START[4:], 3, {"x": 1}, line(12, "world_state", a=1), event(12, "new_event")])
     )
-    assert figures(found)["tool_results"] == 3
+    assert figures(sessions)["tool_results"] == 3
     assert left_out == [
         (f"line {len(START) - 3}", "not an object"),
         (f"line {len(START) - 2}", "no line of a rollout: it has no type, or no payload"),
@@ -462,8 +462,8 @@ def test_read_mangled_document_never_raises(document: Any) -> None:
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "payload", "output", "call_id", "message"]), inner)))  # fmt: skip
 def test_any_payload_never_raises(payload: Any) -> None:
     kinds = ("response_item", "event_msg", "turn_context", "compacted", "session_meta")
-    found = [*START, *({"timestamp": "2026-05-04T10:00:00Z", "type": kind, "payload": payload} for kind in kinds)]
-    assert read(codex, lines(found))[0]
+    rollout = [*START, *({"timestamp": "2026-05-04T10:00:00Z", "type": kind, "payload": payload} for kind in kinds)]
+    assert read(codex, lines(rollout))[0]
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,8 @@ def test_every_version_gives_the_same_session(document: Document) -> None:
 
 
 def test_debugger_times_are_times_of_entries() -> None:
-    found = [str(entry.created_at) for entry in entries([wrapped(message) for message in RUN])]
-    assert found == ["2026-03-01 12:00:00+00:00"] * 5
+    actual = [str(entry.created_at) for entry in entries([wrapped(message) for message in RUN])]
+    assert actual == ["2026-03-01 12:00:00+00:00"] * 5
 
 
 PARALLEL = [
@@ -213,9 +213,9 @@ def test_parallel_agents_with_equal_call_ids_stay_apart() -> None:
 def test_tasks_in_one_file_are_sessions() -> None:
     other = [{**message, "taskId": "t2"} for message in RUN]
     mixed = [message for pair in zip(RUN, other, strict=True) for message in pair]
-    found, left_out = read(mixed)
+    sessions, left_out = read(mixed)
     assert left_out == []
-    assert [(session.external_id, outline(session)) for session in found] == [("t1", EXPECTED), ("t2", EXPECTED)]
+    assert [(session.external_id, outline(session)) for session in sessions] == [("t1", EXPECTED), ("t2", EXPECTED)]
 
 
 @pytest.mark.parametrize("most", [0, 500, 1_500, 10**9])
@@ -229,9 +229,9 @@ def test_many_tasks_are_read_within_the_held_limit(most: int, monkeypatch: pytes
         times += 1
         return (Line(number, value) for number, value in enumerate(mixed, start=1))
 
-    found, left_out = read(Lines(again))
+    sessions, left_out = read(Lines(again))
     assert left_out == []
-    assert [(session.external_id, outline(session)) for session in found] == [(f"t{n}", EXPECTED) for n in range(4)]
+    assert [(session.external_id, outline(session)) for session in sessions] == [(f"t{n}", EXPECTED) for n in range(4)]
     assert times == {10**9: 2}.get(most, times)
 
 
@@ -294,16 +294,16 @@ def test_chat_and_its_task_are_two_sessions() -> None:
         chat | {"type": "tool_result", "toolCallId": "c1", "toolName": "deepAction", "toolResult": {"content": []}},
         chat | {"type": "chat_end", "error": "stopped", "duration": 9, "reactLoopNum": 1},
     ]
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
-    assert [(session.external_id, session.status) for session in found] == [("chat", "error"), ("t1", None)]
-    assert outline(found[0])[0][2] == [(None, "I start it.", [("c1", "deepAction", {"what": "trip"}, None, [])])]
-    assert ((found[0].metadata or {})["duration"], (found[1].metadata or {})["chatId"]) == (9, "chat")
+    assert [(session.external_id, session.status) for session in sessions] == [("chat", "error"), ("t1", None)]
+    assert outline(sessions[0])[0][2] == [(None, "I start it.", [("c1", "deepAction", {"what": "trip"}, None, [])])]
+    assert ((sessions[0].metadata or {})["duration"], (sessions[1].metadata or {})["chatId"]) == (9, "chat")
 
 
 def test_unfinished_reply_is_left_out() -> None:
-    found, left_out = read(RUN[:9])
-    assert outline(found[0]) == [("user", "Show me.", [])]
+    sessions, left_out = read(RUN[:9])
+    assert outline(sessions[0]) == [("user", "Show me.", [])]
     assert left_out == [("reply 0 of t1-00", "the file ends before it is finished")]
 
 
@@ -317,8 +317,8 @@ def test_prefix_of_run_gives_prefix_of_entries(count: int) -> None:
 
 
 def test_invalid_parts_are_reported_with_their_places() -> None:
-    found, left_out = read([*RUN, 5, said("hologram"), said("tool_result", toolId="c9", toolResult="text")])
-    assert len(found) == 1
+    sessions, left_out = read([*RUN, 5, said("hologram"), said("tool_result", toolId="c9", toolResult="text")])
+    assert len(sessions) == 1
     assert left_out == [
         ("[20]", "no callback message of Eko"),
         ("[21]", "unknown type 'hologram'"),
@@ -337,9 +337,9 @@ def part(id_: str, **args: Any) -> dict[str, Any]:
     return {"type": "tool-call", "toolCallId": id_, "toolName": "look", "input": args}
 
 
-def made(id_: str, asked: dict[str, Any], words: str, **fields: Any) -> dict[str, Any]:
+def made(id_: str, call: dict[str, Any], words: str, **fields: Any) -> dict[str, Any]:
     answer = {"content": [{"type": "text", "text": words}], **fields}
-    return {"toolName": "look", "toolCallId": id_, "request": asked, "params": {"at": id_}, "toolResult": answer}
+    return {"toolName": "look", "toolCallId": id_, "request": call, "params": {"at": id_}, "toolResult": answer}
 
 
 ASKED = request({"type": "text", "text": "I look."}, part("c1", at="c1"), part("c2", at="c2"), part("c3", at="end"))

@@ -120,14 +120,14 @@ def figures(found: list[records.Session], name: str) -> dict[str, Any]:
         # Calls in progress lines of a sub-agent were counted separately; its own file may repeat them.
         calls = [call for call in calls if not call.parent]
     orphans = [call for call in calls if (call.metadata or {}).get(ORPHAN_RESULT)]
-    asked = [call for call in calls if call not in orphans]
+    requested = [call for call in calls if call not in orphans]
     return {
         "sessions": len({session.external_id for session in found}),
         "user prompts": sum(message.role == "user" for message in messages),
-        "tool_calls_by_name": dict(sorted(Counter(call.name or "" for call in asked).items())),
+        "tool_calls_by_name": dict(sorted(Counter(call.name or "" for call in requested).items())),
         "tool_results": sum(call.result is not None for call in calls),
         "errors_by_tool": dict(Counter(_tool(call) for call in calls if call.status == "error")),
-        "calls_without_result": sum(call.result is None for call in asked),
+        "calls_without_result": sum(call.result is None for call in requested),
         "results_without_call": len(orphans),
     }
 
@@ -139,12 +139,12 @@ def _tool(call: records.ToolCall) -> str:
 
 def expected(name: str) -> dict[str, Any]:
     count = counted()[name]
-    found = {figure: count[figure] for figure in FIGURES}
+    counts = {figure: count[figure] for figure in FIGURES}
     if "session_ids" in count:
         # The count treats a sub-agent of Claude Code as a session.
-        found["sessions"] = count["session_ids"]
-    found["user prompts"] = prompts(name, count)
-    return found | OTHERWISE.get(name, {})
+        counts["sessions"] = count["session_ids"]
+    counts["user prompts"] = prompts(name, count)
+    return counts | OTHERWISE.get(name, {})
 
 
 def prompts(name: str, count: dict[str, Any]) -> int:
@@ -186,8 +186,8 @@ def names() -> list[Any]:
 
 @pytest.mark.parametrize("name", names())
 def test_real_file_matches_independent_counts(name: str) -> None:
-    found, wanted = figures(sessions(name), name), expected(name)
-    assert found == wanted
+    actual, wanted = figures(sessions(name), name), expected(name)
+    assert actual == wanted
 
 
 def test_every_real_file_is_recognised_by_one_format() -> None:

@@ -94,7 +94,7 @@ def test_full_session_gives_expected_records(form: str) -> None:
     metadata = session.metadata or {}
     assert (metadata["projectHash"], metadata["kind"], metadata["directories"]) == ("abc", "main", ["/srv"])
     question, answer, notice, again, done = session.messages or []
-    assert [said.external_id for said in session.messages or ()] == ["m1", "m2", "m3", "m5", "m6"]
+    assert [message.external_id for message in session.messages or ()] == ["m1", "m2", "m3", "m5", "m6"]
     assert question.content == [
         {"type": "text", "text": "Look at "},
         {"type": "inlineData", "inlineData": {"mimeType": "image/png", "data": "AA=="}},
@@ -106,20 +106,20 @@ def test_full_session_gives_expected_records(form: str) -> None:
     assert (step.thought, step.model, step.timestamp) == ("I look.", "gemini-3-pro", datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC))  # fmt: skip
     assert step.reasoning_content == "**Planning**\nI plan.\n\nAnd more."
     assert step.usage == {"input_tokens": 100, "output_tokens": 10, "cached": 50, "thoughts": 5, "tool": 0, "total": 115}  # fmt: skip
-    asked = step.tool_calls or []
-    assert [(call.id, call.name, call.status, has_failed(call)) for call in asked] == [
+    requested = step.tool_calls or []
+    assert [(call.id, call.name, call.status, has_failed(call)) for call in requested] == [
         ("c1", "read_file", "success", False),
         ("c2", "run_shell_command", "error", True),
         ("c3", "write_file", "error", True),
         ("c4", "codebase_investigator", "pending", False),
     ]
-    assert [call.metadata for call in asked] == [
+    assert [call.metadata for call in requested] == [
         {"displayName": "ReadFile"},
         None,
         {"status": "cancelled"},
         {"agentId": "sub-1", "status": "executing"},
     ]
-    read_file, shell = asked[0].result, asked[1].result
+    read_file, shell = requested[0].result, requested[1].result
     assert isinstance(read_file, records.ToolResult) and isinstance(shell, records.ToolResult)
     assert (read_file.output, read_file.data) == ("text", {"fileDiff": "+a"})
     assert (shell.output, shell.metadata) == ("no such command", None)
@@ -128,7 +128,7 @@ def test_full_session_gives_expected_records(form: str) -> None:
 def test_rewound_messages_are_left_out_and_reported() -> None:
     found = [*LINES, {"$rewindTo": "m5"}, message("m7", "user", "Other", 20)]
     (session,), left_out = read(gemini_cli, lines(found))
-    assert [said.external_id for said in session.messages or ()] == ["m1", "m2", "m3", "m7"]
+    assert [entry.external_id for entry in session.messages or ()] == ["m1", "m2", "m3", "m7"]
     assert left_out == [
         ("line 9", "taken back by the user (line 12)"),
         ("line 10", "taken back by the user (line 12)"),
@@ -153,7 +153,7 @@ def test_set_messages_removes_no_message() -> None:
     session = only(gemini_cli, lines([*LINES, {"$set": {"messages": history}}]))
     assert [call.result for call in calls(session)] == [call.result for call in calls(before)]
     assert (session.messages or [])[:4] == (before.messages or [])[:4]
-    assert [(said.role, said.content) for said in session.messages or ()][4:] == [
+    assert [(entry.role, entry.content) for entry in session.messages or ()][4:] == [
         ("assistant", "Understood."),
         ("system", "<state_snapshot>So far.</state_snapshot>"),
     ]
@@ -168,7 +168,7 @@ def test_calls_repeated_with_other_ids_count_once() -> None:
     )  # fmt: skip
     answers = [{"functionResponse": {"id": own, "name": name, "response": {"output": "a"}}} for own, name in (("x1", "ls"), ("x2", "cat"))]  # fmt: skip
     session = only(gemini_cli, {**RECORD, "messages": [USER, found, message("m3", "user", answers), DONE]})
-    assert [(one.id, one.name, one.result is not None) for one in calls(session)] == [
+    assert [(item.id, item.name, item.result is not None) for item in calls(session)] == [
         ("c1", "ls", True),
         ("x2", "cat", True),
     ]
@@ -178,7 +178,7 @@ def test_calls_repeated_with_other_ids_count_once() -> None:
 def test_inserted_context_is_no_prompt() -> None:
     context = message("h0", "user", [{"text": "<session_context>\nThis is the Gemini CLI.\n</session_context>"}])
     session = only(gemini_cli, lines([HEADER, {"$set": {"messages": [context]}}, *LINES[1:]]))
-    assert [said.role for said in session.messages or ()][:2] == ["system", "user"]
+    assert [entry.role for entry in session.messages or ()][:2] == ["system", "user"]
     assert (session.title, figures([session])["user"]) == ("A look", 2)
 
 
@@ -190,15 +190,15 @@ def test_set_messages_alone_is_a_session() -> None:
         message("h4", "gemini", [{"text": "Sorry."}]),
     ]  # fmt: skip
     session = only(gemini_cli, lines([HEADER, {"$set": {"messages": history}}]))
-    assert [said.content for said in session.messages or ()] == ["Hello", "Sorry."]
+    assert [entry.content for entry in session.messages or ()] == ["Hello", "Sorry."]
     (only_call,) = calls(session)
     assert (only_call.name, only_call.args, only_call.status) == ("ls", {"a": 1}, "error")
     assert steps((session.messages or [])[1])[0].reasoning_content == "Hm."
 
 
 def test_concatenated_files_are_several_sessions() -> None:
-    found, left_out = read(gemini_cli, lines([*LINES, {**HEADER, "sessionId": "s-2"}, message("x", "user", "Hi"), 3, {"a": 1}]))  # fmt: skip
-    assert [(session.external_id, len(session.messages or ())) for session in found] == [("s-1", 5), ("s-2", 1)]
+    sessions, left_out = read(gemini_cli, lines([*LINES, {**HEADER, "sessionId": "s-2"}, message("x", "user", "Hi"), 3, {"a": 1}]))  # fmt: skip
+    assert [(session.external_id, len(session.messages or ())) for session in sessions] == [("s-1", 5), ("s-2", 1)]
     assert left_out == [
         ("line 14", "not an object"),
         ("line 15", "neither a message nor an update of the session"),
@@ -207,10 +207,10 @@ def test_concatenated_files_are_several_sessions() -> None:
 
 def test_old_qwen_sessions_and_lists_are_read() -> None:
     document = [RECORD, {**HEADER, "sessionId": "s-2", "messages": [USER, {**DONE, "type": "qwen"}]}]
-    found, left_out = read(gemini_cli, document)
+    sessions, left_out = read(gemini_cli, document)
     assert format_of(document) is gemini_cli
-    assert ([session.external_id for session in found], left_out) == (["s-1", "s-2"], [])
-    assert (found[1].messages or [])[1].content == "Done."
+    assert ([session.external_id for session in sessions], left_out) == (["s-1", "s-2"], [])
+    assert (sessions[1].messages or [])[1].content == "Done."
 
 
 def test_message_of_unknown_type_is_reported() -> None:

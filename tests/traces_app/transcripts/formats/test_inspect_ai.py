@@ -360,9 +360,9 @@ def test_real_files_match_independent_counts(name: str) -> None:
     path = SHARED / "inspect_ai" / name
     document = _archive(path) if path.suffix == ".eval" else load(path)
     assert format_of(document) is inspect_ai
-    found, left_out = read(inspect_ai, document)
+    sessions, left_out = read(inspect_ai, document)
     assert left_out == []
-    assert figures(found) == expected
+    assert figures(sessions) == expected
 
 
 def _archive(path: Path) -> Files:

@@ -50,8 +50,8 @@ def only(document: object) -> list[records.Message]:
 
 def step(*messages: dict[str, Any]) -> records.AgentStep:
     """Return the only step of the answer to the user."""
-    (found,) = only([HUMAN, *messages])[1].agent_steps or ()
-    return found
+    (first_step,) = only([HUMAN, *messages])[1].agent_steps or ()
+    return first_step
 
 
 def own(name: str) -> Any:
@@ -115,9 +115,9 @@ def test_messages_in_every_form_are_found(document: object) -> None:
     question, answer = only(document)
     assert (question.role, question.external_id, question.content) == ("user", "h1", "Find a")
     assert (answer.external_id, answer.content) == ("a1", "Done.")
-    (found,) = answer.agent_steps or ()
-    (call,) = found.tool_calls or ()
-    assert (found.thought, call.id, call.name, call.args, call.status) == (
+    (first_step,) = answer.agent_steps or ()
+    (call,) = first_step.tool_calls or ()
+    assert (first_step.thought, call.id, call.name, call.args, call.status) == (
         "Looking.",
         "c1",
         "lookup",
@@ -128,8 +128,8 @@ def test_messages_in_every_form_are_found(document: object) -> None:
 
 def test_forms_of_one_conversation_are_one_session() -> None:
     forms = ("model_dump", "messages_to_dict", "dumpd", "a state", "lists", "whole states as they come")
-    found = [read(FORMS[form])[0][0] for form in forms]
-    assert len({(session.external_id, *digests_of(session.metadata)) for session in found}) == 1
+    sessions = [read(FORMS[form])[0][0] for form in forms]
+    assert len({(session.external_id, *digests_of(session.metadata)) for session in sessions}) == 1
 
 
 # --- Messages -----------------------------------------------------------------------------------------------------
@@ -139,9 +139,9 @@ def test_reply_has_model_usage_and_other_fields() -> None:
     about = {"model_name": "m-1", "token_usage": {"total_tokens": 7}, "finish_reason": "tool_calls"}
     usage = {"input_tokens": 5, "output_tokens": 2}
     message = AI | {"name": "ada", "response_metadata": about, "usage_metadata": usage, "additional_kwargs": {"refusal": None, "x": 1}}  # fmt: skip
-    found = step(message)
-    assert (found.agent_name, found.model, found.usage) == ("ada", "m-1", usage)
-    assert found.metadata == {"additional_kwargs": {"x": 1}, "response_metadata": {"finish_reason": "tool_calls"}}
+    first_step = step(message)
+    assert (first_step.agent_name, first_step.model, first_step.usage) == ("ada", "m-1", usage)
+    assert first_step.metadata == {"additional_kwargs": {"x": 1}, "response_metadata": {"finish_reason": "tool_calls"}}
 
 
 @pytest.mark.requirement("003-35")
@@ -190,14 +190,14 @@ def test_invalid_tool_call_has_failed_with_raw_arguments() -> None:
     ids=["OpenAI's own", "Anthropic's own", "both", "OpenAI's items", "a dict of a role"],
 )  # fmt: skip
 def test_calls_in_other_fields_or_twice_count_once(message: dict[str, Any]) -> None:
-    found = step(message, TOOL)
-    assert [(c.id, c.name, c.status) for c in found.tool_calls or ()] == [("c1", "lookup", None)]
-    assert (found.thought, (found.metadata or {}).get("content_parts")) == ("Looking.", None)
+    first_step = step(message, TOOL)
+    assert [(c.id, c.name, c.status) for c in first_step.tool_calls or ()] == [("c1", "lookup", None)]
+    assert (first_step.thought, (first_step.metadata or {}).get("content_parts")) == ("Looking.", None)
 
 
 def test_status_success_leaves_decision_to_content() -> None:
-    found = step(AI, TOOL | {"content": '{"success": false, "error": "no such table"}'})
-    ((normal,), _flags) = normalise_steps([found])
+    first_step = step(AI, TOOL | {"content": '{"success": false, "error": "no such table"}'})
+    ((normal,), _flags) = normalise_steps([first_step])
     (call,) = normal.tool_calls or ()
     assert isinstance(call.result, records.ToolResult)
     assert (call.status, call.result.status, call.result.error) == ("error", "error", "no such table")
@@ -206,8 +206,8 @@ def test_status_success_leaves_decision_to_content() -> None:
 @pytest.mark.requirement("003-30")
 def test_odd_names_and_ids_are_kept() -> None:
     doubled = {"id": "call_abccall_abc", "name": "lookuplookup", "args": {}, "type": "tool_call"}
-    found = step(AI | {"tool_calls": [{"id": None, "name": "", "args": {}, "type": "tool_call"}, doubled]})
-    assert [(c.id, c.name) for c in found.tool_calls or ()] == [(None, ""), ("call_abccall_abc", "lookuplookup")]
+    first_step = step(AI | {"tool_calls": [{"id": None, "name": "", "args": {}, "type": "tool_call"}, doubled]})
+    assert [(c.id, c.name) for c in first_step.tool_calls or ()] == [(None, ""), ("call_abccall_abc", "lookuplookup")]
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_odd_names_and_ids_are_kept() -> None:
     ],
 )  # fmt: skip
 def test_thoughts_are_reasoning_not_text(fields: dict[str, Any], expected: str) -> None:
-    found = step(AI | fields)
-    assert (found.thought, found.reasoning_content) == ("Looking.", expected)
+    first_step = step(AI | fields)
+    assert (first_step.thought, first_step.reasoning_content) == ("Looking.", expected)
 
 
 def test_text_after_provider_results_is_another_reply() -> None:
@@ -232,8 +232,8 @@ def test_text_after_provider_results_is_another_reply() -> None:
         {"type": "text", "text": "Found."},
     ]
     (_question, answer) = only([HUMAN, DONE | {"content": content, "usage_metadata": {"output_tokens": 3}}])
-    (found,) = answer.agent_steps or ()
-    assert [(c.id, c.name, c.args, c.status) for c in found.tool_calls or ()] == [
+    (first_step,) = answer.agent_steps or ()
+    assert [(c.id, c.name, c.args, c.status) for c in first_step.tool_calls or ()] == [
         ("srv_1", "web_search", {"query": "a"}, "success")
     ]
     assert (answer.content, answer.usage) == ("Found.", {"output_tokens": 3})
@@ -289,7 +289,7 @@ def piece(args: str, name: str | None = None, id_: str | None = None) -> dict[st
 
 
 def test_chunks_with_one_id_are_one_message() -> None:
-    found = step(
+    first_step = step(
         chunk("Look", usage_metadata={"input_tokens": 5, "output_tokens": 0}),
         chunk("ing.", additional_kwargs={"reasoning_content": "h"}),
         chunk(tool_call_chunks=[piece('{"q"', "lookup", "c1")], additional_kwargs={"reasoning_content": "m"}),
@@ -298,22 +298,24 @@ def test_chunks_with_one_id_are_one_message() -> None:
         ),
         TOOL,
     )
-    assert (found.thought, found.reasoning_content, found.usage) == (
+    assert (first_step.thought, first_step.reasoning_content, first_step.usage) == (
         "Looking.",
         "hm",
         {"input_tokens": 5, "output_tokens": 3},
     )
-    assert [(c.id, c.name, c.args, c.status) for c in found.tool_calls or ()] == [("c1", "lookup", '{"q": "a"}', None)]
+    assert [(c.id, c.name, c.args, c.status) for c in first_step.tool_calls or ()] == [
+        ("c1", "lookup", '{"q": "a"}', None)
+    ]
 
 
 def test_parts_of_chunks_are_joined_by_index() -> None:
-    found = step(
+    first_step = step(
         chunk([{"type": "thinking", "thinking": "h", "index": 0}]),
         chunk([{"type": "thinking", "thinking": "m", "index": 0}]),
         chunk([{"type": "text", "text": "Look", "index": 1}]),
         chunk([{"type": "text", "text": "ing.", "index": 1}], tool_call_chunks=[piece("{}", "lookup", "c1")]),
     )
-    assert (found.thought, found.reasoning_content) == ("Looking.", "hm")
+    assert (first_step.thought, first_step.reasoning_content) == ("Looking.", "hm")
 
 
 def test_whole_message_replaces_its_chunks() -> None:
@@ -347,9 +349,9 @@ def test_trimmed_thread_keeps_all_messages() -> None:
 
 
 def test_fork_is_another_session() -> None:
-    found, left_out = read(own("history"))
+    sessions, left_out = read(own("history"))
     assert left_out == []
-    assert [(s.external_id, [m.content for m in s.messages or () if m.role == "user"]) for s in found] == [
+    assert [(s.external_id, [m.content for m in s.messages or () if m.role == "user"]) for s in sessions] == [
         ("t-1", ["Find a", "Again"]),
         ("t-1#2", ["Find a", "Then b"]),
     ]
@@ -358,8 +360,8 @@ def test_fork_is_another_session() -> None:
 def test_threads_and_subgraphs_are_separate_sessions() -> None:
     other = snapshot(1) | {"config": {"configurable": {"thread_id": "t-8"}}}
     inner = snapshot(2) | {"config": {"configurable": {"thread_id": "t-9", "checkpoint_ns": "tools:1"}}}
-    found, _left_out = read([snapshot(4), other, inner])
-    assert sorted(str(s.external_id) for s in found) == ["t-8", "t-9", "t-9:tools:1"]
+    sessions, _left_out = read([snapshot(4), other, inner])
+    assert sorted(str(s.external_id) for s in sessions) == ["t-8", "t-9", "t-9:tools:1"]
 
 
 def test_interrupted_thread_is_paused() -> None:
@@ -428,9 +430,9 @@ def test_single_message_equals_list_of_one() -> None:
 
 @given(mangled(EVERYTHING) | mangled([snapshot(n, n - 1) for n in (4, 2, 1)]) | mangled(FORMS["snapshots as tuples"]))
 def test_read_mangled_document_never_raises(document: Any) -> None:
-    for one in (document, {"messages": document}, [{"agent": {"messages": document}}, *document]):
-        recognises(one)
-        for session in read(one)[0]:
+    for variant in (document, {"messages": document}, [{"agent": {"messages": document}}, *document]):
+        recognises(variant)
+        for session in read(variant)[0]:
             assert session.external_id
 
 
@@ -446,8 +448,8 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name) | {"user": 2}
     document = load(SHARED / name)
     assert format_of(document) is langchain
-    found, left_out = read(document)
-    assert figures(found) == expected
+    sessions, left_out = read(document)
+    assert figures(sessions) == expected
     assert left_out == []
 
 

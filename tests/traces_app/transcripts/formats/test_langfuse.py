@@ -291,13 +291,13 @@ def test_call_id_takes_precedence_over_arguments() -> None:
 
 
 def test_result_only_in_next_input_is_read() -> None:
-    told = [
+    history = [
         USER,
         ASKS,
         {"role": "weather", "content": "rain"},
         {"role": "tool", "tool_call_id": "c2", "content": "sun"},
     ]
-    reply = observation("g2", "GENERATION", "chat", 4, input=told, output="Done.")
+    reply = observation("g2", "GENERATION", "chat", 4, input=history, output="Done.")
     (session,), _left_out = read([TRACE, *OBSERVATIONS[:2], reply])
     assert outline(session)[2] == (
         "assistant",
@@ -317,8 +317,8 @@ def test_generation_below_tool_is_a_sub_agent() -> None:
     assert [message.role for message in session.messages or ()] == ["system", "user", "assistant"]
     steps = (session.messages or [])[2].agent_steps or []
     assert [(step.agent_name, step.iteration) for step in steps] == [(None, 0), ("researcher", 0)]
-    (found,) = steps[1].tool_calls or ()
-    assert (found.id, found.parent, found.status) == ("c9", "c2", None)
+    (call,) = steps[1].tool_calls or ()
+    assert (call.id, call.parent, call.status) == ("c9", "c2", None)
     assert (steps[1].metadata or {})["prompt"] == ["You search.", "Find Oslo"]
 
 
@@ -410,12 +410,12 @@ def test_other_fields_of_request_and_response_are_kept() -> None:
 
 
 def test_unknown_messages_of_request_are_context_of_reply() -> None:
-    told = [
+    history = [
         USER,
         {"role": "assistant", "content": "An example."},
         {"role": "tool", "tool_call_id": "c7", "content": "x"},
     ]
-    reply = observation("g2", "GENERATION", "chat", 4, input=told, output="Done.")
+    reply = observation("g2", "GENERATION", "chat", 4, input=history, output="Done.")
     (session,), _left_out = read([TRACE, *OBSERVATIONS[:4], reply])
     assert ((session.messages or [])[2].metadata or {})["context"] == [
         {"role": "assistant", "content": "An example."},
@@ -425,8 +425,8 @@ def test_unknown_messages_of_request_are_context_of_reply() -> None:
 
 def test_trace_alone_gives_input_and_output() -> None:
     rows = [TRACE, {**TRACE, "id": "t2", "input": {"args": [1]}, "output": {"answer": "One."}}, TRACE | {"id": "t3", "input": None, "output": None}]  # fmt: skip
-    found, left_out = read(rows)
-    assert [outline(session) for session in found] == [
+    sessions, left_out = read(rows)
+    assert [outline(session) for session in sessions] == [
         [("user", "Weather?", []), ("assistant", "Sunny in both.", [])],
         [("user", '{"args":[1]}', []), ("assistant", "One.", [])],
     ]
@@ -511,22 +511,22 @@ def test_real_files_match_independent_tool_counts(name: str) -> None:
     found_format = format_of(document)
     assert found_format is not None
     assert found_format.NAME == NAME
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
     expected = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[f"langfuse/{path.name}"]
     calls = [
         call
-        for session in found
+        for session in sessions
         for message in session.messages or ()
         for step in message.agent_steps or ()
         for call in step.tool_calls or ()
     ]
-    assert len(found) == expected["traces"]
+    assert len(sessions) == expected["traces"]
     tools = {name.removeprefix("running tool: "): count for name, count in expected["tool_observations"].items()}
     answered = Counter(call.name for call in calls if call.result is not None)
     assert answered == (tools or {"get_weather": 1})
-    asked = Counter(call.name for call in calls)
-    assert {name: (asked[name], answered[name]) for name in asked} == EXPECTED_CALLS[name]
-    kept = sum(len(trace.get("observations", ())) for trace in (found[0].metadata or {})["traces"])
+    requested = Counter(call.name for call in calls)
+    assert {name: (requested[name], answered[name]) for name in requested} == EXPECTED_CALLS[name]
+    kept = sum(len(trace.get("observations", ())) for trace in (sessions[0].metadata or {})["traces"])
     replies = sum(1 for row in document["observations"] if row["type"] == "GENERATION") - name.startswith("vercel")
     assert kept == expected["observations"] - replies - sum(answered.values())

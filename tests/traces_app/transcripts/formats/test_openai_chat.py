@@ -148,19 +148,19 @@ def test_requests_of_growing_conversation_are_one_session() -> None:
     steps = [USER, calling(call()), {"role": "tool", "tool_call_id": "c1", "content": "one"}, DONE]
     other = {"model": "m", "messages": [{"role": "user", "content": "Something else"}]}
     requests = [{"model": "m", "n": n, "messages": steps[:n]} for n in (1, 3, 3, 4)]
-    found, left_out = read([requests[0], other, *requests[1:]])
+    sessions, left_out = read([requests[0], other, *requests[1:]])
     assert left_out == []
     # Sessions come in the order of their last requests, which complete them.
-    assert [len(session.messages or ()) for session in found] == [1, 2]
-    assert (found[1].metadata or {})["n"] == 4
-    assert found[1].external_id == read([requests[0]])[0][0].external_id
-    assert found[0].external_id == read([requests[0], other])[0][1].external_id
+    assert [len(session.messages or ()) for session in sessions] == [1, 2]
+    assert (sessions[1].metadata or {})["n"] == 4
+    assert sessions[1].external_id == read([requests[0]])[0][0].external_id
+    assert sessions[0].external_id == read([requests[0], other])[0][1].external_id
 
 
 def test_second_answer_to_same_request_is_another_session() -> None:
     answers = [{"model": "m", "messages": [USER, {"role": "assistant", "content": text}]} for text in ("A", "B")]
-    found, _left_out = read([{"model": "m", "messages": [USER]}, *answers])
-    assert [[m.content for m in session.messages or ()] for session in found] == [["Go", "A"], ["Go", "B"]]
+    sessions, _left_out = read([{"model": "m", "messages": [USER]}, *answers])
+    assert [[m.content for m in session.messages or ()] for session in sessions] == [["Go", "A"], ["Go", "B"]]
 
 
 def test_conversations_other_than_requests_stay_apart() -> None:
@@ -168,14 +168,14 @@ def test_conversations_other_than_requests_stay_apart() -> None:
 
 
 def test_request_log_gives_run_and_sub_agent() -> None:
-    found, left_out = read(load(OWN / "weather_requests.jsonl"))
+    sessions, left_out = read(load(OWN / "weather_requests.jsonl"))
     assert left_out == []
     outline = [
         [
             (m.role, [[c.name for c in step.tool_calls or ()] for step in m.agent_steps or ()])
             for m in session.messages or ()
         ]
-        for session in found
+        for session in sessions
     ]
     assert outline == [
         [("system", []), ("user", []), ("assistant", [["search_docs"]])],
@@ -187,7 +187,7 @@ def test_request_log_gives_run_and_sub_agent() -> None:
             ("assistant", [["ask_researcher"]]),
         ],
     ]
-    assert [len((session.metadata or {})["tools"]) for session in found] == [1, 2]
+    assert [len((session.metadata or {})["tools"]) for session in sessions] == [1, 2]
 
 
 def test_tau2_bench_runs_have_times_and_errors() -> None:
@@ -204,13 +204,13 @@ def test_tau2_bench_runs_have_times_and_errors() -> None:
     }
     document = {"timestamp": "2026", "tasks": [{"id": "7"}], "simulations": [run, run | {"id": "run-2"}]}
     assert recognises(document)
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
-    assert [session.external_id for session in found] == ["run-1", "run-2"]
-    (step,) = (found[0].messages or [])[1].agent_steps or ()
+    assert [session.external_id for session in sessions] == ["run-1", "run-2"]
+    (step,) = (sessions[0].messages or [])[1].agent_steps or ()
     assert [(c.id, c.name, c.args, c.status) for c in step.tool_calls or ()] == [("c1", "a", {"q": 1}, "error")]
-    assert str((found[0].messages or [])[0].created_at) == "2026-03-01 12:00:00+00:00"
-    assert (found[0].metadata or {})["beside"] == {"timestamp": "2026", "tasks": [{"id": "7"}]}
+    assert str((sessions[0].messages or [])[0].created_at) == "2026-03-01 12:00:00+00:00"
+    assert (sessions[0].metadata or {})["beside"] == {"timestamp": "2026", "tasks": [{"id": "7"}]}
 
 
 def test_calls_of_simulated_user_are_a_reply() -> None:
@@ -251,8 +251,8 @@ def test_page_of_completions_gives_a_session_each() -> None:
 
 def test_crashed_run_without_messages_is_failed_session() -> None:
     document = [{"task_id": 1, "traj": [], "info": {"error": "boom", "traceback": "..."}}, {"task_id": 2, "traj": []}]
-    found, left_out = read([{"traj": [USER]}, *document])
-    assert [(session.status, len(session.messages or ())) for session in found] == [(None, 1), ("error", 0)]
+    sessions, left_out = read([{"traj": [USER]}, *document])
+    assert [(session.status, len(session.messages or ())) for session in sessions] == [(None, 1), ("error", 0)]
     assert left_out == [("[2].traj", "nothing was said by a user or an assistant")]
 
 
@@ -305,8 +305,8 @@ def test_refusal_is_the_answer() -> None:
 
 
 def test_developer_is_system_and_names_are_kept() -> None:
-    found = only([{"role": "developer", "content": "Be kind."}, USER | {"name": "maria"}])
-    assert [(m.role, m.metadata) for m in found] == [("system", {"role": "developer"}), ("user", {"name": "maria"})]
+    actual = only([{"role": "developer", "content": "Be kind."}, USER | {"name": "maria"}])
+    assert [(m.role, m.metadata) for m in actual] == [("system", {"role": "developer"}), ("user", {"name": "maria"})]
 
 
 def test_unknown_fields_are_kept_unless_empty() -> None:
@@ -357,8 +357,8 @@ def test_invalid_parts_are_reported_with_their_places() -> None:
         {"messages": [USER, calling("text", call()), DONE | {"tool_calls": {"no": "list"}}]},
         {"notes": []},
     ]
-    found, left_out = read(document)
-    assert len(found) == 2
+    sessions, left_out = read(document)
+    assert len(sessions) == 2
     assert sorted(left_out) == [
         ("[0].messages[1]", f"unknown role 'critic'; {ROLES}"),
         ("[0].messages[2]", "not an object"),
@@ -560,9 +560,9 @@ def test_batch_output_lines_are_answers() -> None:
         {"id": "b1", "custom_id": "r1", "response": {"status_code": 200, "body": RESPONSE}, "error": None},
         {"id": "b2", "custom_id": "r2", "response": None, "error": {"code": "expired", "message": "Too late"}},
     ]
-    found, left_out = read(lines)
+    sessions, left_out = read(lines)
     assert left_out == []
-    assert [((s.metadata or {})["custom_id"], [m.error for m in s.messages or ()]) for s in found] == [
+    assert [((s.metadata or {})["custom_id"], [m.error for m in s.messages or ()]) for s in sessions] == [
         ("r1", [None]),
         ("r2", ["Too late"]),
     ]
@@ -576,8 +576,8 @@ def test_preference_pair_gives_preferred_answer() -> None:
 
 
 def test_unfinished_stream_is_left_out() -> None:
-    found, left_out = read([RESPONSE, *CHUNKS[:3]])
-    assert len(found) == 1
+    sessions, left_out = read([RESPONSE, *CHUNKS[:3]])
+    assert len(sessions) == 1
     assert left_out == [("[1]", "the chunks of an answer end before it is finished")]
 
 
@@ -610,15 +610,15 @@ def counts(found: list[records.Session]) -> dict[str, Any]:
     said = [message for session in found for message in session.messages or ()]
     calls = [c for message in said for step in message.agent_steps or () for c in step.tool_calls or ()]
     orphans = [c for c in calls if (c.metadata or {}).get("orphan_result")]
-    asked = [c for c in calls if c not in orphans]
+    requested = [c for c in calls if c not in orphans]
     return {
         "sessions": len(found),
         "user": sum(message.role == "user" for message in said),
         "system": sum(message.role == "system" for message in said),
-        "tool_calls_by_name": dict(Counter(c.name for c in asked)),
+        "tool_calls_by_name": dict(Counter(c.name for c in requested)),
         "tool_results": sum(c.result is not None for c in calls),
-        "errors_by_tool": dict(Counter(c.name for c in asked if has_failed(c))),
-        "calls_without_result": sum(c.result is None for c in asked),
+        "errors_by_tool": dict(Counter(c.name for c in requested if has_failed(c))),
+        "calls_without_result": sum(c.result is None for c in requested),
         "results_without_call": len(orphans),
     }
 
@@ -668,10 +668,10 @@ def test_real_files_match_independent_counts(name: str) -> None:
         pytest.skip("the shared data are not on this machine")
     document = load(SHARED / name)
     assert recognises(document)
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     # The format has no flag for failures, so the independent count has none; these results say "Error: ..." or {"error": ...}.
-    told = {"errors_by_tool": {TOLD_BY_TEXT[name]: 1}} if name in TOLD_BY_TEXT else {}
-    assert counts(found) == expected_counts(name) | told
+    expected = {"errors_by_tool": {TOLD_BY_TEXT[name]: 1}} if name in TOLD_BY_TEXT else {}
+    assert counts(sessions) == expected_counts(name) | expected
     assert left_out == []
 
 
@@ -698,8 +698,8 @@ def test_recognises_real_files_of_other_formats_returns_false() -> None:
 
 
 def test_own_sdk_runs_give_expected_records() -> None:
-    found = [read(load(OWN / f"{name}.json"))[0] for name in ("broken_arguments", "broken_arguments_again")]
-    assert [counts(sessions) for sessions in found] == [
+    actual = [read(load(OWN / f"{name}.json"))[0] for name in ("broken_arguments", "broken_arguments_again")]
+    assert [counts(sessions) for sessions in actual] == [
         {
             "sessions": 1,
             "user": 1,
@@ -711,7 +711,7 @@ def test_own_sdk_runs_give_expected_records() -> None:
             "results_without_call": 0,
         }
     ] * 2
-    first, second = (sessions[0] for sessions in found)
+    first, second = (sessions[0] for sessions in actual)
     assert first.external_id == second.external_id
     assert digests_of(first.metadata)[:2] == digests_of(second.metadata)[:2]
     assert digests_of(first.metadata)[2] != digests_of(second.metadata)[2]
@@ -734,9 +734,9 @@ def lines_of(*values: object) -> tuple[Lines, list[int]]:
 def test_lines_of_messages_are_read_twice() -> None:
     document, passes = lines_of(USER, calling(call()), {"role": "critic"}, {"role": "tool", "tool_call_id": "c1"}, DONE)
     left_out: list[tuple[str, str]] = []
-    (found,) = transcripts(document, lambda where, why: left_out.append((where, why)))
+    (actual,) = transcripts(document, lambda where, why: left_out.append((where, why)))
     before = len(passes)
-    assert [entry.id for entry in found.entries()] == ["0", "1", "3", "4"]
+    assert [entry.id for entry in actual.entries()] == ["0", "1", "3", "4"]
     assert [where for where, _why in left_out] == ["line 3"]
     assert len(passes) == before + 1
 
@@ -745,9 +745,9 @@ def test_lines_equal_a_list() -> None:
     bodies = [{"model": "m", "messages": [USER, DONE, USER][:n]} for n in (1, 2, 3)]
     named = [{"session_id": "s", "messages": [USER]}, {"session_id": "s", "messages": [DONE]}]
     values = [bodies[0], named[0], [USER], bodies[1], "odd", {"messages": []}, named[1], bodies[2]]
-    found, left_out = read(lines_of(*values)[0])
+    sessions, left_out = read(lines_of(*values)[0])
     expected, left_out_of_list = read(values)
-    assert found == expected
+    assert sessions == expected
     assert [why for _where, why in left_out] == [why for _where, why in left_out_of_list]
     assert [where for where, _why in left_out] == ["line 5", "line 6.messages"]
 

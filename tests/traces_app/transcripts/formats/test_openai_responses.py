@@ -219,9 +219,9 @@ def test_second_answer_to_response_is_another_session() -> None:
         exchange(3, [ANSWER], RAIN, previous_response_id="resp_1"),
         exchange(3, [ANSWER], RAIN, previous_response_id="resp_1"),
     ]
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
-    assert [[m.content for m in session.messages or ()] for session in found] == [
+    assert [[m.content for m in session.messages or ()] for session in sessions] == [
         ["Weather in Paris?", "Sunny."],
         ["Weather in Paris?", "Rain."],
     ]
@@ -233,8 +233,8 @@ def test_conversation_id_joins_exchanges() -> None:
         exchange(2, "Hi", RAIN, conversation={"id": "conv_2"}),
         exchange(3, [ANSWER], DONE, conversation={"id": "conv_1"}),
     ]
-    found, _left_out = read(document)
-    assert [(s.external_id, [m.content for m in s.messages or ()]) for s in reversed(found)] == [
+    sessions, _left_out = read(document)
+    assert [(s.external_id, [m.content for m in s.messages or ()]) for s in reversed(sessions)] == [
         ("conv_1", ["Weather in Paris?", "Sunny."]),
         ("conv_2", ["Hi", "Rain."]),
     ]
@@ -319,10 +319,10 @@ def test_provider_calls_contain_their_results(
 ) -> None:
     (call,) = calls(only([USER, item]))
     assert (call.id, call.name, call.args) == (item["id"], name, args)
-    found = call.result
-    assert isinstance(found, records.ToolResult) is (result is not None)
-    if result is not None and isinstance(found, records.ToolResult):
-        assert {key: getattr(found, key) for key in result} == result
+    actual = call.result
+    assert isinstance(actual, records.ToolResult) is (result is not None)
+    if result is not None and isinstance(actual, records.ToolResult):
+        assert {key: getattr(actual, key) for key in result} == result
 
 
 ANSWERED: dict[str, tuple[dict[str, Any], dict[str, Any], str, Any, Any, str | None]] = {
@@ -370,12 +370,12 @@ ANSWERED: dict[str, tuple[dict[str, Any], dict[str, Any], str, Any, Any, str | N
 
 
 @pytest.mark.requirement("003-33")
-@pytest.mark.parametrize(("asked", "answer", "name", "args", "output", "status"), ANSWERED.values(), ids=ANSWERED)
+@pytest.mark.parametrize(("item", "answer", "name", "args", "output", "status"), ANSWERED.values(), ids=ANSWERED)
 def test_calls_are_answered_by_their_outputs(
-    asked: dict[str, Any], answer: dict[str, Any], name: str, args: Any, output: Any, status: str | None
+    item: dict[str, Any], answer: dict[str, Any], name: str, args: Any, output: Any, status: str | None
 ) -> None:
-    assert recognises([USER, asked, answer])
-    (call,) = calls(only([USER, asked, answer]))
+    assert recognises([USER, item, answer])
+    (call,) = calls(only([USER, item, answer]))
     assert isinstance(call.result, records.ToolResult)
     assert (call.id, call.name, call.args, call.result.output, call.status) == ("c", name, args, output, status)
 
@@ -390,14 +390,14 @@ def test_output_parts_are_text_and_attachments() -> None:
 @pytest.mark.requirement("003-09")
 def test_single_text_is_plain_other_parts_are_kept() -> None:
     image = {"type": "input_image", "image_url": "data:,x"}
-    (one, many, _answer) = only(
+    (item, many, _answer) = only(
         [
             {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
             {"role": "user", "content": [{"type": "input_text", "text": "See"}, image]},
             DONE,
         ]
     )
-    assert (one.content, many.content) == ("Hi", [{"type": "text", "text": "See"}, image])
+    assert (item.content, many.content) == ("Hi", [{"type": "text", "text": "See"}, image])
 
 
 def test_refusal_is_answer_and_citations_are_kept() -> None:
@@ -428,15 +428,17 @@ def test_items_about_tools_only_are_metadata() -> None:
 
 
 def test_invalid_parts_are_reported_with_their_places() -> None:
-    found, left_out = read([USER, ASKS, "text", {"type": "message", "role": "critic"}, {"id": "msg_7"}, {"id": "fc_1"}])
-    assert len(found) == 1
+    sessions, left_out = read(
+        [USER, ASKS, "text", {"type": "message", "role": "critic"}, {"id": "msg_7"}, {"id": "fc_1"}]
+    )
+    assert len(sessions) == 1
     assert left_out == [
         ("[2]", "not an object"),
         ("[3]", "unknown role 'critic'; a role is one of user, assistant, system, developer"),
         ("[4]", "a reference to an item that is not here"),
     ]
-    found, left_out = read(lines(FIRST, {"level": "info"}))
-    assert (len(found), left_out) == (1, [("line 2", "neither a request nor a response")])
+    sessions, left_out = read(lines(FIRST, {"level": "info"}))
+    assert (len(sessions), left_out) == (1, [("line 2", "neither a request nor a response")])
 
 
 # --- Recognising --------------------------------------------------------------------------------------------------
@@ -478,9 +480,9 @@ def test_single_item_equals_list_of_one() -> None:
 @given(mangled(EVERYTHING) | mangled([*ITEMS, *EVERYTHING[4]["input"]]))
 def test_read_mangled_document_never_raises(document: Any) -> None:
     documents = [document, lines(*document), *document] if isinstance(document, list) else [document]
-    for one in documents:
-        recognises(one)
-        for session in read(one)[0]:
+    for variant in documents:
+        recognises(variant)
+        for session in read(variant)[0]:
             assert session.external_id
 
 
@@ -498,8 +500,8 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(name)
     document = load(SHARED / name)
     assert format_of(document) is openai_responses
-    found, left_out = read(document)
-    assert figures(found) == expected
+    sessions, left_out = read(document)
+    assert figures(sessions) == expected
     assert left_out == []
 
 

@@ -142,17 +142,17 @@ def test_messages_listed_by_server_are_read(form: str) -> None:
     messages = [*WHOLE, other]
     document = messages if form == "list" else lines(messages)
     assert format_of(document) is opencode
-    found, left_out = read(opencode, document)
-    assert [session.external_id for session in found] == ["ses_1", "ses_9"]
-    assert (len(calls(found[0])), left_out) == (4, [])
+    sessions, left_out = read(opencode, document)
+    assert [session.external_id for session in sessions] == ["ses_1", "ses_9"]
+    assert (len(calls(sessions[0])), left_out) == (4, [])
 
 
 def test_lines_and_lists_of_exports_are_read() -> None:
     second = {**export([USER]), "info": {**INFO, "id": "ses_2", "parentID": "ses_1"}}
     for document in ([export(WHOLE), second, 3], lines([export(WHOLE), second, 3])):
-        found, left_out = read(opencode, document)
-        assert [session.external_id for session in found] == ["ses_1", "ses_2"]
-        assert (found[1].metadata or {})["parentID"] == "ses_1"
+        sessions, left_out = read(opencode, document)
+        assert [session.external_id for session in sessions] == ["ses_1", "ses_2"]
+        assert (sessions[1].metadata or {})["parentID"] == "ses_1"
         assert [why for _where, why in left_out] == ["neither an export of OpenCode nor a message of one"]
 
 

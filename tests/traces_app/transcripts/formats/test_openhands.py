@@ -162,8 +162,8 @@ def test_delegate_steps_are_below_delegating_call() -> None:
     ended = {"id": 12, "source": "agent", "cause": 10, "observation": "delegate", "content": "seen", "extras": {}}
     after = RUN | {"id": 13, "tool_call_metadata": metadata("d3", "execute_bash", response="r4")}
     (_question, answer) = only(openhands, [ASKED, delegate, below, ended, after]).messages or []
-    found = [(step.agent_name, call.id, call.parent) for step in steps(answer) for call in step.tool_calls or ()]
-    assert sorted(found, key=str) == sorted([(None, "d1", None), ("Browser", "d2", "d1"), (None, "d3", None)], key=str)
+    actual = [(step.agent_name, call.id, call.parent) for step in steps(answer) for call in step.tool_calls or ()]
+    assert sorted(actual, key=str) == sorted([(None, "d1", None), ("Browser", "d2", "d1"), (None, "d3", None)], key=str)
 
 
 # --- Older and other wrappings ------------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def test_actions_without_function_calling_are_calls(history: list[Any]) -> None:
 
 def test_lines_are_evaluations_or_events() -> None:
     evaluations = lines([{"instance_id": "a", "history": EVENTS}, {"instance_id": "b", "history": [], "error": "boom"}])
-    found, left_out = read(openhands, evaluations)
-    assert [session.external_id for session in found] == ["a"]
+    sessions, left_out = read(openhands, evaluations)
+    assert [session.external_id for session in sessions] == ["a"]
     assert left_out == [("line 2", "nothing was said or done")]
     assert only(openhands, lines(EVENTS)).messages == only(openhands, EVENTS).messages
     assert only(openhands, {"trajectory": EVENTS}).messages == only(openhands, EVENTS).messages
@@ -235,13 +235,13 @@ def test_sdk_events_give_expected_records() -> None:
     (step,) = steps(answer)
     assert (step.thought, step.reasoning_content) == ("I look.", "Hm.")
     assert step.metadata == {"llm_response_id": "r1", "thinking_blocks": [{"signature": "s"}]}
-    one, two = step.tool_calls or []
-    assert (one.id, one.name, one.args, one.status) == ("c1", "terminal", '{"command": "ls"}', "success")
+    item, two = step.tool_calls or []
+    assert (item.id, item.name, item.args, item.status) == ("c1", "terminal", '{"command": "ls"}', "success")
     assert (two.id, two.name, two.args, two.status) == ("c2", "nope", "{", "error")
-    assert isinstance(one.result, records.ToolResult)
+    assert isinstance(item.result, records.ToolResult)
     assert isinstance(two.result, records.ToolResult)
-    assert (one.result.output, two.result.output) == ("a.py", "no such tool")
-    assert one.result.attachments == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+    assert (item.result.output, two.result.output) == ("a.py", "no such tool")
+    assert item.result.attachments == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
     assert (session.metadata or {})["events"] == [SDK[6]]
     assert "import_digests" not in (session.metadata or {})
 
@@ -334,12 +334,12 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"openhands/{name}")
     document = load(SHARED / "openhands" / name)
     assert format_of(document) is openhands
-    found, left_out = read(openhands, document)
+    sessions, left_out = read(openhands, document)
     assert left_out == []
     if name.startswith("resolver"):
         # The count uses the metadata of function calling, which these runs lack; it has their actions separately.
         expected |= {"user": 2, "tool_calls_by_name": {"run": 3, "run_ipython": 21}, "tool_results": 24}
-    assert figures(found) == expected
+    assert figures(sessions) == expected
 
 
 def test_recognises_real_files_of_other_formats_returns_false() -> None:

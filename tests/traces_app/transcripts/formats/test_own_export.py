@@ -155,9 +155,9 @@ def test_api_body_is_a_session(document: object) -> None:
 )
 def test_page_of_messages_is_grouped_by_session(wrap: Any) -> None:
     other = {**USER, "id": "x", "session_id": "s-2"}
-    found, left_out = read(wrap(copy([USER, other, ANSWER])))
+    sessions, left_out = read(wrap(copy([USER, other, ANSWER])))
     assert left_out == []
-    assert [(session.id, [message.id for message in session.messages or ()]) for session in found] == [
+    assert [(session.id, [message.id for message in session.messages or ()]) for session in sessions] == [
         (USER["session_id"], [USER["id"], ANSWER["id"]]),
         ("s-2", ["x"]),
     ]

@@ -157,12 +157,12 @@ def test_first_version_without_ids_is_read() -> None:
     for line in old[1:]:
         del line["id"]
     session = only(pi, lines(old))
-    assert [said.external_id for said in session.messages or ()] == ["0", "1"]
+    assert [message.external_id for message in session.messages or ()] == ["0", "1"]
 
 
 def test_concatenated_files_are_several_sessions() -> None:
-    found, left_out = read(pi, lines([*WHOLE, {**HEADER, "id": "s-2"}, USER, 3, {"id": "x"}]))
-    assert [session.external_id for session in found] == ["s-1", "s-2"]
+    sessions, left_out = read(pi, lines([*WHOLE, {**HEADER, "id": "s-2"}, USER, 3, {"id": "x"}]))
+    assert [session.external_id for session in sessions] == ["s-1", "s-2"]
     assert left_out == [
         ("line 8", "not an object"),
         ("line 9", "no entry: it has no type, or a message without a role"),
@@ -212,10 +212,10 @@ def test_real_file_matches_independent_counts() -> None:
     expected = counted("pi/large-session.jsonl")
     document = load(SHARED / "pi" / "large-session.jsonl")
     assert format_of(document) is pi
-    found, left_out = read(pi, document)
+    sessions, left_out = read(pi, document)
     assert left_out == []
-    assert figures(found) == expected
-    assert len(calls(found[0])) == 391
+    assert figures(sessions) == expected
+    assert len(calls(sessions[0])) == 391
 
 
 def test_recognises_real_files_of_other_formats_returns_false() -> None:

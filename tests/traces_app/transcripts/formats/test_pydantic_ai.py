@@ -121,9 +121,9 @@ def test_fields_beside_messages_are_metadata() -> None:
 def test_runs_with_conversation_id_are_one_session() -> None:
     whole = [m | {"conversation_id": "conv-1"} for m in MESSAGES]
     runs = [whole[:2], [request(prompt("Hi"), conversation_id="conv-2")], whole[2:], whole, whole[:3]]
-    found, left_out = read(runs)
+    sessions, left_out = read(runs)
     assert left_out == []
-    assert [(s.external_id, [m.content for m in s.messages or ()]) for s in reversed(found)] == [
+    assert [(s.external_id, [m.content for m in s.messages or ()]) for s in reversed(sessions)] == [
         ("conv-1", ["Roll.", "Four."]),
         ("conv-2", ["Hi"]),
     ]
@@ -214,11 +214,11 @@ def test_retry_prompt_without_tool_is_system_message(kind: str) -> None:
 
 def test_tool_metadata_is_data_of_the_result() -> None:
     image = {"kind": "binary", "media_type": "image/png", "data": "AAAA"}
-    found = [
+    actual = [
         answered(returned(content, metadata={"took": 3})).result for content in ("four", {"n": 4}, ["four", image])
     ]
     attachment = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}, "media_type": "image/png"}
-    assert found == [
+    assert actual == [
         records.ToolResult(output="four", data={"took": 3}),
         records.ToolResult(output={"n": 4}, metadata={"metadata": {"took": 3}}),
         records.ToolResult(output="four", data={"took": 3}, attachments=[attachment]),
@@ -313,9 +313,9 @@ def test_single_message_equals_list_of_one() -> None:
 
 @given(mangled(load(OWN)))
 def test_read_mangled_document_never_raises(document: Any) -> None:
-    for one in (document, {"messages": document}, [document, MESSAGES, *document]):
-        recognises(one)
-        for session in read(one)[0]:
+    for variant in (document, {"messages": document}, [document, MESSAGES, *document]):
+        recognises(variant)
+        for session in read(variant)[0]:
             assert session.external_id
 
 
@@ -328,8 +328,8 @@ def test_real_file_matches_independent_counts() -> None:
     expected = counted(name) | {"user": 1}
     document = load(SHARED / name)
     assert format_of(document) is pydantic_ai
-    found, left_out = read(document)
-    assert figures(found) == expected
+    sessions, left_out = read(document)
+    assert figures(sessions) == expected
     assert left_out == []
 
 

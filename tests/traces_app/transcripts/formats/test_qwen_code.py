@@ -87,9 +87,9 @@ def test_full_session_gives_expected_records() -> None:
         ("grep", {"q": "a"}, "success"),
         ("ls", {}, "error"),
     ]
-    found, failed = (call.result for call in calls(session))
-    assert isinstance(found, records.ToolResult) and isinstance(failed, records.ToolResult)
-    assert (found.output, found.data, failed.output) == ("a:1", {"fileDiff": "+"}, "denied")
+    actual, failed = (call.result for call in calls(session))
+    assert isinstance(actual, records.ToolResult) and isinstance(failed, records.ToolResult)
+    assert (actual.output, actual.data, failed.output) == ("a:1", {"fileDiff": "+"}, "denied")
     assert (failed.metadata or {})["error"] == {"message": "denied"}
 
 
@@ -98,7 +98,7 @@ def test_bookkeeping_is_counted_and_branches_are_metadata() -> None:
     assert session.title == "My work"
     assert left_out == [("(all)", "bookkeeping, system ui_telemetry: 1 line")]
     added = (session.messages or [])[3:]
-    assert [(said.role, said.content) for said in added] == [
+    assert [(message.role, message.content) for message in added] == [
         ("system", "[chat_compression]"),
         ("system", "A task ended"),
         ("user", "Otherwise?"),
@@ -130,11 +130,11 @@ def test_repeated_lines_count_once() -> None:
 
 def test_concatenated_files_are_several_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     document = lines([*START, *({**value, "sessionId": "s-2"} for value in START), 3])
-    found, left_out = read(qwen_code, document)
-    assert [session.external_id for session in found] == ["s-1", "s-2"]
+    sessions, left_out = read(qwen_code, document)
+    assert [session.external_id for session in sessions] == ["s-1", "s-2"]
     assert left_out == [(f"line {2 * len(START) + 1}", "not an object")]
     monkeypatch.setattr(qwen_code, "_MAX_HELD_LINES", 2)
-    assert read(qwen_code, document)[0] == found
+    assert read(qwen_code, document)[0] == sessions
 
 
 def test_lines_in_a_list_are_recognised() -> None:

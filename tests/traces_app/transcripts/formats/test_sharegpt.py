@@ -55,13 +55,13 @@ def test_row_with_calls_in_text_gives_expected_records() -> None:
         ("weather", {"city": "Bonn"}, False),
         ("weather", {"city": "Kiel", "raw": None}, True),
     ]
-    found = [call.result.output for call in calls(session) if isinstance(call.result, records.ToolResult)]
-    assert found == [{"temp": 9}, {"success": False, "error": "no such town"}]
+    actual = [call.result.output for call in calls(session) if isinstance(call.result, records.ToolResult)]
+    assert actual == [{"temp": 9}, {"success": False, "error": "no such town"}]
 
 
 def test_turns_of_calls_and_observations_are_read() -> None:
     session = only(sharegpt, {"conversations": FACTORY, "system": "Be kind.", "tools": "[]"})
-    assert [(said.role, said.content) for said in session.messages or ()] == [
+    assert [(message.role, message.content) for message in session.messages or ()] == [
         ("system", "Be kind."),
         ("user", "Age of Ann?"),
         ("assistant", "She is 7."),
@@ -75,23 +75,23 @@ def test_turns_of_calls_and_observations_are_read() -> None:
 def test_calls_in_one_turn_match_results_in_order() -> None:
     many = turn("function_call", json.dumps([{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]))
     session = only(sharegpt, {"conversations": [turn("user", "x"), many, turn("observation", "1"), turn("observation", "2")]})  # fmt: skip
-    found = [(call.name, call.result.output) for call in calls(session) if isinstance(call.result, records.ToolResult)]
-    assert found == [("a", "1"), ("b", "2")]
+    actual = [(call.name, call.result.output) for call in calls(session) if isinstance(call.result, records.ToolResult)]
+    assert actual == [("a", "1"), ("b", "2")]
 
 
 def test_calls_in_text_count_only_with_tools() -> None:
-    said = f"Write <tool_call>{asked('f')}</tool_call> to call f."
-    plain = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", said)]})
-    assert ((plain.messages or [])[1].content, calls(plain)) == (said, [])
-    session = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", said)], "tools": "[{}]"})
+    text = f"Write <tool_call>{asked('f')}</tool_call> to call f."
+    plain = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", text)]})
+    assert ((plain.messages or [])[1].content, calls(plain)) == (text, [])
+    session = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", text)], "tools": "[{}]"})
     assert [call.name for call in calls(session)] == ["f"]
 
 
 @pytest.mark.parametrize("broken", ["{broken", "[]]", '{"arguments": {}}', "{'a': open('x')}", "{1j: 2}", "text"])
 def test_broken_call_stays_text(broken: str) -> None:
-    said = f"<tool_call>{broken}</tool_call>"
-    session = only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", said)], "tools": "[{}]"})
-    assert ((session.messages or [])[1].content, calls(session)) == (said, [])
+    value = f"<tool_call>{broken}</tool_call>"
+    session = only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", value)], "tools": "[{}]"})
+    assert ((session.messages or [])[1].content, calls(session)) == (value, [])
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_broken_call_stays_text(broken: str) -> None:
     ],
 )
 def test_python_dictionary_is_parsed(written: str, args: dict[str, Any]) -> None:
-    said = f"<tool_call>{{'name': 'f', 'arguments': {written}}}</tool_call>"
-    (call,) = calls(only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", said)], "tools": "[]"}))
+    text = f"<tool_call>{{'name': 'f', 'arguments': {written}}}</tool_call>"
+    (call,) = calls(only(sharegpt, {"conversations": [turn("human", "x"), turn("gpt", text)], "tools": "[]"}))
     assert call.args == args
 
 
@@ -146,22 +146,22 @@ def test_every_form_of_a_document_is_recognised(form: str) -> None:
         "items": {"id": "x", "items": HERMES},
     }
     assert format_of(documents[form]) is sharegpt
-    found, left_out = read(sharegpt, documents[form])
-    assert ({len(calls(session)) for session in found}, left_out) == ({2}, [])
+    sessions, left_out = read(sharegpt, documents[form])
+    assert ({len(calls(session)) for session in sessions}, left_out) == ({2}, [])
 
 
 def test_rows_are_sessions_with_derived_ids() -> None:
     other = {**ROW, "conversations": FACTORY}
-    found, left_out = read(
+    sessions, left_out = read(
         sharegpt, lines([ROW, other, 3, {"conversations": []}, {"conversations": [turn("system", "x")]}])
     )
-    assert len({session.external_id for session in found}) == 2
+    assert len({session.external_id for session in sessions}) == 2
     assert left_out == [
         ("line 3", "no conversation: it has no turns with from and value"),
         ("line 4", "no conversation: it has no turns with from and value"),
         ("line 5: conversations", "nothing was said by a user or an assistant"),
     ]
-    assert figures(found)["tool_calls_by_name"] == {"weather": 2, "age": 1}
+    assert figures(sessions)["tool_calls_by_name"] == {"weather": 2, "age": 1}
 
 
 def test_turn_of_unknown_sender_is_reported() -> None:
@@ -186,8 +186,8 @@ def test_read_mangled_document_never_raises(document: Any) -> None:
 
 
 @given(st.text(), st.text(alphabet="{}[]'\"\\:,1jabc ()-*"))
-def test_any_text_in_a_call_never_raises(said: str, literal: str) -> None:
-    turns = [turn("human", "x"), turn("gpt", f"<tool_call>{literal}</tool_call>"), turn("tool", said), turn("function_call", literal)]  # fmt: skip
+def test_any_text_in_a_call_never_raises(content: str, literal: str) -> None:
+    turns = [turn("human", "x"), turn("gpt", f"<tool_call>{literal}</tool_call>"), turn("tool", content), turn("function_call", literal)]  # fmt: skip
     assert read(sharegpt, {"conversations": turns, "tools": "[]"})[0]
 
 

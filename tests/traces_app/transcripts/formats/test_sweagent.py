@@ -62,7 +62,7 @@ def test_actions_without_function_calling_are_messages() -> None:
     reply = {"role": "assistant", "content": "I look.\n```\nls\n```", "thought": "I look.", "action": "ls\n"}
     seen = {"role": "user", "content": "a.py"}
     session = only(sweagent, RUN | {"history": [SYSTEM, USER, reply, seen]})
-    assert [(said.role, said.content) for said in session.messages or ()] == [
+    assert [(message.role, message.content) for message in session.messages or ()] == [
         ("system", "You code."),
         ("user", "Fix it."),
         ("assistant", "I look.\n```\nls\n```"),
@@ -105,8 +105,8 @@ def test_run_with_error_status_has_failed(exit_status: object, status: str | Non
 @pytest.mark.parametrize("document", [[RUN, RUN], lines([RUN, RUN])], ids=["list", "lines"])
 def test_several_runs_in_document_are_sessions(document: object) -> None:
     assert format_of(document) is sweagent
-    found, left_out = read(sweagent, document)
-    assert (len({session.external_id for session in found}), left_out) == (2, [])
+    sessions, left_out = read(sweagent, document)
+    assert (len({session.external_id for session in sessions}), left_out) == (2, [])
 
 
 def test_invalid_parts_are_reported_with_their_places() -> None:
@@ -151,9 +151,9 @@ def test_real_files_match_independent_counts(name: str) -> None:
     expected = counted(f"openai_chat/sweagent_{name}.traj")
     document = load(SHARED / "openai_chat" / f"sweagent_{name}.traj")
     assert format_of(document) is sweagent
-    found, left_out = read(sweagent, document)
+    sessions, left_out = read(sweagent, document)
     assert left_out == []
-    assert figures(found) == expected
+    assert figures(sessions) == expected
 
 
 def test_recognises_real_files_of_other_formats_returns_false() -> None:

@@ -99,9 +99,9 @@ def test_tool_calls_are_answered_by_id() -> None:
 
 
 def test_every_branch_is_a_session() -> None:
-    found, left_out = read(answer())
+    sessions, left_out = read(answer())
     assert left_out == []
-    assert [outline(session) for session in found] == [
+    assert [outline(session) for session in sessions] == [
         [
             ("system", "You are AutoGPT.", []),
             ("user", "\nThe weather?\nBegin!\n", []),
@@ -130,7 +130,7 @@ def test_every_branch_is_a_session() -> None:
             ),
         ],
     ]
-    assert len({session.external_id for session in found}) == 2
+    assert len({session.external_id for session in sessions}) == 2
 
 
 def test_last_branch_has_the_search_all_have_the_answer() -> None:
@@ -142,13 +142,13 @@ def test_last_branch_has_the_search_all_have_the_answer() -> None:
 
 
 def test_search_that_gave_up_has_failed() -> None:
-    found, _left_out = read(answer(finish_type="give_up"))
-    assert [session.status for session in found] == [None, "error"]
+    sessions, _left_out = read(answer(finish_type="give_up"))
+    assert [session.status for session in sessions] == [None, "error"]
 
 
 def test_list_and_lines_of_answers_are_sessions() -> None:
-    found, left_out = read([answer(), {"no": "answer"}, answer(query="Another")])
-    assert len({session.external_id for session in found}) == 4
+    sessions, left_out = read([answer(), {"no": "answer"}, answer(query="Another")])
+    assert len({session.external_id for session in sessions}) == 4
     assert left_out == [("[1]", "no answer of ToolBench")]
 
 
@@ -164,9 +164,9 @@ def test_finished_tree_path_without_branches_is_read() -> None:
     )
     longer = node("Action", "astray", node("Action Input", "{}", node("Thought", "a", node("Thought", "b"))))
     document = answer(train_messages=[]) | {"tree": {"tree": node("Action Input", "", longer, finished)}}
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
-    assert [outline(session) for session in found] == [
+    assert [outline(session) for session in sessions] == [
         [
             ("user", "The weather?", []),
             ("assistant", None, [("I look.", "look", "{}", "success", '{"error": "", "response": 1}')]),
