@@ -24,8 +24,8 @@ def messages_of(name: str) -> list[dict[str, Any]]:
     if not path.exists():
         pytest.skip("the shared data is not here")
     text = path.read_text()
-    found = json.loads(text) if name.endswith(".json") else [json.loads(line) for line in text.splitlines()]
-    return list(found)
+    actual = json.loads(text) if name.endswith(".json") else [json.loads(line) for line in text.splitlines()]
+    return list(actual)
 
 
 def rows(task: str) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_files_progress_and_debugger_facts_are_kept(owner: Caller) -> None:
     first = [{"role": "system", "content": "You draw."}, {"role": "user", "content": "A house."}]
     then = [*first, {"role": "assistant", "content": "Rendering."}]
     prompts = {"systemPrompt": "You plan.", "userPrompt": "A house."}
-    told = [
+    known = [
         {**planner, "type": "debug_task_start", "taskPrompt": "A house."},
         {**planner, "type": "debug_plan_start", "taskPrompt": "A house.", "plannerPrompt": prompts, "availableAgents": ["Draw"]},
         {**planner, "type": "debug_llm_request_start", "modelName": "gpt", "request": {"messages": first[1:]}, "streamId": "p"},
@@ -179,18 +179,18 @@ def test_files_progress_and_debugger_facts_are_kept(owner: Caller) -> None:
         {**agent, "type": "agent_result", "result": "A house."},
         {**planner, "type": "debug_task_finished", "success": True, "stopReason": "done", "result": "A house."},
     ]  # fmt: skip
-    sent = owner.post("eko/callbacks/", told)
+    sent = owner.post("eko/callbacks/", known)
     assert (sent.status, sent.json["ignored"]) == (200, 2)
-    again = owner.post("eko/callbacks/", told[5:])
+    again = owner.post("eko/callbacks/", known[5:])
     assert {item["state"] for item in again.json["results"]} == {"duplicate"}
 
     def data(type_: str, name: str) -> list[Any]:
-        found = owner.get(f"sessions/t/events/?type={type_}&limit=1000").results
-        return [item["data"][name] for item in found if name in item["data"]]
+        values = owner.get(f"sessions/t/events/?type={type_}&limit=1000").results
+        return [item["data"][name] for item in values if name in item["data"]]
 
     def whole(ref: str) -> dict[str, Any]:
-        found: dict[str, Any] = owner.get(f"sessions/t/contexts/{ref}/").json
-        return found
+        values: dict[str, Any] = owner.get(f"sessions/t/contexts/{ref}/").json
+        return values
 
     assert [whole(ref)["text"] for ref in data("prompt_build", "contextRef")] == ["You plan.", "A house."]
     assert [whole(ref)["conversation"] for ref in data("llm_request_start", "contextRef")] == [first[1:], first, then]

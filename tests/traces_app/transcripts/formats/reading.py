@@ -28,11 +28,11 @@ SHARED = Path(__file__).parents[5] / "shared" / "data"
 def read(format_: Format, document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
     """Return the sessions and the omissions of a document."""
     left_out: list[tuple[str, str]] = []
-    found = [
+    sessions = [
         session_of(transcript, format_.NAME)
         for transcript in format_.transcripts(document, lambda where, why: left_out.append((where, why)))
     ]
-    return found, left_out
+    return sessions, left_out
 
 
 def only(format_: Format, document: object) -> records.Session:
@@ -70,15 +70,15 @@ def results(session: records.Session) -> list[Any]:
 # --- Figures ----------------------------------------------------------------------------------------------------------
 
 
-def figures(found: list[records.Session]) -> dict[str, Any]:
+def figures(sessions: list[records.Session]) -> dict[str, Any]:
     """Count sessions in the terms of EXPECTED_COUNTS.json."""
     requested: list[records.ToolCall] = []
     orphans: list[records.ToolCall] = []
-    for call in (call for session in found for call in calls(session)):
+    for call in (call for session in sessions for call in calls(session)):
         (orphans if (call.metadata or {}).get(ORPHAN_RESULT) else requested).append(call)
     return {
-        "sessions": len(found),
-        "user": sum(message.role == "user" for session in found for message in session.messages or ()),
+        "sessions": len(sessions),
+        "user": sum(message.role == "user" for session in sessions for message in session.messages or ()),
         "tool_calls_by_name": dict(Counter(call.name for call in requested)),
         "tool_results": sum(call.result is not None for call in [*requested, *orphans]),
         "errors_by_tool": dict(Counter(call.name for call in [*requested, *orphans] if call.status == "error")),
@@ -97,7 +97,7 @@ def counted(name: str) -> dict[str, Any]:
     """Return the independent counts of a real file; skip the test if the file is absent."""
     if not (SHARED / name).exists():
         pytest.skip("the shared data are not on this machine")
-    found = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
+    counts = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
     same = (
         "sessions",
         "tool_calls_by_name",
@@ -106,7 +106,7 @@ def counted(name: str) -> dict[str, Any]:
         "calls_without_result",
         "results_without_call",
     )
-    return {"user": found["messages_by_role"].get("user", 0), **{key: found[key] for key in same}}
+    return {"user": counts["messages_by_role"].get("user", 0), **{key: counts[key] for key in same}}
 
 
 def other_files(*folders: str) -> list[Path]:
@@ -163,11 +163,11 @@ def _without_pending(message: records.Message) -> records.Message:
     """Drop the status of calls, which follows from the presence and the status of the result."""
     if message.agent_steps is None:
         return message
-    found = [
+    without_status = [
         replace(step, tool_calls=[replace(call, status=None) for call in step.tool_calls or ()])
         for step in message.agent_steps
     ]
-    return replace(message, agent_steps=found)
+    return replace(message, agent_steps=without_status)
 
 
 # --- Broken documents -------------------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def mangled(draw: st.DrawFn, document: Any) -> Any:
     """Replace, remove or double some values of a document."""
     broken = json.loads(json.dumps(document))
     for _time in range(draw(st.integers(1, 4))):
-        found = list(_spots(broken))
-        if not found:
+        spots = list(_spots(broken))
+        if not spots:
             break
-        *path, last = draw(st.sampled_from(found)).keys
+        *path, last = draw(st.sampled_from(spots)).keys
         holder = broken
         for key in path:
             holder = holder[key]

@@ -333,10 +333,10 @@ def test_read_mangled_document_never_raises(document: Any) -> None:
 def test_real_run_gives_expected_records() -> None:
     document = load(SHARED / "sdk_transcripts" / "vercel-ai-legacy" / "ai_sdk_response_messages.json")
     assert format_of(document) is ai_sdk
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
     # No independent count exists: these are the messages of the answer alone.
-    assert figures(found) == {
+    assert figures(sessions) == {
         "sessions": 1,
         "user": 0,
         "tool_calls_by_name": {"weather": 2, "nope": 1, "echo": 1},

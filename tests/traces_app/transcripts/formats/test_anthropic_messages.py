@@ -210,7 +210,7 @@ def test_images_and_documents_are_content_parts() -> None:
 
 
 def test_provider_tools_are_calls_later_text_the_answer() -> None:
-    found = [
+    blocks = [
         {"type": "text", "text": "I search."},
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Paris"}},
         {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result"}]},
@@ -220,7 +220,7 @@ def test_provider_tools_are_calls_later_text_the_answer() -> None:
         {"type": "web_fetch_tool_result", "tool_use_id": "srvtoolu_2", "content": {"type": "web_fetch_tool_result_error", "error_code": "url_not_allowed"}},
         {"type": "text", "text": "Sunny."},
     ]  # fmt: skip
-    session = only([{**REQUEST, "messages": [ASK], "response": answer(*found)}])
+    session = only([{**REQUEST, "messages": [ASK], "response": answer(*blocks)}])
     assert outline(session)[-1] == ("assistant", "Sunny.", [["web_search"], ["echo"], ["web_fetch"]])
     assert [(call.status, call.metadata) for call in reading.calls(session)] == [
         ("success", {"type": "server_tool_use"}),

@@ -29,12 +29,12 @@ from .reading import (
 )
 
 
-def trajectory(*found: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def trajectory(*own_steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {
         "schema_version": "ATIF-v1.6",
         "session_id": "s-1",
         "agent": {"name": "coder", "version": "1", "model_name": "m-1"},
-        "steps": [{"step_id": number, **step} for number, step in enumerate(found, start=1)],
+        "steps": [{"step_id": number, **step} for number, step in enumerate(own_steps, start=1)],
         **fields,
     }
 
@@ -147,9 +147,9 @@ def test_sub_agent_steps_are_below_their_call() -> None:
         if isinstance(item.result, records.ToolResult)
     ]
     assert actual == [("coder", "delegate", False, "above"), ("reader", "bash", True, "below")]
-    told = next(step.metadata for step in steps(answer) if step.agent_name == "reader") or {}
-    assert told["said"] == [{"role": "user", "content": "Summarise."}]
-    assert told["trajectory"]["agent"] == {"name": "reader", "version": "2"}
+    metadata = next(step.metadata for step in steps(answer) if step.agent_name == "reader") or {}
+    assert metadata["said"] == [{"role": "user", "content": "Summarise."}]
+    assert metadata["trajectory"]["agent"] == {"name": "reader", "version": "2"}
 
 
 def test_sub_agent_without_reference_is_a_session() -> None:

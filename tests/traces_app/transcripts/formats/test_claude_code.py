@@ -446,8 +446,8 @@ def test_input_of_sub_agent_before_reply_is_its_prompt() -> None:
 
 
 def test_input_of_sub_agent_after_reply_is_kept_with_it() -> None:
-    told = [of_agent(line("user", f"h{second}", f"hook {second}", second, isMeta=True)) for second in (4, 6, 7)]
-    lines = [*BEFORE, *OF_AGENT[:4], told[0], OF_AGENT[4], *told[1:]]
+    later = [of_agent(line("user", f"h{second}", f"hook {second}", second, isMeta=True)) for second in (4, 6, 7)]
+    lines = [*BEFORE, *OF_AGENT[:4], later[0], OF_AGENT[4], *later[1:]]
     _own, first, last = (only(lines).messages or [])[1].agent_steps or ()
     assert (first.metadata or {})["told_after"] == ["hook 4"]
     assert (last.metadata or {})["told_after"] == ["hook 6", "hook 7"]
@@ -619,22 +619,22 @@ def test_session_and_sub_agent_files_are_one_session() -> None:
     if not SHARED.exists():
         pytest.skip("the shared data are not on this machine")
     expected = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
-    found = [
+    sessions = [
         session
         for path in FILES
         if path.startswith(SPOTTER)
         for session in reading.read(claude_code, load(SHARED / path))[0]
     ]
-    assert (len(found), len({session.external_id for session in found})) == (
+    assert (len(sessions), len({session.external_id for session in sessions})) == (
         expected["sessions"],
         expected["session_ids"],
     )
-    calls = {call.id: call for session in found for call in reading.calls(session)}
+    calls = {call.id: call for session in sessions for call in reading.calls(session)}
     assert dict(Counter(call.name for call in calls.values())) == expected["tool_calls_by_name"]
     assert dict(Counter(call.name for call in calls.values() if call.status == "error")) == expected["errors_by_tool"]
     assert sum(call.result is not None for call in calls.values()) == expected["tool_results"]
-    alone = {step.id for session in found for m in session.messages or () if (m.external_id or "").startswith("agent-") for step in m.agent_steps or () if step.tool_calls}  # fmt: skip
-    nested = {step.id for session in found for m in session.messages or () for step in m.agent_steps or () if any(call.parent for call in step.tool_calls or ())}  # fmt: skip
+    alone = {step.id for session in sessions for m in session.messages or () if (m.external_id or "").startswith("agent-") for step in m.agent_steps or () if step.tool_calls}  # fmt: skip
+    nested = {step.id for session in sessions for m in session.messages or () for step in m.agent_steps or () if any(call.parent for call in step.tool_calls or ())}  # fmt: skip
     assert nested == alone
 
 

@@ -30,9 +30,9 @@ def event(second: int, kind: str, **fields: Any) -> dict[str, Any]:
     return line(second, "event_msg", type=kind, **fields)
 
 
-def message(second: int, role: str, said: str, **fields: Any) -> dict[str, Any]:
+def message(second: int, role: str, text: str, **fields: Any) -> dict[str, Any]:
     kind = "output_text" if role == "assistant" else "input_text"
-    return item(second, "message", role=role, content=[{"type": kind, "text": said}], **fields)
+    return item(second, "message", role=role, content=[{"type": kind, "text": text}], **fields)
 
 
 def tokens(second: int, sent: int, made: int, total: int) -> dict[str, Any]:
@@ -262,8 +262,8 @@ def kinds(*names: str) -> dict[str, Any]:
     return {"internal_chat_message_metadata_passthrough": {"content_item_kinds": list(names)}}
 
 
-def completed(second: int, kind: str, said: str) -> dict[str, Any]:
-    content = {"summary_text": [said]} if kind == "Reasoning" else {"content": [{"type": "text", "text": said}]}
+def completed(second: int, kind: str, text: str) -> dict[str, Any]:
+    content = {"summary_text": [text]} if kind == "Reasoning" else {"content": [{"type": "text", "text": text}]}
     return event(second, "item_completed", item={"type": kind, "id": "i", **content})
 
 
@@ -288,12 +288,12 @@ def test_content_item_kinds_separate_typed_and_inserted() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 1, 0)])
 def test_prompt_in_three_lines_counts_once(order: tuple[int, ...]) -> None:
-    said = [
+    forms = [
         message(1, "user", "Go on", **kinds("user.text")),
         event(1, "user_message", message="Go on"),
         completed(1, "UserMessage", "Go on"),
     ]
-    twice = [said[at] for at in order]
+    twice = [forms[at] for at in order]
     rollout = [META, *twice, message(2, "assistant", "Yes"), *twice, message(3, "assistant", "Done")]
     session = only(codex, lines(rollout))
     assert [entry.role for entry in session.messages or ()][1:] == ["user", "assistant", "user", "assistant"]
@@ -444,7 +444,7 @@ def test_grown_rollout_keeps_earlier_records(count: int) -> None:
 
 @pytest.mark.parametrize("count", WITHIN_A_RESPONSE)
 def test_rollout_cut_within_response_is_prefix_of_whole(count: int) -> None:
-    start, whole = (read(codex, lines(found))[0][0] for found in (START[:count], [*START, *MORE]))
+    start, whole = (read(codex, lines(values))[0][0] for values in (START[:count], [*START, *MORE]))
     said, now = digests_of(start.metadata), digests_of(whole.metadata)
     assert said == now[: len(said)]
     there = [message.external_id for message in start.messages or ()]

@@ -74,11 +74,11 @@ RUN = [
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
     """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
-    found = [
+    sessions = [
         session_of(transcript, NAME)
         for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
     ]
-    return found, left_out
+    return sessions, left_out
 
 
 def entries(document: object) -> list[Entry]:
@@ -310,8 +310,8 @@ def test_unfinished_reply_is_left_out() -> None:
 @given(st.integers(0, len(RUN)))
 def test_prefix_of_run_gives_prefix_of_entries(count: int) -> None:
     whole = entries(RUN)
-    found = [list(found.entries()) for found in transcripts(RUN[:count], lambda _where, _why: None)]
-    for start in found:
+    starts = [list(transcript.entries()) for transcript in transcripts(RUN[:count], lambda _where, _why: None)]
+    for start in starts:
         assert start == whole[: len(start)]
         assert digests(start) == digests(whole)[: len(digests(start))]
 

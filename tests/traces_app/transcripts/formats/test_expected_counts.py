@@ -71,8 +71,8 @@ def counted() -> dict[str, dict[str, Any]]:
     """Return the independent counts of all files except OTLP bodies; none if the files are absent."""
     if not COUNTS.exists():
         return {}
-    found = json.loads(COUNTS.read_text())
-    return {name: figures for name, figures in found.items() if not name.startswith("otlp/")}
+    counts = json.loads(COUNTS.read_text())
+    return {name: figures for name, figures in counts.items() if not name.startswith("otlp/")}
 
 
 def paths(name: str) -> list[Path]:
@@ -113,8 +113,8 @@ def sessions(name: str) -> list[records.Session]:
     return found
 
 
-def figures(found: list[records.Session], name: str) -> dict[str, Any]:
-    messages = [message for session in found for message in session.messages or ()]
+def figures(sessions: list[records.Session], name: str) -> dict[str, Any]:
+    messages = [message for session in sessions for message in session.messages or ()]
     calls = [call for message in messages for step in message.agent_steps or () for call in step.tool_calls or ()]
     if name.startswith("claude_code/"):
         # Calls in progress lines of a sub-agent were counted separately; its own file may repeat them.
@@ -122,7 +122,7 @@ def figures(found: list[records.Session], name: str) -> dict[str, Any]:
     orphans = [call for call in calls if (call.metadata or {}).get(ORPHAN_RESULT)]
     requested = [call for call in calls if call not in orphans]
     return {
-        "sessions": len({session.external_id for session in found}),
+        "sessions": len({session.external_id for session in sessions}),
         "user prompts": sum(message.role == "user" for message in messages),
         "tool_calls_by_name": dict(sorted(Counter(call.name or "" for call in requested).items())),
         "tool_results": sum(call.result is not None for call in calls),
@@ -152,11 +152,13 @@ def prompts(name: str, count: dict[str, Any]) -> int:
     roles = count["messages_by_role"]
     if name.startswith("claude_code/"):
         lines = [line for path in paths(name) for line in _objects(path)]
-        said = [line["message"] for line in lines if line.get("type") == "user" and isinstance(line["message"], dict)]
-        return sum(not _only_results(message) for message in said)
+        contents = [
+            line["message"] for line in lines if line.get("type") == "user" and isinstance(line["message"], dict)
+        ]
+        return sum(not _only_results(message) for message in contents)
     if "blocks" in count:
-        said = json.loads(paths(name)[0].read_text())
-        messages = said if isinstance(said, list) else said["messages"]
+        contents = json.loads(paths(name)[0].read_text())
+        messages = contents if isinstance(contents, list) else contents["messages"]
         return sum(message["role"] == "user" and not _only_results(message) for message in messages)
     return sum(roles.get(role, 0) for role in ("user", "human", "user-prompt"))
 

@@ -126,8 +126,8 @@ def test_full_session_gives_expected_records(form: str) -> None:
 
 
 def test_rewound_messages_are_left_out_and_reported() -> None:
-    found = [*LINES, {"$rewindTo": "m5"}, message("m7", "user", "Other", 20)]
-    (session,), left_out = read(gemini_cli, lines(found))
+    values = [*LINES, {"$rewindTo": "m5"}, message("m7", "user", "Other", 20)]
+    (session,), left_out = read(gemini_cli, lines(values))
     assert [entry.external_id for entry in session.messages or ()] == ["m1", "m2", "m3", "m7"]
     assert left_out == [
         ("line 9", "taken back by the user (line 12)"),
@@ -160,14 +160,14 @@ def test_set_messages_removes_no_message() -> None:
 
 
 def test_calls_repeated_with_other_ids_count_once() -> None:
-    found = message(
+    reply = message(
         "m2",
         "gemini",
         [{"functionCall": {"id": "x1", "name": "ls", "args": {}}}, {"functionCall": {"id": "x2", "name": "cat", "args": {}}}],
         toolCalls=[call("c1", "ls", "success", {"output": "a"})],
     )  # fmt: skip
     answers = [{"functionResponse": {"id": own, "name": name, "response": {"output": "a"}}} for own, name in (("x1", "ls"), ("x2", "cat"))]  # fmt: skip
-    session = only(gemini_cli, {**RECORD, "messages": [USER, found, message("m3", "user", answers), DONE]})
+    session = only(gemini_cli, {**RECORD, "messages": [USER, reply, message("m3", "user", answers), DONE]})
     assert [(item.id, item.name, item.result is not None) for item in calls(session)] == [
         ("c1", "ls", True),
         ("x2", "cat", True),

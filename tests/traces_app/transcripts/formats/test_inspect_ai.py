@@ -160,16 +160,16 @@ def test_events_give_times_and_tokens() -> None:
 
 def test_fields_outside_messages_are_metadata() -> None:
     metadata = dict(only(inspect_ai, WHOLE).metadata or {})
-    told = {"event": "model", "model": "mock/model"}
+    model_event = {"event": "model", "model": "mock/model"}
     assert metadata.pop("events") == [
         {
-            **told,
+            **model_event,
             "timestamp": "2025-05-12T20:01:00+00:00",
             "completed": "2025-05-12T20:01:01.5+00:00",
             "tools": [{"name": "bash"}],
         },
         TOOL_EVENT,
-        {**told, "timestamp": "2025-05-12T20:02:00+00:00", "completed": "2025-05-12T20:02:01.5+00:00"},
+        {**model_event, "timestamp": "2025-05-12T20:02:00+00:00", "completed": "2025-05-12T20:02:01.5+00:00"},
         {"event": "score", "score": {"value": "C"}},
     ]
     assert metadata.pop("eval")["dataset"] == {"name": "d"}

@@ -92,11 +92,11 @@ OBSERVATIONS = [
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
     """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
-    found = [
+    sessions = [
         session_of(transcript, NAME)
         for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
     ]
-    return found, left_out
+    return sessions, left_out
 
 
 def outline(session: records.Session) -> list[Any]:
@@ -335,10 +335,10 @@ AGNO = {"choices": [{"message": {"role": "assistant", "content": None, "tool_cal
 def test_wrapper_with_more_output_is_the_reply() -> None:
     outer = observation("o", "GENERATION", "OpenAIChat.invoke", 0.5, 3, input=[USER], output=AGNO)
     inner = observation("i", "GENERATION", "chat m", 1, 2, parentObservationId="o", input=[USER], output="None")
-    found = observation("s", "TOOL", "search", 4, 5, output="Sunny.")
+    search = observation("s", "TOOL", "search", 4, 5, output="Sunny.")
     answer = observation("a", "GENERATION", "OpenAIChat.invoke", 6, 8, input=[USER], output={"role": "assistant", "content": "Sunny."})  # fmt: skip
     empty = observation("b", "GENERATION", "chat m", 6.5, 7, parentObservationId="a", input=[USER], output=None)
-    (session,), _left_out = read([TRACE, outer, inner, found, answer, empty])
+    (session,), _left_out = read([TRACE, outer, inner, search, answer, empty])
     assert outline(session) == [
         ("user", "Weather?", []),
         ("assistant", "Sunny.", [(None, [("c1", "search", None, "Sunny.", None)])]),
@@ -357,9 +357,9 @@ def test_wrapper_of_several_generations_is_dropped() -> None:
 
 def test_calls_in_text_are_answered_by_tool_spans() -> None:
     calls = [{"id": f"c{n}", "type": "function", "function": {"name": f"{n}Tool", "arguments": "{}"}} for n in "AB"]
-    asked = observation("g1", "GENERATION", "llm.chat", 1, input=[USER], output={"role": "assistant", "content": json.dumps(calls)})  # fmt: skip
+    requested = observation("g1", "GENERATION", "llm.chat", 1, input=[USER], output={"role": "assistant", "content": json.dumps(calls)})  # fmt: skip
     spans = [observation(f"s{n}", "SPAN", f"tool.{n}Tool", 3, output=f"{n} is done") for n in "BA"]
-    (session,), _left_out = read([TRACE, asked, *spans])
+    (session,), _left_out = read([TRACE, requested, *spans])
     assert outline(session)[1][2] == [
         (None, [("cA", "ATool", None, "A is done", None), ("cB", "BTool", None, "B is done", None)])
     ]
@@ -381,10 +381,10 @@ def test_trace_with_empty_generations_has_output_as_answer(output: Any) -> None:
     "contents", ["Weather?", {"role": "user", "parts": [{"text": "Weather?"}]}, [{"parts": [{"text": "Weather?"}]}]]
 )
 def test_gemini_contents_may_be_a_single_text(contents: Any) -> None:
-    asked = {"model": "gemini-2.5-flash", "contents": contents}
+    requested = {"model": "gemini-2.5-flash", "contents": contents}
     got = {"candidates": [{"content": {"role": "model", "parts": [{"text": "Sunny."}]}}]}
-    generation = observation("g1", "GENERATION", "chat", 1, input=json.dumps(asked), output=got)
-    (session,), _left_out = read([{**TRACE, "input": json.dumps(json.dumps(asked))}, generation])
+    generation = observation("g1", "GENERATION", "chat", 1, input=json.dumps(requested), output=got)
+    (session,), _left_out = read([{**TRACE, "input": json.dumps(json.dumps(requested))}, generation])
     assert [(message.role, message.content) for message in session.messages or ()] == [
         ("user", "Weather?"),
         ("assistant", "Sunny."),
@@ -476,7 +476,7 @@ _json = st.recursive(
 )
 @example("", OBSERVATIONS[0], "id")
 def test_read_mangled_document_never_raises(inner: Any, row: dict[str, Any], key: str) -> None:
-    changed = [row | {key: inner} if found is row else found for found in OBSERVATIONS]
+    changed = [row | {key: inner} if other is row else other for other in OBSERVATIONS]
     for document in (inner, {"trace": TRACE, "observations": inner}, {"trace": TRACE | {key: inner}, "observations": changed}, {"data": changed}):  # fmt: skip
         recognises(document)
         for session in read(document)[0]:

@@ -39,11 +39,11 @@ def call(id_: str | None = "c1", name: str = "a", arguments: Any = "{}") -> dict
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
     """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
-    found = [
+    sessions = [
         session_of(transcript, NAME)
         for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
     ]
-    return found, left_out
+    return sessions, left_out
 
 
 def only(document: object) -> list[records.Message]:
@@ -230,11 +230,16 @@ def test_calls_of_simulated_user_are_a_reply() -> None:
 
 
 def test_autogen_message_answers_several_calls() -> None:
-    told = [
+    responses = [
         {"tool_call_id": "c1", "role": "tool", "content": "sunny"},
         {"tool_call_id": "c2", "role": "tool", "content": "Error: no such city"},
     ]
-    both = {"role": "tool", "name": "user_proxy", "content": "sunny\n\nError: no such city", "tool_responses": told}
+    both = {
+        "role": "tool",
+        "name": "user_proxy",
+        "content": "sunny\n\nError: no such city",
+        "tool_responses": responses,
+    }
     _user, turn = only([USER, calling(call("c1"), call("c2", "b")), both])
     (step,) = turn.agent_steps or ()
     assert [(c.name, c.result and c.result.output) for c in step.tool_calls or ()] == [
@@ -605,16 +610,16 @@ def test_reasoning_and_speech_in_server_fields_are_read() -> None:
 # --- Real files -------------------------------------------------------------------------------------------------------
 
 
-def counts(found: list[records.Session]) -> dict[str, Any]:
+def counts(sessions: list[records.Session]) -> dict[str, Any]:
     """Count a session in the terms of EXPECTED_COUNTS.json."""
-    said = [message for session in found for message in session.messages or ()]
-    calls = [c for message in said for step in message.agent_steps or () for c in step.tool_calls or ()]
+    messages = [message for session in sessions for message in session.messages or ()]
+    calls = [c for message in messages for step in message.agent_steps or () for c in step.tool_calls or ()]
     orphans = [c for c in calls if (c.metadata or {}).get("orphan_result")]
     requested = [c for c in calls if c not in orphans]
     return {
-        "sessions": len(found),
-        "user": sum(message.role == "user" for message in said),
-        "system": sum(message.role == "system" for message in said),
+        "sessions": len(sessions),
+        "user": sum(message.role == "user" for message in messages),
+        "system": sum(message.role == "system" for message in messages),
         "tool_calls_by_name": dict(Counter(c.name for c in requested)),
         "tool_results": sum(c.result is not None for c in calls),
         "errors_by_tool": dict(Counter(c.name for c in requested if has_failed(c))),

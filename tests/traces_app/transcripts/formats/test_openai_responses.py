@@ -160,8 +160,8 @@ def test_response_gives_model_usage_and_time() -> None:
 
 def test_input_of_request_has_time_of_response() -> None:
     (transcript,) = transcripts({"request": {"input": "Hi"}, "response": response(DONE)}, lambda *_: None)
-    said = [entry.created_at for entry in transcript.entries() if isinstance(entry, Said)]
-    assert said == [datetime(2025, 3, 4, 12, tzinfo=UTC)]
+    times = [entry.created_at for entry in transcript.entries() if isinstance(entry, Said)]
+    assert times == [datetime(2025, 3, 4, 12, tzinfo=UTC)]
 
 
 def test_failed_response_has_error_reason() -> None:

@@ -175,8 +175,10 @@ def test_invalid_message_is_left_out_with_reason() -> None:
         {"role": "user", "content": "x", "agent_steps": [{}]},
         {"role": "user", "created_at": "noon"},
     ]
-    found, left_out = read({"sessions": [{**PLAIN, "messages": [*PLAIN["messages"], *odd]}, {**PLAIN, "title": 3}, 4]})
-    assert [[message.content for message in session.messages or ()] for session in found] == [["Go", "x"]]
+    sessions, left_out = read(
+        {"sessions": [{**PLAIN, "messages": [*PLAIN["messages"], *odd]}, {**PLAIN, "title": 3}, 4]}
+    )
+    assert [[message.content for message in session.messages or ()] for session in sessions] == [["Go", "x"]]
     assert left_out == [
         ("sessions[0].messages[1]", "Invalid enum value 'critic' - at `$.role`"),
         ("sessions[0].messages[2]", "not an object"),

@@ -227,7 +227,7 @@ def test_tool_metadata_is_data_of_the_result() -> None:
 
 def test_text_after_provider_results_is_another_reply() -> None:
     search = {"part_kind": "builtin-tool-call", "tool_name": "web_search", "args": {"q": "a"}, "tool_call_id": "n1"}
-    found = {
+    returned_part = {
         "part_kind": "builtin-tool-return",
         "tool_name": "web_search",
         "content": "b",
@@ -236,7 +236,9 @@ def test_text_after_provider_results_is_another_reply() -> None:
     }
     thinks = {"part_kind": "thinking", "content": "hm", "signature": "s"}
     usage = {"input_tokens": 5, "output_tokens": 3, "details": {}}
-    (_question, answer) = only([request(prompt()), response(thinks, search, found, text("Found."), usage=usage)])
+    (_question, answer) = only(
+        [request(prompt()), response(thinks, search, returned_part, text("Found."), usage=usage)]
+    )
     (step,) = answer.agent_steps or ()
     assert (step.reasoning_content, [(c.name, c.args, c.status) for c in step.tool_calls or ()]) == (
         "hm",
@@ -267,9 +269,9 @@ def test_messages_of_older_versions_are_read() -> None:
 
 
 def test_every_part_kind_of_the_sdk_is_read() -> None:
-    found, left_out = read(load(OWN))
+    sessions, left_out = read(load(OWN))
     assert left_out == []
-    assert figures(found) == {
+    assert figures(sessions) == {
         "sessions": 1,
         "user": 1,
         "tool_calls_by_name": {"lookup": 2, "web_search": 1},

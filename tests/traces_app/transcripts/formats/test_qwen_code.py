@@ -109,14 +109,14 @@ def test_bookkeeping_is_counted_and_branches_are_metadata() -> None:
 
 
 def test_result_without_parts_uses_tool_call_result() -> None:
-    found = [
+    values = [
         START[0],
         record("r2", "r1", "assistant", [{"functionCall": {"name": "bash", "args": {}}}]),
         record("r3", "r2", "tool_result", toolCallResult={"name": "bash", "status": "cancelled", "result": "stopped"}),
         record("r4", "r3", "assistant", [{"functionCall": {"name": "bash", "args": {}}}]),
         record("r5", "r4", "tool_result", [{"text": "hi"}], toolCallResult={"name": "bash", "status": "success"}),
     ]
-    session = only(qwen_code, lines(found))
+    session = only(qwen_code, lines(values))
     assert [has_failed(call) for call in calls(session)] == [True, False]
     assert [call.result.output for call in calls(session) if isinstance(call.result, records.ToolResult)] == [
         "stopped",

@@ -56,11 +56,11 @@ def answer(**fields: Any) -> dict[str, Any]:
 def read(document: object) -> tuple[list[records.Session], list[tuple[str, str]]]:
     """Return the sessions and the omissions."""
     left_out: list[tuple[str, str]] = []
-    found = [
+    sessions = [
         session_of(transcript, NAME)
         for transcript in transcripts(document, lambda where, why: left_out.append((where, why)))
     ]
-    return found, left_out
+    return sessions, left_out
 
 
 def outline(session: records.Session) -> list[Any]:
@@ -80,13 +80,13 @@ def outline(session: records.Session) -> list[Any]:
 
 
 def test_tool_calls_are_answered_by_id() -> None:
-    asked = [
+    requested = [
         {"id": id_, "type": "function", "function": {"name": "weather_for_x", "arguments": "{}"}}
         for id_ in ("c1", "c2")
     ]
     branch = [
         QUERY,
-        {"role": "assistant", "content": None, "tool_calls": [*asked, 3]},
+        {"role": "assistant", "content": None, "tool_calls": [*requested, 3]},
         {**FOUND, "role": "tool", "tool_call_id": "c2"},
         {**NOT_FOUND, "role": "tool", "tool_call_id": "c1"},
     ]
@@ -236,19 +236,19 @@ def test_real_files_match_independent_counts(name: str) -> None:
     found_format = format_of(document)
     assert found_format is not None
     assert found_format.NAME == NAME
-    found, left_out = read(document)
+    sessions, left_out = read(document)
     assert left_out == []
     expected = json.loads((SHARED / "EXPECTED_COUNTS.json").read_text())[name]
     calls = [
         call
-        for session in found
+        for session in sessions
         for message in session.messages or ()
         for step in message.agent_steps or ()
         for call in step.tool_calls or ()
     ]
     assert {
-        "sessions": len(found),
-        "user": sum(message.role == "user" for session in found for message in session.messages or ()),
+        "sessions": len(sessions),
+        "user": sum(message.role == "user" for session in sessions for message in session.messages or ()),
         "tool_calls_by_name": dict(Counter(call.name for call in calls)),
         "tool_results": sum(call.result is not None for call in calls),
         "errors_by_tool": dict(Counter(call.name for call in calls if call.status == "error")),
