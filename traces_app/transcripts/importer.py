@@ -37,11 +37,11 @@ from traces_app.schema import records
 from traces_app.schema.health_flags import INVALID_ARGUMENTS, ORPHAN_RESULT
 from traces_app.schema.pg_text import text
 
-from .entries import DERIVED, DIGEST_BYTES, Outline, messages_of, outline
 from .files.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept
 from .files.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
 from .formats import claude_code
 from .formats.registry import Format, format_of, is_of
+from .outline import DERIVED, DIGEST_BYTES, Outline, messages_of, outline
 from .session_tails import trash_tails
 from .sub_agents import place_shares, with_shares_placed
 

@@ -19,7 +19,7 @@ from messages_app.models import Message
 from messages_app.writes import delete_message
 from traces_app.models import AgentStep, ToolCall
 
-from .entries import SHARE
+from .outline import SHARE
 
 _ASIDES = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isSynthetic", "queued_at")
 """What is in the metadata of user messages that begin no turn."""

@@ -22,7 +22,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.queries import messages as queries
 from traces_app.schema import records
 
-from .entries import SHARE
+from .outline import SHARE
 
 _STARTS = """
     SELECT result.data ->> 'agentId', message.external_id, call.id, call.call_id, step.iteration

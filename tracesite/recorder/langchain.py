@@ -30,8 +30,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, result_of, said_beside, step_of, total_usage
+from traces_app.transcripts.entries import Call, Entry, Reply, Result
 from traces_app.transcripts.formats.langchain import entries_of
+from traces_app.transcripts.turn_records import answer_metadata, result_of, step_of, total_usage
 
 from .entries import error_text
 from .guard import guarded
@@ -520,7 +521,7 @@ class TracesiteHandler(_Handler):
                 message.content = answer.content
         elif answer is not None:
             message.content = answer.content
-            message.metadata |= said_beside(answer)
+            message.metadata |= answer_metadata(answer)
             if answer.usage:
                 message.usage = total_usage(trace.usages)
         elif isinstance(outputs, str):

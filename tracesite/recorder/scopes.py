@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from messages_app.ids import message_id
-from traces_app.transcripts.entries import total_usage
+from traces_app.transcripts.turn_records import total_usage
 
 from . import decorating
 from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, size_of, text_of, thaw

@@ -23,7 +23,8 @@ from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
-from traces_app.transcripts.entries import Call, Reply, Said, session
+from traces_app.transcripts.entries import Call, Reply, Said
+from traces_app.transcripts.outline import session
 
 pytestmark = pytest.mark.django_db
 

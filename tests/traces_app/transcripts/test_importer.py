@@ -25,10 +25,11 @@ from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
 from traces_app.models import AgentStep, ToolCall
-from traces_app.transcripts import entries, importer
-from traces_app.transcripts.entries import DIGEST_BYTES, Transcript
+from traces_app.transcripts import importer, outline
+from traces_app.transcripts.entries import Transcript
 from traces_app.transcripts.formats import openai_chat
 from traces_app.transcripts.importer import FileReport, import_paths
+from traces_app.transcripts.outline import DIGEST_BYTES
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 OWN = Path(__file__).parent / "formats" / "transcripts"
@@ -321,10 +322,10 @@ def test_the_names_of_a_batch_are_settled_together(project: Project, tmp_path: P
     path = tmp_path / "talk.json"
     for talk in (INVOICE, TRIP, TRAIN):
         imported(write(path, talk), project)
-    found = [entries.outline(Transcript(entries=tuple, place=place), "f") for place in range(3)]
+    found = [outline.outline(Transcript(entries=tuple, place=place), "f") for place in range(3)]
     document = json.loads(path.read_text())
     (one,) = openai_chat.transcripts(document, lambda _where, _why: None)
-    found += [entries.outline(one, openai_chat.NAME)] * 9
+    found += [outline.outline(one, openai_chat.NAME)] * 9
     with CaptureQueriesContext(connection) as queries:
         settled = importer._settle(found, project.pk)
     # One, and one more each time that they part from what is there.
@@ -360,7 +361,7 @@ def test_a_session_that_is_too_long_to_be_held_is_stored_alike(
     path = tmp_path / "talk.jsonl"
     path.write_text("\n".join(json.dumps(message) for message in [*TALK, {"role": "critic"}] * 3))
     held = imported(path, other)
-    monkeypatch.setattr(entries, "MOST_HELD", 3)
+    monkeypatch.setattr("traces_app.transcripts.conversation.MOST_HELD", 3)
     monkeypatch.setattr(importer, "_BATCH", 3)
     report = imported(path, project)
     assert stored(project) == stored(other)

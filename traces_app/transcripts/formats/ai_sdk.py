@@ -28,15 +28,15 @@ from typing import Any
 
 from traces_app.normalize import json_values
 from traces_app.transcripts.entries import (
-    NOTHING_SAID,
+    EMPTY_CONVERSATION,
     Call,
     Entry,
     Reply,
     Result,
     Said,
     Transcript,
+    has_conversation,
     is_text,
-    says_something,
 )
 from traces_app.transcripts.files.documents import (
     Document,
@@ -96,8 +96,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for chats in together(partial(_chats, document), _groups, skip):
         for number, chat in enumerate(_merged(chats), start=1):
-            if not says_something(_entries(chat, skip_silently)):
-                skip(chat.where or "(all)", NOTHING_SAID)
+            if not has_conversation(_entries(chat, skip_silently)):
+                skip(chat.where or "(all)", EMPTY_CONVERSATION)
                 continue
             title = chat.rest.get("title")
             yield Transcript(

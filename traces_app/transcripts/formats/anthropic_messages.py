@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import NOTHING_SAID, Entry, Reply, Said, Transcript, says_something
+from traces_app.transcripts.entries import EMPTY_CONVERSATION, Entry, Reply, Said, Transcript, has_conversation
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, has_marks, read_blocks, tell_of_unknown, turns_of
 from traces_app.transcripts.parsing.request_logs import Exchange, joined
@@ -80,8 +80,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for exchange in joined(_exchanges(document, skip), _identity):
         entries = list(_entries(exchange, skip))
-        if not says_something(entries):
-            skip(exchange.where or "(all)", NOTHING_SAID)
+        if not has_conversation(entries):
+            skip(exchange.where or "(all)", EMPTY_CONVERSATION)
             continue
         user = fields(exchange.rest.get("metadata")).get("user_id")
         title = exchange.rest.get("title")

@@ -28,7 +28,16 @@ from typing import Any
 import msgspec
 
 from traces_app.normalize.json_values import between, fields, instant, items, rest, text
-from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
+from traces_app.transcripts.entries import (
+    EMPTY_CONVERSATION,
+    Call,
+    Entry,
+    Reply,
+    Result,
+    Said,
+    Transcript,
+    has_conversation,
+)
 from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
 
 NAME = "chatgpt"
@@ -57,8 +66,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             skip(where or "(all)", "no conversation: it has no messages under mapping")
             continue
         entries = _entries(_branch(value["mapping"], value.get("current_node"), where, skip))
-        if not says_something(entries):
-            skip(where or "(all)", NOTHING_SAID)
+        if not has_conversation(entries):
+            skip(where or "(all)", EMPTY_CONVERSATION)
             continue
         yield Transcript(
             entries=partial(iter, entries),

@@ -22,7 +22,16 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import between, fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
+from traces_app.transcripts.entries import (
+    EMPTY_CONVERSATION,
+    Call,
+    Entry,
+    Reply,
+    Result,
+    Said,
+    Transcript,
+    has_conversation,
+)
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, read_blocks, turns_of
 
@@ -51,8 +60,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             skip(where or "(all)", "no conversation: it has no chat_messages")
             continue
         entries = list(_entries(value, where, skip))
-        if not says_something(entries):
-            skip(where or "(all)", NOTHING_SAID)
+        if not has_conversation(entries):
+            skip(where or "(all)", EMPTY_CONVERSATION)
             continue
         yield Transcript(
             entries=partial(iter, entries),

@@ -43,8 +43,9 @@ from typing import Any
 import msgspec
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import SHARE, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Line, Lines, Skip
+from traces_app.transcripts.outline import SHARE
 from traces_app.transcripts.parsing.content_blocks import Blocks, blocks_of, read_blocks
 
 NAME = "claude_code"

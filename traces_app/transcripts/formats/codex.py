@@ -39,7 +39,7 @@ import msgspec
 
 from traces_app.normalize.json_values import fields, instant, items, milliseconds, rest, text
 from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, total_usage
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
 from traces_app.transcripts.parsing.response_items import (
     CARRIED_OUT,
@@ -53,6 +53,7 @@ from traces_app.transcripts.parsing.response_items import (
     own_result,
     result_of,
 )
+from traces_app.transcripts.turn_records import total_usage
 
 NAME = "codex"
 

@@ -39,15 +39,15 @@ from traces_app.normalize import json_values
 from traces_app.normalize.records import text_of
 from traces_app.schema import records
 from traces_app.transcripts.entries import (
-    NOTHING_SAID,
+    EMPTY_CONVERSATION,
     Call,
     Entry,
     Reply,
     Result,
     Said,
     Transcript,
+    has_conversation,
     is_text,
-    says_something,
 )
 from traces_app.transcripts.files.documents import (
     Document,
@@ -103,8 +103,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for snapshots in together(partial(_snapshots, document), _groups, skip):
         for number, thread in enumerate(_threads(snapshots), start=1):
-            if not says_something(_entries(thread, skip_silently)):
-                skip(thread.where or "(all)", NOTHING_SAID)
+            if not has_conversation(_entries(thread, skip_silently)):
+                skip(thread.where or "(all)", EMPTY_CONVERSATION)
                 continue
             rest, metadata = thread.rest, json_values.fields(thread.rest.get("metadata"))
             user = metadata.get("user_id") or rest.get("user_id") or thread.configurable.get("user_id")

@@ -33,7 +33,7 @@ import msgspec
 
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
 from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Reply, Result, Said, Transcript, is_text
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 from traces_app.transcripts.parsing.chat_completions import answer_in, is_chunk, is_finished, is_response
 
@@ -96,7 +96,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         others = conversation.rest
         failed = _failed(others)
         if not (_has_content(conversation) or failed):
-            skip(conversation.where or "(all)", NOTHING_SAID)
+            skip(conversation.where or "(all)", EMPTY_CONVERSATION)
             continue
         own_id = _own_id(conversation)
         if own_id is not None and place in log.numbers:

@@ -34,15 +34,15 @@ import msgspec
 from traces_app.normalize import json_values
 from traces_app.normalize.records import text_of
 from traces_app.transcripts.entries import (
-    NOTHING_SAID,
+    EMPTY_CONVERSATION,
     Call,
     Entry,
     Reply,
     Result,
     Said,
     Transcript,
+    has_conversation,
     is_text,
-    says_something,
 )
 from traces_app.transcripts.files.documents import Document, Lines, Skip, join_place, numbered_values, skip_silently
 from traces_app.transcripts.parsing.grouping import together
@@ -97,8 +97,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for exchanges in together(partial(_exchanges, document), _groups, skip):
         for number, conversation in enumerate(_conversations(exchanges), start=1):
-            if not says_something(_entries(conversation, skip_silently)):
-                skip(conversation.where or "(all)", NOTHING_SAID)
+            if not has_conversation(_entries(conversation, skip_silently)):
+                skip(conversation.where or "(all)", EMPTY_CONVERSATION)
                 continue
             own_id, rest = conversation.own_id, conversation.rest
             yield Transcript(

@@ -22,8 +22,8 @@ from messages_app import ids
 from traces_app.normalize.extra_fields import move_extra_fields_to_metadata
 from traces_app.normalize.json_values import as_json
 from traces_app.schema import records
-from traces_app.transcripts.entries import DERIVED
 from traces_app.transcripts.files.documents import Document, Lines, Skip
+from traces_app.transcripts.outline import DERIVED
 
 NAME = "own_export"
 

@@ -27,15 +27,15 @@ import msgspec
 from messages_app import ids
 from traces_app.normalize import json_values
 from traces_app.transcripts.entries import (
-    NOTHING_SAID,
+    EMPTY_CONVERSATION,
     Call,
     Entry,
     Reply,
     Result,
     Said,
     Transcript,
+    has_conversation,
     is_text,
-    says_something,
 )
 from traces_app.transcripts.files.documents import (
     Document,
@@ -71,8 +71,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for runs in together(partial(_runs, document), _groups, skip):
         for number, run in enumerate(_conversations(runs), start=1):
-            if not says_something(_entries(run, skip_silently)):
-                skip(run.where or "(all)", NOTHING_SAID)
+            if not has_conversation(_entries(run, skip_silently)):
+                skip(run.where or "(all)", EMPTY_CONVERSATION)
                 continue
             own_id = run.id
             yield Transcript(

@@ -25,7 +25,16 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import content, fields, items, rest, text
-from traces_app.transcripts.entries import NOTHING_SAID, Call, Entry, Reply, Result, Said, Transcript, says_something
+from traces_app.transcripts.entries import (
+    EMPTY_CONVERSATION,
+    Call,
+    Entry,
+    Reply,
+    Result,
+    Said,
+    Transcript,
+    has_conversation,
+)
 from traces_app.transcripts.files.documents import Document, Lines, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.python_notation import json_or_python
 
@@ -54,8 +63,8 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for place, row in enumerate(_rows(document, skip)):
         entries = list(_entries(row, skip))
-        if not says_something(entries):
-            skip(row.where or "(all)", NOTHING_SAID)
+        if not has_conversation(entries):
+            skip(row.where or "(all)", EMPTY_CONVERSATION)
             continue
         yield Transcript(
             entries=partial(iter, entries),

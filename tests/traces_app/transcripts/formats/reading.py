@@ -18,9 +18,10 @@ from tests.traces_app.growing import merged
 from traces_app.normalize.tool_results import normalize_result
 from traces_app.schema import records
 from traces_app.schema.health_flags import ORPHAN_RESULT
-from traces_app.transcripts.entries import digests_of, session_of, with_times
 from traces_app.transcripts.files.documents import Line, Lines
 from traces_app.transcripts.formats.registry import Format, format_of
+from traces_app.transcripts.outline import digests_of, session_of
+from traces_app.transcripts.times import with_times
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 

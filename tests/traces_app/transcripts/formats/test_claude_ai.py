@@ -145,7 +145,7 @@ def test_several_conversations_in_every_form_are_sessions() -> None:
         sessions, left_out = read(claude_ai, document)
         assert [session.external_id for session in sessions] == ["conv-1", "conv-2"]
         assert [why for _where, why in left_out] == [
-            "nothing was said by a user or an assistant",
+            "no message of a user or an assistant",
             "no conversation: it has no chat_messages",
         ]
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import digests_of
 from traces_app.transcripts.formats import codex
 from traces_app.transcripts.formats.registry import format_of
+from traces_app.transcripts.outline import digests_of
 
 from .reading import assert_grows, assert_takes_no_other, calls, figures, has_failed, lines, mangled, only, read, steps
 

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import Entry, Reply, digests, session_of
+from traces_app.transcripts.entries import Entry, Reply
 from traces_app.transcripts.files.documents import Document, Line, Lines
 from traces_app.transcripts.formats import eko
 from traces_app.transcripts.formats.eko import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import format_of
+from traces_app.transcripts.outline import digests, session_of
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 

@@ -19,10 +19,11 @@ import pytest
 from traces_app.normalize.records import normalise
 from traces_app.schema import records
 from traces_app.schema.health_flags import ORPHAN_RESULT
-from traces_app.transcripts.entries import UNKNOWN_TOOL, session_of
+from traces_app.transcripts.conversation import UNKNOWN_TOOL
 from traces_app.transcripts.files.archives import Zip, files_in
 from traces_app.transcripts.files.documents import Document, file_source, read
 from traces_app.transcripts.formats.registry import FORMATS
+from traces_app.transcripts.outline import session_of
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 COUNTS = SHARED / "EXPECTED_COUNTS.json"

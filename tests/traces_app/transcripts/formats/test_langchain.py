@@ -12,10 +12,10 @@ from hypothesis import given
 
 from traces_app.normalize.records import normalise_steps
 from traces_app.schema import records
-from traces_app.transcripts.entries import digests_of
 from traces_app.transcripts.formats import langchain
 from traces_app.transcripts.formats.langchain import recognises
 from traces_app.transcripts.formats.registry import format_of
+from traces_app.transcripts.outline import digests_of
 
 from . import reading
 from .reading import SHARED, counted, figures, load, mangled, other_files

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import session_of
 from traces_app.transcripts.files.documents import Document, Line, Lines
 from traces_app.transcripts.formats.langfuse import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import format_of
+from traces_app.transcripts.outline import session_of
 
 SHARED = Path(__file__).parents[5] / "shared" / "data"
 

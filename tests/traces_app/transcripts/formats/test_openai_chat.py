@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import digests_of, session_of
 from traces_app.transcripts.files.documents import Line, Lines
 from traces_app.transcripts.formats.openai_chat import NAME, recognises, transcripts
 from traces_app.transcripts.formats.registry import FORMATS
+from traces_app.transcripts.outline import digests_of, session_of
 
 from .reading import has_failed
 
@@ -258,7 +258,7 @@ def test_crashed_run_without_messages_is_failed_session() -> None:
     document = [{"task_id": 1, "traj": [], "info": {"error": "boom", "traceback": "..."}}, {"task_id": 2, "traj": []}]
     sessions, left_out = read([{"traj": [USER]}, *document])
     assert [(session.status, len(session.messages or ())) for session in sessions] == [(None, 1), ("error", 0)]
-    assert left_out == [("[2].traj", "nothing was said by a user or an assistant")]
+    assert left_out == [("[2].traj", "no message of a user or an assistant")]
 
 
 # --- Messages -----------------------------------------------------------------------------------------------------

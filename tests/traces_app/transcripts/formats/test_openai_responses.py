@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import Reply, Said, digests_of
+from traces_app.transcripts.entries import Reply, Said
 from traces_app.transcripts.files.documents import Lines
 from traces_app.transcripts.formats import openai_responses
 from traces_app.transcripts.formats.openai_responses import recognises, transcripts
 from traces_app.transcripts.formats.registry import format_of
+from traces_app.transcripts.outline import digests_of
 
 from . import reading
 from .reading import SHARED, counted, figures, load, mangled, other_files

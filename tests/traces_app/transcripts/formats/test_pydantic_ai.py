@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import digests_of
 from traces_app.transcripts.formats import pydantic_ai
 from traces_app.transcripts.formats.pydantic_ai import recognises
 from traces_app.transcripts.formats.registry import format_of
+from traces_app.transcripts.outline import digests_of
 
 from . import reading
 from .reading import SHARED, counted, figures, load, mangled, other_files

@@ -117,7 +117,7 @@ def test_python_dictionary_is_parsed_in_linear_time() -> None:
         return time.perf_counter() - began
 
     for unit in ("\\'", "'", "'a':1,", "<tool_call>", "{'", "\"'", "\\"):
-        assert seconds("{'" + unit * 200_000) < 5
+        assert seconds("{'" + unit * 200_000) < 60  # in quadratic time it takes hours
 
 
 def test_invalid_call_turn_stays_text() -> None:
@@ -159,7 +159,7 @@ def test_rows_are_sessions_with_derived_ids() -> None:
     assert left_out == [
         ("line 3", "no conversation: it has no turns with from and value"),
         ("line 4", "no conversation: it has no turns with from and value"),
-        ("line 5: conversations", "nothing was said by a user or an assistant"),
+        ("line 5: conversations", "no message of a user or an assistant"),
     ]
     assert figures(sessions)["tool_calls_by_name"] == {"weather": 2, "age": 1}
 

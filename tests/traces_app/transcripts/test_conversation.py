@@ -15,21 +15,11 @@ from hypothesis import strategies as st
 from tests.traces_app.growing import merged
 from traces_app.normalize.records import tokens
 from traces_app.schema import records
-from traces_app.transcripts import entries as transcripts
-from traces_app.transcripts.entries import (
-    Call,
-    Entry,
-    Reply,
-    Result,
-    Said,
-    Transcript,
-    digests,
-    digests_of,
-    messages,
-    session,
-    session_of,
-    with_times,
-)
+from traces_app.transcripts.conversation import Conversation, messages, stream_messages
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, size_of
+from traces_app.transcripts.outline import digests, digests_of, messages_of, session, session_of
+from traces_app.transcripts.outline import outline as outline_of
+from traces_app.transcripts.times import with_times
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -691,8 +681,8 @@ def test_a_duration_beyond_all_calendars_is_no_time() -> None:
 
 @pytest.fixture
 def hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcripts, "MOST_HELD", 4)
-    monkeypatch.setattr(transcripts, "MOST_LEFT_OPEN", 2)
+    monkeypatch.setattr("traces_app.transcripts.conversation.MOST_HELD", 4)
+    monkeypatch.setattr("traces_app.transcripts.conversation.MOST_LEFT_OPEN", 2)
 
 
 def turns(count: int) -> list[Entry]:
@@ -706,13 +696,13 @@ def turns(count: int) -> list[Entry]:
     )
 
 
-def given_out(entries: Iterable[Entry]) -> list[records.Message]:
-    return [message for _index, message in transcripts._messages(entries, None)]
+def finished(entries: Iterable[Entry]) -> list[records.Message]:
+    return [message for _index, message in stream_messages(entries, None)]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_entries, st.data())
-def test_growth_holds_of_what_is_given_out_early(hold_little: None, entries: list[Entry], data: st.DataObject) -> None:
+def test_growth_holds_of_what_is_finished_early(hold_little: None, entries: list[Entry], data: st.DataObject) -> None:
     before = messages(entries[: data.draw(st.integers(0, len(entries)))])
     after = messages(entries)
     assert [merged(old, new) for old, new in zip(before, after, strict=False)] == after[: len(before)]
@@ -726,10 +716,10 @@ def test_a_long_transcript_is_gone_through_twice_and_gives_what_a_short_one_does
         passes.append(len(passes))
         yield from entries
 
-    found = transcripts.outline(Transcript(entries=read, title="Nine"), "f")
+    found = outline_of(Transcript(entries=read, title="Nine"), "f")
     assert (found.count, len(found.digests), found.session.title) == (36, 36 * 4, "Nine")
     timed = with_times(replace_messages(found.session, messages(entries)), NOON).messages
-    assert list(transcripts.messages_of(found, NOON)) == timed
+    assert list(messages_of(found, NOON)) == timed
     assert passes == [0, 1]
 
 
@@ -744,29 +734,29 @@ def test_a_short_transcript_is_gone_through_once() -> None:
         passes.append(len(passes))
         yield from turns(9)
 
-    found = transcripts.outline(Transcript(entries=read), "f")
-    assert len(list(transcripts.messages_of(found, NOON))) == 18
+    found = outline_of(Transcript(entries=read), "f")
+    assert len(list(messages_of(found, NOON))) == 18
     assert passes == [0]
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_turns_are_given_out_when_others_lie_behind_them_and_no_more_of_them_is_held() -> None:
-    conversation = transcripts._Conversation(None)
+def test_turns_are_finished_when_others_lie_behind_them_and_no_more_of_them_is_held() -> None:
+    conversation = Conversation(None)
     held, given = [], 0
     for entry in turns(100):
-        conversation.hear(entry)
-        given += len(list(conversation.given_out()))
+        conversation.add(entry)
+        given += len(list(conversation.finished_messages()))
         held.append(len(conversation._items) + len(conversation._late))
     assert given == 198
     assert max(held) <= 4
-    assert (len(conversation._asked), len(conversation._waiting)) <= (1, 3)
+    assert (len(conversation._last_of_id), len(conversation._waiting)) <= (1, 3)
 
 
 @pytest.mark.usefixtures("hold_little")
 def test_a_late_result_finds_its_call_in_a_turn_that_only_waits_for_it() -> None:
     entries = talk(user("Go"), asks("late:a"), *turns(5), result("at last", "late"), *turns(2))
-    assert [message.external_id for message in given_out(entries)][-3:] != ["1"]
-    (first,) = [m for m in given_out(entries) if m.external_id == "1"]
+    assert [message.external_id for message in finished(entries)][-3:] != ["1"]
+    (first,) = [m for m in finished(entries) if m.external_id == "1"]
     assert outline([first]) == [("assistant", "1", None, [(0, None, [("late", "a", "at last")])])]
     assert [m.external_id for m in messages(entries)] == [
         e.id for e in entries if isinstance(e, Said) or e.id == "1" or _begins(e)
@@ -797,23 +787,23 @@ def test_of_many_calls_that_are_left_open_the_oldest_wait_no_longer() -> None:
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_times_are_those_of_the_order_however_late_a_turn_is_given_out() -> None:
+def test_times_are_those_of_the_order_however_late_a_turn_is_finished() -> None:
     entries = talk(user("Go"), asks("late:a"), *turns(4))
-    found = transcripts.outline(Transcript(entries=lambda: entries), "f")
-    timed = sorted(transcripts.messages_of(found, NOON), key=lambda m: m.created_at or NOON)
+    found = outline_of(Transcript(entries=lambda: entries), "f")
+    timed = sorted(messages_of(found, NOON), key=lambda m: m.created_at or NOON)
     assert [m.external_id for m in timed] == [m.external_id for m in messages(entries)]
 
 
-def test_much_is_given_out_early_however_few_entries_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcripts, "MOST_HELD_CHARACTERS", 100)
-    conversation = transcripts._Conversation(None)
+def test_much_is_finished_early_however_few_entries_it_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("traces_app.transcripts.conversation.MOST_HELD_CHARACTERS", 100)
+    conversation = Conversation(None)
     for entry in talk(user("x" * 60), plain("y"), user("z" * 60)):
-        conversation.hear(entry)
-    assert [message.external_id for _index, message in conversation.given_out()] == ["0"]
+        conversation.add(entry)
+    assert [message.external_id for _index, message in conversation.finished_messages()] == ["0"]
 
 
 def test_values_that_are_nested_deeply_are_measured() -> None:
     deep: Any = "x"
     for _level in range(5000):
         deep = [deep]
-    assert transcripts._length(Result(id="0", output=deep, failed=None)) > 0
+    assert size_of(Result(id="0", output=deep, failed=None)) > 0
