@@ -42,7 +42,10 @@ WITHOUT_DJANGO = (
     "traces_app/events/projection.py",
     "traces_app/events/step_order.py",
     "traces_app/events/unnamed_calls.py",
-    "traces_app/transcripts/entries.py",
+    *(
+        f"traces_app/transcripts/{name}.py"
+        for name in ("conversation", "entries", "outline", "times", "turn_records", "turns")
+    ),
     "traces_app/transcripts/files/",
     "traces_app/transcripts/formats/",
     "traces_app/transcripts/parsing/",
