@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
-from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "atif"
 
@@ -216,7 +216,7 @@ class _Reader:
                 call_ids = open_ids if index == loose[0] else []
             for ref in items(result.get("subagent_trajectory_ref")):
                 yield from self._subagent(fields(ref), call_ids[0] if call_ids else None, agent)
-            output, parts = text_of(content(result.get("content")))
+            output, attachments = text_and_attachments(content(result.get("content")))
             flag = fields(result.get("extra")).get("is_error")
             yield Result(
                 id=f"{id_}/{index}",
@@ -224,7 +224,7 @@ class _Reader:
                 failed=flag if isinstance(flag, bool) else None,
                 call_ids=call_ids,
                 scope=agent.scope,
-                attachments=[part for part in parts or () if not is_text(part)] or None,
+                attachments=attachments,
                 metadata=rest(result, _RESULT_FIELDS),
             )
 

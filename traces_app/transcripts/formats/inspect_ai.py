@@ -26,9 +26,9 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import as_json, between, content, fields, instant, items, milliseconds, rest, text
-from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Skip, Unreadable
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "inspect_ai"
 
@@ -449,7 +449,7 @@ def _call(call: dict[str, Any], events: _Events) -> Call:
 
 
 def _result(id_: str, message: dict[str, Any], events: _Events) -> Result:
-    output, parts = text_of(content(message.get("content")))
+    output, attachments = text_and_attachments(content(message.get("content")))
     call_id = text(message.get("tool_call_id"))
     event = events.of_result(call_id)
     error = message.get("error") or message.get("tool_error")
@@ -461,6 +461,6 @@ def _result(id_: str, message: dict[str, Any], events: _Events) -> Result:
         call_ids=[call_id] if call_id else [],
         name=text(message.get("function")),
         created_at=event.completed if event is not None else None,
-        attachments=[part for part in parts or () if not is_text(part)] or None,
+        attachments=attachments,
         metadata=rest(message, _RESULT_FIELDS),
     )

@@ -36,7 +36,6 @@ import msgspec
 
 from messages_app import ids
 from traces_app.normalize import json_values
-from traces_app.normalize.records import text_of
 from traces_app.schema import records
 from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
@@ -59,6 +58,7 @@ from traces_app.transcripts.files.documents import (
     skip_silently,
 )
 from traces_app.transcripts.parsing.grouping import together
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "langchain"
 
@@ -642,19 +642,18 @@ def _result(id_: str, message: dict[str, Any], at: datetime | None) -> Result:
         data=message.get("artifact"),
         call_ids=[call_id] if call_id else [],
         name=json_values.text(message.get("name")),
-        attachments=attachments or None,
+        attachments=attachments,
         metadata=_metadata(message, _RESULT_FIELDS),
     )
 
 
-def _output(content: Any) -> tuple[Any, list[Any]]:
-    """Return the text of a tool's content and its other parts; content of another kind unchanged."""
+def _output(content: Any) -> tuple[Any, list[Any] | None]:
+    """Return the text of a tool's content and its attachments; content that is not a list of parts unchanged."""
     if not isinstance(content, list) or not all(
         isinstance(p, str) or (isinstance(p, dict) and "type" in p) for p in content
     ):
-        return content, []
-    text, parts = text_of(content)
-    return text, [part for part in parts or () if not is_text(part)]
+        return content, None
+    return text_and_attachments(content)
 
 
 @dataclass(kw_only=True)

@@ -32,10 +32,11 @@ from typing import Any
 import msgspec
 
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
-from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 from traces_app.transcripts.parsing.chat_completions import answer_in, is_chunk, is_finished, is_response
+from traces_app.transcripts.parsing.request_logs import prefix_digests
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "openai_chat"
 
@@ -353,7 +354,7 @@ def _survey(conversations: Iterator[_Conversation]) -> _Log:
         place = first = conversation.place
         is_request = conversation.answer is not None or "model" in conversation.rest
         if not isinstance(conversation.messages, Lines) and is_request and _is_body(conversation):
-            digests = _prefix_digests(conversation.messages)
+            digests = prefix_digests(conversation.messages, _without_nulls)
             earlier = next((last_places.pop(digest) for digest in reversed(digests) if digest in last_places), None)
             if digests:
                 last_places[digests[-1]] = place
@@ -393,18 +394,11 @@ def _reply_digest(message: dict[str, Any]) -> bytes:
     return blake2b(msgspec.json.encode(reply), digest_size=8).digest()
 
 
-def _prefix_digests(messages: list[Any]) -> list[bytes]:
-    """Return a digest for every prefix of the list."""
-    running = blake2b(digest_size=16)
-    digests = []
-    for message in messages:
-        if isinstance(message, dict):
-            # Null and absent are the same to the API, and clients send either.
-            message = {name: value for name, value in message.items() if value is not None}
-        encoded = msgspec.json.encode(message, order="sorted")
-        running.update(b"%d:%b" % (len(encoded), encoded))
-        digests.append(running.digest())
-    return digests
+def _without_nulls(message: Any) -> Any:
+    """Return a message without null fields, because clients send either null or nothing."""
+    return (
+        {name: value for name, value in message.items() if value is not None} if isinstance(message, dict) else message
+    )
 
 
 def _failed(others: dict[str, Any]) -> bool:
@@ -560,7 +554,7 @@ def _tool_messages(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _result(id_: str, message: dict[str, Any], call_ids: set[str | None]) -> Result:
-    output, parts = text_of(content(message.get("content")))
+    output, attachments = text_and_attachments(content(message.get("content")))
     values = (message.get("tool_call_id"), *items(message.get("tool_call_ids")))
     ids = [call_id for value in values if (call_id := text(value))]
     metadata = rest(message, _RESULT_FIELDS)
@@ -575,7 +569,7 @@ def _result(id_: str, message: dict[str, Any], call_ids: set[str | None]) -> Res
         failed=failed,
         call_ids=list(dict.fromkeys(ids)),
         name=text(message.get("name")),
-        attachments=[part for part in parts or () if not is_text(part)] or None,
+        attachments=attachments,
         metadata=metadata,
     )
 

@@ -26,10 +26,10 @@ from itertools import chain, islice
 from typing import Any
 
 from traces_app.normalize.json_values import as_json, content, fields, instant, items, rest, text, time_flags
-from traces_app.normalize.records import text_of
 from traces_app.schema.records import SessionStatus
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, skip_silently
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "openhands"
 
@@ -447,7 +447,7 @@ class _Conversation:
         observed = fields(observation)
         value = observation if isinstance(observation, str) else observed.get("content", observed.get("output"))
         reason = event.get("error") or event.get("rejection_reason")
-        output, parts = text_of(content(_split_images(value)))
+        output, attachments = text_and_attachments(content(_split_images(value)))
         data = rest(observed, ("content", "output"))
         yield Result(
             id=id_,
@@ -459,7 +459,7 @@ class _Conversation:
             data=data if any(name != "kind" for name in data) else None,
             call_ids=[call_id] if call_id else [],
             name=text(event.get("tool_name")),
-            attachments=[part for part in parts or () if not is_text(part)] or None,
+            attachments=attachments,
             health=time_flags(event.get("timestamp")),
             metadata=rest(event, _ANSWER_FIELDS),
         )

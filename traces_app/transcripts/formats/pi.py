@@ -22,10 +22,10 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import between, content, fields, instant, items, rest, text
-from traces_app.normalize.records import text_of
 from traces_app.schema.records import SessionStatus
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "pi"
 
@@ -220,7 +220,7 @@ def _reply(
 
 
 def _result(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Result:
-    output, parts = text_of(content(message.get("content")))
+    output, attachments = text_and_attachments(content(message.get("content")))
     call_id, failed = text(message.get("toolCallId")), message.get("isError")
     return Result(
         id=id_,
@@ -230,6 +230,6 @@ def _result(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: dat
         data=message.get("details"),
         call_ids=[call_id] if call_id else [],
         name=text(message.get("toolName")),
-        attachments=[part for part in parts or () if not is_text(part)] or None,
+        attachments=attachments,
         metadata={**metadata, **rest(message, _RESULT_FIELDS)},
     )

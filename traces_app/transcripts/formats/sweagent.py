@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import content, fields, items, milliseconds, rest, text
-from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, is_text
+from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
+from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "sweagent"
 
@@ -146,7 +146,7 @@ def _call(call: dict[str, Any], duration: float | None) -> Call:
 
 
 def _result(id_: str, message: dict[str, Any]) -> Result:
-    output, parts = text_of(content(message.get("content")))
+    output, attachments = text_and_attachments(content(message.get("content")))
     call_ids = [message.get("tool_call_id"), *items(message.get("tool_call_ids"))]
     return Result(
         id=id_,
@@ -154,6 +154,6 @@ def _result(id_: str, message: dict[str, Any]) -> Result:
         failed=None,
         call_ids=list(dict.fromkeys(call_id for value in call_ids if (call_id := text(value)))),
         name=text(message.get("name")),
-        attachments=[part for part in parts or () if not is_text(part)] or None,
+        attachments=attachments,
         metadata=rest(message, _RESULT_FIELDS),
     )

@@ -53,7 +53,7 @@ def joined(exchanges: Iterable[Exchange], said: Callable[[Any], Any]) -> list[Ex
         if not exchange.can_grow or not exchange.messages:
             kept.append(exchange)
             continue
-        digests = _prefix_digests(exchange.messages, said)
+        digests = prefix_digests(exchange.messages, said)
         earlier = next((ends.pop(digest) for digest in reversed(digests) if digest in ends), None)
         if earlier is None:
             ends[digests[-1]] = len(kept)
@@ -82,8 +82,8 @@ def _with_answers(exchange: Exchange, said: Callable[[Any], Any]) -> Exchange:
     return replace(exchange, messages=messages, answers=answers)
 
 
-def _prefix_digests(messages: list[Any], said: Callable[[Any], Any]) -> list[bytes]:
-    """One digest for every start of the list."""
+def prefix_digests(messages: list[Any], said: Callable[[Any], Any]) -> list[bytes]:
+    """Return a digest for every prefix of the list; `said` returns the part of a message that counts."""
     running = blake2b(digest_size=16)
     digests = []
     for message in messages:
