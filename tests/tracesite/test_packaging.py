@@ -119,7 +119,7 @@ def test_every_package_is_named_in_pyproject() -> None:
     assert named == sorted(of_the_tree | {path.replace("/", ".") for path in MOVED.values()})
 
 
-def test_the_wheel_holds_every_module_template_catalogue_and_static_file(wheel: Path) -> None:
+def test_wheel_holds_all_modules_templates_catalogues_and_files(wheel: Path) -> None:
     expected = set()
     for name in SOURCES:
         for path in (ROOT / name).rglob("*"):
@@ -132,16 +132,16 @@ def test_the_wheel_holds_every_module_template_catalogue_and_static_file(wheel: 
     assert sorted(found) == sorted(expected)
 
 
-def test_a_plain_install_brings_msgspec_and_nothing_else(metadata: Message) -> None:
+def test_plain_install_brings_msgspec_and_nothing_else(metadata: Message) -> None:
     requirements = metadata.get_all("Requires-Dist") or []
     assert [name for name in requirements if "extra ==" not in name] == ["msgspec>=0.19"]
 
 
-def test_the_wheel_names_its_licence_and_the_oldest_python_it_runs_on(metadata: Message) -> None:
+def test_wheel_names_its_licence_and_oldest_python(metadata: Message) -> None:
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
 
 
-def test_what_an_agent_process_imports_needs_no_django(wheel: Path, tmp_path: Path) -> None:
+def test_recorder_modules_import_without_django(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
         names = archive.namelist()

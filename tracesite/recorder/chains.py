@@ -8,7 +8,8 @@ All writes are single operations that are atomic in CPython, so nothing waits fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -261,23 +262,15 @@ class ToolCallChainContext:
             place = place.outer
         return place
 
-    def inside(self, place: _Place | None) -> _Inside:
-        """Return a context manager in which this place is the current one."""
-        return _Inside(self._here, place)
-
-
-class _Inside:
-    def __init__(self, here: ContextVar[_Place | None], place: _Place | None) -> None:
-        self._here = here
-        self._place = place
-        self._before: _Place | None = None
-
-    def __enter__(self) -> None:
-        self._before = self._here.get()
-        self._here.set(self._place)
-
-    def __exit__(self, *_error: object) -> None:
-        self._here.set(self._before)
+    @contextmanager
+    def inside(self, place: _Place | None) -> Iterator[None]:
+        """Make this place the current one."""
+        before = self._here.get()
+        self._here.set(place)
+        try:
+            yield
+        finally:
+            self._here.set(before)
 
 
 def copied(value: Any) -> Any:

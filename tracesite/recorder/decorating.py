@@ -242,7 +242,7 @@ class Steps:
     A generator that is closed early, or open at the end of its message, is marked as incomplete."""
 
     def __init__(self, scope: Traced) -> None:
-        self.scope = self._scope = scope
+        self.scope = scope
         self._count = 0
         scope._track(self)
         self._current = scope._current
@@ -253,7 +253,7 @@ class Steps:
     def __enter__(self) -> None:
         self._outside = self._current.get()
         # A disabled recorder opens nothing.
-        self._current.set(self._inside if self._scope.is_open else self._outside)
+        self._current.set(self._inside if self.scope.is_open else self._outside)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._inside = self._current.get()
@@ -267,24 +267,24 @@ class Steps:
 
     def keep(self, item: Any) -> None:
         self._count += 1
-        if self._scope.is_open and len(self._values) < _MOST_VALUES:
+        if self.scope.is_open and len(self._values) < _MOST_VALUES:
             self._values.append(item)
 
     def abandon(self) -> None:
         """End the scope, because the generator will not be continued."""
-        self._scope._resume()
-        if self._scope.is_open:
+        self.scope._resume()
+        if self.scope.is_open:
             values = "1 value" if self._count == 1 else f"{self._count} values"
-            self._scope._mark_incomplete(f"It was left after {values}, before its end.")
+            self.scope._mark_incomplete(f"It was left after {values}, before its end.")
             self.end(None)
 
     def end(self, error: BaseException | None) -> None:
-        self._scope._untrack(self)
+        self.scope._untrack(self)
         if self._values and all(isinstance(value, str) for value in self._values):
-            self._scope._record_result("".join(self._values))
+            self.scope._record_result("".join(self._values))
         else:
-            self._scope._record_result(self._values)
-        self._scope.end(error)
+            self.scope._record_result(self._values)
+        self.scope.end(error)
 
 
 class _Followed(Generator[Any, Any, Any]):

@@ -315,8 +315,6 @@ class _Enabling:
 class _Run(Message):
     """The run of an enabled object."""
 
-    __slots__ = ("_given_session", "_own_session")
-
     def __init__(self, runtime: Runtime, session: SessionOf) -> None:
         super().__init__(runtime)
         self._given_session = session
@@ -344,8 +342,6 @@ class _Run(Message):
 class _ModelRequest(Step):
     """A request to a model."""
 
-    __slots__ = ()
-
     def _set_arguments(self, args: Args) -> None:
         model = args.get("model")
         self.model = model if isinstance(model, str) else self.model
@@ -360,8 +356,6 @@ class _ModelRequest(Step):
 class _Part(_ModelRequest):
     """A part of a run. It does not become current, because the calls in it belong to the last request to a model."""
 
-    __slots__ = ()
-
     def _set_arguments(self, args: Args) -> None:
         pass
 
@@ -371,8 +365,6 @@ class _Part(_ModelRequest):
 
 class _ToolMethod(ToolCall):
     """A call of a tool's method, without the parameters that the agent adds to the tool's own arguments."""
-
-    __slots__ = ()
 
     def _set_arguments(self, args: Args) -> None:
         given = next((args[name] for name in _ARGS if isinstance(args.get(name), Mapping)), None)

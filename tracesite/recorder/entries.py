@@ -37,7 +37,9 @@ MARGIN = 64 * 1024
 cut in half, is removed after redaction."""
 MOST = 2**20 + MARGIN
 """Characters of a value that are frozen by default."""
-_encode = msgspec.json.Encoder(enc_hook=lambda value: _object(value)).encode
+_encode = msgspec.json.Encoder(
+    enc_hook=lambda value: instead_of_failing(f"<{type(value).__name__}>", _fields_of, value)
+).encode
 
 
 class Kind(Enum):
@@ -373,12 +375,8 @@ class _Plain:
             yield item
 
 
-def _object(value: Any) -> Any:
-    """Encode a type that JSON does not have: a pydantic model by its fields, an exception by its text."""
-    return instead_of_failing(f"<{type(value).__name__}>", _fields_of, value)
-
-
 def _fields_of(value: Any) -> Any:
+    """Return a JSON form of a type that JSON does not have: a pydantic model by its fields, an exception by its text."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value)

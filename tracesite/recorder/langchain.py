@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import Call, Entry, Reply, Result
+from traces_app.transcripts.entries import Entry, Reply, Result
 from traces_app.transcripts.formats.langchain import entries_of
 from traces_app.transcripts.turn_records import answer_metadata, result_of, step_of, total_usage
 
@@ -600,7 +600,8 @@ class TracesiteHandler(_Handler):
         self._start(place, step)
         step.end()
         for call in reply.calls:
-            place.calls.append(self._called(step, call))
+            scope = self.recorder.tool_call(call.name, call.args, call_id=call.id, metadata=call.metadata or None)
+            place.calls.append(_Called(scope.start(within=step), call.args))
 
     def _start(self, place: _Place, step: Step) -> None:
         if step.iteration is None:
@@ -615,10 +616,6 @@ class TracesiteHandler(_Handler):
         if place is not trace.place:
             return place.iteration
         return next(trace.iterations) if trace.is_own else None
-
-    def _called(self, step: Step, call: Call) -> _Called:
-        scope = self.recorder.tool_call(call.name, call.args, call_id=call.id, metadata=call.metadata or None)
-        return _Called(scope.start(within=step), call.args)
 
     # --- Results ----------------------------------------------------------------------------------------------------
 

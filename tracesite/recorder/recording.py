@@ -102,7 +102,7 @@ class Recorder:
         before: Recorder | None = None
         if sink is None and enabled:
             self._destination = _destination(url, key, spool, spool_bytes)
-            before = _latest_to(self._destination)
+            before = next(reversed(_by_destination.get(self._destination, [])), None)
             sink = before.sink if before is not None else self._server()
         self._pipeline = Pipeline(
             NullSink() if sink is None else sink,
@@ -374,11 +374,6 @@ def default_recorder() -> Recorder:
 _latest: deque[Recorder] = deque(maxlen=1)
 _by_destination: dict[_Destination, list[Recorder]] = {}
 """Open recorders by server, the newest last."""
-
-
-def _latest_to(destination: _Destination) -> Recorder | None:
-    others = _by_destination.get(destination)
-    return others[-1] if others else None
 
 
 def _destination(

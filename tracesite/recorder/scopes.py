@@ -117,10 +117,10 @@ class Scope:
     places. No method raises or blocks.
     """
 
-    __slots__ = ("_forks", "_implicit", "_outer", "_runtime", "_state", "error")
-
     error: str | None
     """The reason of a failure. Set by an exception that leaves the `with` block."""
+    metadata: dict[str, Any] | None
+    """Any other fields."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -250,6 +250,7 @@ class Scope:
 
     def _mark_incomplete(self, reason: str) -> None:
         """Record that the work was not done to its end."""
+        self.metadata = {**(self.metadata or {}), "incomplete": reason}
 
     # --- For subclasses -----------------------------------------------------------------------------------------------
 
@@ -335,8 +336,6 @@ class Scope:
 class Session(Scope):
     """A conversation or task. Its fields are sent with its next message."""
 
-    __slots__ = ("_fields", "_given_id", "external_id", "metadata", "tags")
-
     def __init__(
         self,
         runtime: Runtime,
@@ -364,6 +363,9 @@ class Session(Scope):
     def _finish(self) -> None:
         pass
 
+    def _mark_incomplete(self, reason: str) -> None:
+        """Do nothing, because a session goes on in other functions."""
+
     def _copy(self) -> Self:
         return type(self)(self._runtime, self._given_id, self._fields, self.tags, self.metadata)
 
@@ -374,28 +376,6 @@ class Session(Scope):
 
 class Message(Scope):
     """One run of an agent: the user's prompt, the agent's steps and calls, and its answer."""
-
-    __slots__ = (
-        "_has_answer_usage",
-        "_metadata",
-        "_name",
-        "_prompt",
-        "_request_id",
-        "_session",
-        "_since",
-        "_unfinished",
-        "_updates",
-        "_usages",
-        "content",
-        "id",
-        "left_out",
-        "losses",
-        "metadata",
-        "number",
-        "references",
-        "root_tool",
-        "usage",
-    )
 
     content: str | Sequence[Any] | None
     """The answer: a text, or content parts."""
@@ -430,6 +410,7 @@ class Message(Scope):
         self.left_out = False
         self.number = 0
         self._updates = 0
+        self._since = 0
         self._session: Session | None = None
         self._usages: list[dict[str, Any]] = []
         self._has_answer_usage = False
@@ -560,34 +541,9 @@ class Message(Scope):
             # A value that is too long is cut at the end of the message, which records its size.
             self.content = frozen.decode() if isinstance(frozen, bytes) else value
 
-    def _mark_incomplete(self, reason: str) -> None:
-        self.metadata = {**(self.metadata or {}), "incomplete": reason}
-
 
 class Step(Scope):
     """One think-act iteration."""
-
-    __slots__ = (
-        "_call",
-        "_has_sent_request",
-        "_iteration",
-        "_message",
-        "_metadata",
-        "_requested_at",
-        "_since",
-        "_thought",
-        "_updates",
-        "agent",
-        "duration",
-        "id",
-        "iteration",
-        "metadata",
-        "model",
-        "reasoning",
-        "request",
-        "thought",
-        "usage",
-    )
 
     thought: str | None
     """The text of the model before it acts."""
@@ -629,6 +585,7 @@ class Step(Scope):
         self.id = ""
         self._requested_at: int | None = None
         self._updates = 0
+        self._since = 0
         self._message = runtime.no_message
         self._call: ToolCall | None = None
 
@@ -727,36 +684,14 @@ class Step(Scope):
         if self.thought is None and isinstance(value, str):
             self.thought = value
 
-    def _mark_incomplete(self, reason: str) -> None:
-        self.metadata = {**(self.metadata or {}), "incomplete": reason}
-
 
 class ToolCall(Scope):
     """One call of a tool."""
-
-    __slots__ = (
-        "_args",
-        "_message",
-        "_metadata",
-        "_since",
-        "_step",
-        "_updates",
-        "call_id",
-        "id",
-        "left_out",
-        "metadata",
-        "name",
-        "parent",
-        "reflection",
-        "result",
-    )
 
     result: Any
     """The return value of the tool: any value, or a records.ToolResult (made by recorder.results)."""
     reflection: str | None
     """The agent's assessment of the result."""
-    metadata: dict[str, Any] | None
-    """Any other fields."""
 
     def __init__(
         self,
@@ -778,6 +713,7 @@ class ToolCall(Scope):
         self.id = ""
         self.left_out = False
         self._updates = 0
+        self._since = 0
         self._message = runtime.no_message
         self._step: Step | None = None
 
@@ -865,9 +801,6 @@ class ToolCall(Scope):
 
     def _set_result(self, value: Any) -> None:
         self.result = value
-
-    def _mark_incomplete(self, reason: str) -> None:
-        self.metadata = {**(self.metadata or {}), "incomplete": reason}
 
 
 def _is_empty(value: Any) -> bool:

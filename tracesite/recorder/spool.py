@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -775,15 +775,11 @@ def _bytes_in(directory: Path) -> int:
 def _count_lines(path: Path) -> tuple[int, int]:
     """Return the number of complete lines in a file, and their bytes; 0 if it was removed meanwhile."""
     lines = size = 0
-    with suppress(FileNotFoundError):
-        for line in _whole_lines(path):
-            lines, size = lines + 1, size + len(line)
+    with suppress(FileNotFoundError), open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                lines, size = lines + 1, size + len(line)
     return lines, size
-
-
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
-        yield from (line for line in file if line.endswith(b"\n"))
 
 
 def _is_object(line: bytes) -> bool:

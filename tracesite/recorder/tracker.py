@@ -20,8 +20,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import wraps
@@ -304,9 +304,20 @@ class ToolCallChainTracker:
             self._record_call(node)
         return node
 
-    def _chain_or_new(self, tool_id: str, took: timedelta = timedelta()) -> AbstractContextManager[None]:
-        """Return a context with the chain that is open here, or with a new one that ends with it."""
-        return nullcontext() if self.chain_context.place() is not None else _Implicit(self, tool_id, took)
+    @contextmanager
+    def _chain_or_new(self, tool_id: str, took: timedelta = timedelta()) -> Iterator[None]:
+        """Use the chain that is open here, or a new one for one call, which began `took` ago and ends with the block."""
+        if self.chain_context.place() is not None:
+            yield
+            return
+        self.start_tool_chain(tool_id)
+        chain = self.chain_context.current_chain
+        assert chain is not None, "it was just started"
+        chain.created_at -= took
+        try:
+            yield
+        finally:
+            self._end_chain(chain)
 
     # --- On the recorder --------------------------------------------------------------------------------------------
 
@@ -348,25 +359,6 @@ class ToolCallChainTracker:
             records.ToolResult(status="success", success=True, output=node.result) if node.success else node.result
         )
         scope.leave(None if node.success else node.error_message or NO_REASON)
-
-
-class _Implicit:
-    """A chain for one call."""
-
-    def __init__(self, tracker: ToolCallChainTracker, tool_id: str, took: timedelta) -> None:
-        self._tracker = tracker
-        self._tool_id = tool_id
-        self._took = took
-        self._chain: ToolCallChain | None = None
-
-    def __enter__(self) -> None:
-        self._tracker.start_tool_chain(self._tool_id)
-        self._chain = chain = self._tracker.chain_context.current_chain
-        assert chain is not None, "it was just started"
-        chain.created_at -= self._took
-
-    def __exit__(self, *_error: object) -> None:
-        self._tracker._end_chain(self._chain)
 
 
 class _Dispatch:
