@@ -26,7 +26,7 @@ def value_of(context: Context) -> Any:
 
 
 @pytest.mark.requirement("004-12", "004-55", "004-58")
-def test_of_a_prompt_the_event_keeps_kind_length_and_a_reference() -> None:
+def test_event_of_prompt_keeps_kind_length_and_reference() -> None:
     data, (context,) = kept("prompt_build", {"agentId": "n1", "role": "system", "text": "Be kind. 你好"})
     assert data == {"agentId": "n1", "kind": "system", "length": 11, "contextRef": context.ref}
     assert (context.kind, json.loads(context.content), context.length) == ("prompt", {"text": "Be kind. 你好"}, 11)
@@ -43,7 +43,7 @@ def test_of_a_prompt_the_event_keeps_kind_length_and_a_reference() -> None:
 
 @pytest.mark.requirement("004-03", "004-58")
 @pytest.mark.parametrize("name", ["conversation", "messages", "currentMessages"])
-def test_a_conversation_and_variables_are_one_context(name: str) -> None:
+def test_conversation_and_variables_are_one_context(name: str) -> None:
     said = {"step": "s1", "model": "gpt", name: [SYSTEM, QUESTION], "variables": {"city": "上海", "days": 3}}
     data, (context,) = kept("llm_request_start", said)
     assert data == {
@@ -59,7 +59,7 @@ def test_a_conversation_and_variables_are_one_context(name: str) -> None:
     assert said[name] == [SYSTEM, QUESTION]
 
 
-def test_a_conversation_that_grew_shares_its_entries() -> None:
+def test_conversation_that_grew_shares_its_entries() -> None:
     first, longer = (
         kept("llm_request_start", {"messages": messages})[1][0] for messages in ([SYSTEM], [SYSTEM, QUESTION])
     )
@@ -68,12 +68,12 @@ def test_a_conversation_that_grew_shares_its_entries() -> None:
     assert (first.entries or ())[0] == (longer.entries or ())[0]
 
 
-def test_the_messages_of_a_request_are_taken_out_of_it() -> None:
+def test_messages_of_request_become_a_context() -> None:
     data, (context,) = kept("llm_request_start", {"request": {"model": "gpt", "messages": [QUESTION]}})
     assert data == {"request": {"model": "gpt"}, "conversationLength": 1, "contextRef": context.ref}
 
 
-def test_the_same_content_has_the_same_reference_and_other_content_another() -> None:
+def test_reference_depends_on_content_only() -> None:
     said: list[tuple[str, dict[str, Any]]] = [
         ("prompt_build", {"text": "a"}),
         ("prompt_build", {"text": ["a"]}),
@@ -100,7 +100,7 @@ def test_small_data_stays_as_it_is() -> None:
         assert kept("tool_call_complete", data) == (data, [])
 
 
-def test_of_large_data_the_largest_fields_go_and_the_event_says_so() -> None:
+def test_largest_fields_of_large_data_become_contexts() -> None:
     said = {"call_id": "c1", "name": "fetch", "args": {"url": "u" * 2000}, "result": "上" * MOST, "duration": 7}
     data, (context,) = kept("tool_call_complete", said)
     assert data == {
@@ -114,14 +114,14 @@ def test_of_large_data_the_largest_fields_go_and_the_event_says_so() -> None:
     assert with_fields(data, {context.ref: value_of(context)}).items() >= said.items()
 
 
-def test_what_names_something_stays_however_long_it_is() -> None:
+def test_identifying_fields_stay_however_long() -> None:
     said = {"step": "s" * 2 * MOST, "call_id": "c" * 2 * MOST, "many": list(range(MOST))}
     data, (context,) = kept("tool_call_start", said)
     assert (data["step"], data["call_id"]) == (said["step"], said["call_id"])
     assert value_of(context) == said["many"]
 
 
-def test_references_of_somebody_else_change_nothing() -> None:
+def test_foreign_references_change_nothing() -> None:
     for said in ({"contextRefs": 1}, {"contextRefs": {"a": 1}}, {"contextRefs": {"a": {"contextRef": [1]}}}):
         assert with_fields(said, {"ctx_1": "mine"}) == said
     said = {"a": "own", "contextRefs": {"a": {"contextRef": "ctx_1"}, "b": {"contextRef": "ctx_2"}}}
@@ -144,7 +144,7 @@ VALUES = st.recursive(
         st.sampled_from(["args", "result", "thought", "workflow", "x", "step", "messages"]) | st.text(), VALUES
     )
 )
-def test_whatever_was_moved_is_put_back(said: dict[str, Any]) -> None:
+def test_moved_fields_are_put_back(said: dict[str, Any]) -> None:
     said.pop("contextRefs", None)
     encoded, contexts = apart("tool_call_start", said)
     data = json.loads(encoded)

@@ -56,7 +56,7 @@ def test_event_of_session_without_external_id_names_our_id(run: tuple[Session, A
     assert event.session_name == str(session.pk)
 
 
-def test_an_event_is_read_with_everything_that_it_says(run: tuple[Session, Any]) -> None:
+def test_event_is_read_with_all_of_its_fields(run: tuple[Session, Any]) -> None:
     session, message_id = run
     (event,) = events_after(session.pk, 0, 10)
     assert msgspec.json.decode(msgspec.json.encode(event)) == {
@@ -87,13 +87,13 @@ def test_events_of_a_message_in_the_trash_are_not_read(run: tuple[Session, Any])
     assert events_after(session.pk, 0, 10) == []
 
 
-def test_events_lie_in_the_month_of_their_message(run: tuple[Session, Any]) -> None:
+def test_events_are_in_the_month_of_their_message(run: tuple[Session, Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT tableoid::regclass::text FROM traces_app_event")
         assert cursor.fetchall() == [("traces_app_event_y2026m03",)]
 
 
-def test_events_go_with_their_message_when_it_is_purged(run: tuple[Session, Any]) -> None:
+def test_purge_of_message_removes_its_events(run: tuple[Session, Any]) -> None:
     session, message_id = run
     delete_message(message_id, by="test")
     report = purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
@@ -101,7 +101,7 @@ def test_events_go_with_their_message_when_it_is_purged(run: tuple[Session, Any]
     assert not Event.objects.exists()
 
 
-def test_events_go_with_their_session_when_it_is_purged(run: tuple[Session, Any]) -> None:
+def test_purge_of_session_removes_its_events(run: tuple[Session, Any]) -> None:
     session, _message_id = run
     delete_session(session.pk, by="test")
     later = timezone.now() + timedelta(seconds=1)

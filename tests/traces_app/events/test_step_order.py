@@ -81,7 +81,7 @@ def test_batches_in_any_order_give_the_layout_of_all_at_once(
     )
 
 
-def test_what_comes_in_order_is_not_laid_out_anew() -> None:
+def test_events_in_order_do_not_recompute_the_layout() -> None:
     events = []
     for turn in range(6):
         step, call = {"step": f"s{turn}"}, {"step": f"s{turn}", "call_id": f"c{turn}", "parent": f"c{turn - 1}"}

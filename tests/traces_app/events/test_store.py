@@ -180,7 +180,7 @@ def forget_all() -> None:
 
 
 @pytest.mark.requirement("000-11", "000-42", "004-13", "004-14", "004-15", "004-16", "004-36")
-def test_a_run_of_all_thirteen_types_becomes_its_rows(project: Project) -> None:
+def test_run_of_all_thirteen_types_becomes_its_rows(project: Project) -> None:
     assert {one["type"] for one in TRACE} == set(records.EventType.__args__)  # type: ignore[attr-defined]
     outcomes = send(project, *TRACE)
     assert [(one.state, one.seq) for one in outcomes] == [("stored", seq) for seq in range(1, 21)]
@@ -205,7 +205,7 @@ def test_a_run_of_all_thirteen_types_becomes_its_rows(project: Project) -> None:
     assert (session.input_tokens, session.output_tokens, session.call_count, session.failure_count) == (30, 9, 4, 1)
 
 
-def test_what_a_recorder_says_becomes_its_rows(project: Project) -> None:
+def test_events_of_a_recorder_become_rows(project: Project) -> None:
     send(project, *RECORDED)
     session = Session.objects.get()
     assert (session.title, session.description, session.end_user, session.tags, session.status) == (
@@ -249,7 +249,7 @@ def test_what_a_recorder_says_becomes_its_rows(project: Project) -> None:
     assert list(check(tally=Tally())) == []
 
 
-def test_what_a_recorder_lost_is_counted_once_however_often_it_says_so(project: Project) -> None:
+def test_losses_are_counted_once_however_often_sent(project: Project) -> None:
     lost = {**said(1, "workflow_execute_start", recorder={"dropped": 2, "sampled_out": 1}), "category": "system"}
     send(project, TRACE[0], {**lost, "id": "l1"}, {**lost, "id": "l1"})
     send(project, {**lost, "id": "l1"}, {**lost, "id": "l2"})
@@ -257,7 +257,7 @@ def test_what_a_recorder_lost_is_counted_once_however_often_it_says_so(project: 
     assert Message.objects.get(role="assistant").metadata == {"recorder": {"dropped": 4, "sampled_out": 2}}
 
 
-def test_a_session_goes_as_its_last_turn_does(project: Project) -> None:
+def test_status_of_session_follows_its_last_turn(project: Project) -> None:
     turns = [
         said(1, "workflow_execute_start"),
         said(2, "workflow_execute_complete", error="No."),
@@ -278,7 +278,7 @@ def test_a_session_goes_as_its_last_turn_does(project: Project) -> None:
     assert Session.objects.get().status == "running"
 
 
-def test_a_turn_reads_nothing_of_the_turns_before(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_reads_nothing_of_the_turns_before(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     fold = projection.run_state
 
@@ -298,7 +298,7 @@ def test_a_turn_reads_nothing_of_the_turns_before(project: Project, monkeypatch:
     assert (max(read), Session.objects.get().status) == (11, "completed")
 
 
-def test_what_people_change_of_a_session_stays_until_an_event_says_something_else(project: Project) -> None:
+def test_edited_session_stays_until_an_event_changes_it(project: Project) -> None:
     send(project, said(1, "workflow_execute_start", session={"title": "Weather"}))
     Session.objects.update(title="My weather")
     send(project, said(2, "workflow_execute_complete"))
@@ -308,7 +308,7 @@ def test_what_people_change_of_a_session_stays_until_an_event_says_something_els
 
 
 @pytest.mark.requirement("000-11", "000-42")
-def test_a_run_is_readable_at_every_moment(project: Project) -> None:
+def test_run_is_readable_at_every_moment(project: Project) -> None:
     for at, one in enumerate(TRACE, 1):
         send(project, one)
         assert Message.objects.get(role="assistant").is_completed is (at == len(TRACE))
@@ -324,7 +324,7 @@ def test_a_run_is_readable_at_every_moment(project: Project) -> None:
 )
 @given(data=st.data())
 @pytest.mark.parametrize("trace", [TRACE, RECORDED], ids=["all types", "recorded"])
-def test_any_interleaving_and_repetition_gives_the_rows_of_the_sorted_sequence(
+def test_any_order_and_repetition_gives_the_same_rows(
     project: Project, trace: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     forget_all()
@@ -346,9 +346,7 @@ def test_any_interleaving_and_repetition_gives_the_rows_of_the_sorted_sequence(
 )
 @pytest.mark.django_db(transaction=True)
 @given(data=st.data())
-def test_processes_that_remember_runs_up_to_different_events_write_the_same_rows(
-    transactional_db: None, data: st.DataObject
-) -> None:
+def test_processes_with_different_caches_write_the_same_rows(transactional_db: None, data: st.DataObject) -> None:
     project, _made = Project.objects.get_or_create(slug="owner")
     forget_all()
     trace = data.draw(st.sampled_from([TRACE, RECORDED]))
@@ -390,7 +388,7 @@ WITHOUT_IDS = [
 )
 @pytest.mark.django_db(transaction=True)
 @given(data=st.data())
-def test_calls_without_ids_are_paired_by_order_however_they_arrive(transactional_db: None, data: st.DataObject) -> None:
+def test_calls_without_ids_are_paired_in_any_arrival_order(transactional_db: None, data: st.DataObject) -> None:
     project, _made = Project.objects.get_or_create(slug="owner")
     forget_all()
     wanted = expected(project, WITHOUT_IDS)
@@ -416,7 +414,7 @@ def test_calls_without_ids_are_paired_by_order_however_they_arrive(transactional
 @pytest.mark.parametrize("at_once", [1, 3, len(TRACE)])
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("trace", [TRACE, RECORDED], ids=["all types", "recorded"])
-def test_events_whose_data_lies_behind_references_come_to_the_same_rows(
+def test_events_with_referenced_data_give_the_same_rows(
     project: Project, monkeypatch: pytest.MonkeyPatch, trace: list[dict[str, Any]], at_once: int, backwards: bool
 ) -> None:
     wanted = expected(project, trace)
@@ -429,7 +427,7 @@ def test_events_whose_data_lies_behind_references_come_to_the_same_rows(
     assert Context.objects.filter(kind="value").count() > len(trace) / 2
 
 
-def test_a_run_that_is_called_by_its_id_is_asked_the_same(project: Project) -> None:
+def test_run_addressed_by_id_has_the_same_question(project: Project) -> None:
     send(project, {"type": "workflow_execute_start", "data": {"prompt": "What now?"}})
     run = Message.objects.get(role="assistant")
     send(project, {"type": "workflow_execute_complete", "message_id": str(run.pk), "data": {"result": "This."}})
@@ -439,7 +437,7 @@ def test_a_run_that_is_called_by_its_id_is_asked_the_same(project: Project) -> N
 
 @pytest.mark.requirement("004-43")
 @pytest.mark.django_db(transaction=True)
-def test_two_senders_of_the_same_events_at_once_make_the_rows_of_one() -> None:
+def test_two_senders_of_the_same_events_write_rows_once() -> None:
     project = Project.objects.create(slug="owner")
     send(project, *TRACE)
     wanted = rows()
@@ -460,7 +458,7 @@ def test_two_senders_of_the_same_events_at_once_make_the_rows_of_one() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_senders_of_the_same_conversation_at_once_store_it_once(transactional_db: None) -> None:
+def test_two_senders_of_a_conversation_store_it_once(transactional_db: None) -> None:
     project = Project.objects.create(slug="owner")
     messages = [f"message {number}" for number in range(40)]
 
@@ -479,7 +477,7 @@ def test_two_senders_of_the_same_conversation_at_once_store_it_once(transactiona
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_notice_a_batch_tells_of_every_session_once_it_is_committed(transactional_db: None) -> None:
+def test_one_notification_per_batch_names_every_session(transactional_db: None) -> None:
     project = Project.objects.create(slug="owner")
     with connection.cursor() as cursor:
         cursor.execute("LISTEN traces_app_events")
@@ -499,7 +497,7 @@ def test_one_notice_a_batch_tells_of_every_session_once_it_is_committed(transact
     assert {part.partition(" ")[0]: part.partition(" ")[2] for part in notice.payload.split(";")} == told
 
 
-def test_secrets_are_taken_out_of_events_and_of_what_they_make(project: Project) -> None:
+def test_secrets_are_redacted_in_events_and_their_rows(project: Project) -> None:
     send(
         project,
         {"type": "tool_call_start", "data": {"call_id": "c", "name": "login", "args": {"password": "s3cret-word"}}},
@@ -512,7 +510,7 @@ def test_secrets_are_taken_out_of_events_and_of_what_they_make(project: Project)
     assert Message.objects.get().redactions == [{"path": path, "rule": "password"}]
 
 
-def test_what_the_producer_took_out_itself_is_kept_beside_what_we_took_out(project: Project) -> None:
+def test_receipts_of_producer_are_kept_beside_ours(project: Project) -> None:
     own = [{"path": "data.prompt", "rule": "mine"}]
     data = {"prompt": "[redacted]", "metadata": {"password": "s3cret-word"}, "redactions": own}
     send(project, {"type": "workflow_execute_start", "id": "e", "message_id": RUN_ID, "data": data})
@@ -524,14 +522,14 @@ def test_what_the_producer_took_out_itself_is_kept_beside_what_we_took_out(proje
     )  # fmt: skip
 
 
-def test_a_late_event_changes_a_completed_run(project: Project) -> None:
+def test_late_event_changes_a_completed_run(project: Project) -> None:
     send(project, *TRACE[:7], TRACE[-1])
     send(project, *TRACE[7:-1])
     session = Session.objects.get()
     assert (session.status, session.call_count) == ("completed", 4)
 
 
-def test_an_event_of_a_run_in_the_trash_is_refused_and_blocks_nothing(project: Project) -> None:
+def test_event_of_trashed_run_is_refused_and_blocks_nothing(project: Project) -> None:
     send(project, TRACE[0])
     delete_message(UUID(RUN_ID), by="test")
     other = {"type": "agent_start", "id": "other", "message_id": "second"}
@@ -543,7 +541,7 @@ def test_an_event_of_a_run_in_the_trash_is_refused_and_blocks_nothing(project: P
 
 
 @pytest.mark.parametrize("is_remembered", [True, False])
-def test_a_purged_run_is_not_revived(
+def test_purged_run_is_not_revived(
     project: Project, django_capture_on_commit_callbacks: Any, is_remembered: bool
 ) -> None:
     with django_capture_on_commit_callbacks(execute=is_remembered):
@@ -556,7 +554,7 @@ def test_a_purged_run_is_not_revived(
     assert not Event.objects.exists()
 
 
-def test_a_purged_session_is_not_revived(project: Project) -> None:
+def test_purged_session_is_not_revived(project: Project) -> None:
     send(project, TRACE[0])
     delete_session(Session.objects.get().pk, by="test")
     purge(Scope(deleted_before=timezone.now() + timedelta(seconds=1)))
@@ -566,7 +564,7 @@ def test_a_purged_session_is_not_revived(project: Project) -> None:
     assert not Event.objects.exists()
 
 
-def test_names_of_any_length_and_characters_are_taken(project: Project) -> None:
+def test_names_of_any_length_and_characters_are_accepted(project: Project) -> None:
     odd = "\x00" + "界" * 511
     send(
         project,
@@ -582,7 +580,7 @@ def test_names_of_any_length_and_characters_are_taken(project: Project) -> None:
     assert again.state == "duplicate"
 
 
-def test_a_result_that_does_not_name_its_tool_makes_none(project: Project) -> None:
+def test_result_without_tool_name_creates_no_tool(project: Project) -> None:
     send(project, *TRACE)
     assert set(Tool.objects.values_list("name", flat=True)) == {"weather", "write", "read"}
 
@@ -617,7 +615,7 @@ def rows_read() -> Counter[str]:
         return read
 
 
-def test_a_batch_costs_the_same_however_long_the_run(project: Project, django_capture_on_commit_callbacks: Any) -> None:
+def test_batch_costs_the_same_however_long_the_run(project: Project, django_capture_on_commit_callbacks: Any) -> None:
     before = {"short": 2, "long": 400}
     for session, number in before.items():
         history = turns(0, number, session)

@@ -38,7 +38,7 @@ def test_ndjson_is_one_session_a_line() -> None:
 
 
 @pytest.mark.requirement("000-59")
-def test_fields_that_we_do_not_know_are_kept_in_metadata_where_they_are_data() -> None:
+def test_unknown_fields_are_kept_in_metadata() -> None:
     document = {
         "role": "assistant",
         "feedback": {"stars": 5},
@@ -88,7 +88,7 @@ STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
         ("text", None, "Expected `object`, got `str`"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_by_its_path(document: Any, field: str | None, words: str) -> None:
+def test_errors_name_the_path(document: Any, field: str | None, words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         decode.decode_messages(encode(document))
     assert caught.value.field == field
@@ -110,13 +110,13 @@ def test_paths_of_a_batch_begin_at_the_body() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"a": NaN}', b"\xff", b'{"a": "\\ud800"}', b"[" * 100_000])
-def test_what_is_not_json_is_said_plainly(body: bytes) -> None:
+def test_body_that_is_not_json_gives_clear_error(body: bytes) -> None:
     with pytest.raises(InvalidInput) as caught:
         decode.decode_messages(body)
     assert caught.value.code == "invalid_json"
 
 
-def test_a_time_up_to_one_day_ahead_is_accepted() -> None:
+def test_time_up_to_one_day_ahead_is_accepted() -> None:
     for ahead, accepted in ((timedelta(hours=23), True), (timedelta(hours=25), False)):
         body = encode({"role": "user", "created_at": timezone.now() + ahead})
         if accepted:
@@ -126,7 +126,7 @@ def test_a_time_up_to_one_day_ahead_is_accepted() -> None:
                 decode.decode_messages(body)
 
 
-def test_a_patch_tells_left_out_from_null() -> None:
+def test_patch_distinguishes_omitted_from_null() -> None:
     patch = decode.decode_message_patch(b'{"error": null}')
     assert patch.error is None
     assert patch.content is msgspec.UNSET
@@ -171,7 +171,7 @@ def test_any_bytes_are_decoded_or_refused(decoder: Callable[[bytes], Any], body:
 
 @each_decoder
 @given(document=DOCUMENTS)
-def test_any_json_is_decoded_or_refused_in_words(decoder: Callable[[bytes], Any], document: Any) -> None:
+def test_any_json_is_decoded_or_refused_with_message(decoder: Callable[[bytes], Any], document: Any) -> None:
     try:
         decoder(encode(document))
     except InvalidInput as error:
@@ -182,7 +182,7 @@ def test_any_json_is_decoded_or_refused_in_words(decoder: Callable[[bytes], Any]
 @given(
     DOCUMENTS, st.sampled_from(["content", "agent_steps", "metadata", "usage", "knowledge_references", "created_at"])
 )
-def test_what_is_decoded_is_normalised_and_redacted_too(value: Any, field: str) -> None:
+def test_any_decoded_record_can_be_normalised_and_redacted(value: Any, field: str) -> None:
     body = encode({"external_id": "s", "messages": [{"role": "assistant", field: value}]})
     with suppress(InvalidInput):
         redact(normalise(decode.decode_session(body), now=timezone.now()))
@@ -205,7 +205,7 @@ def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["titel", "role", "external_id", "created_at"])
-def test_a_patch_refuses_what_it_cannot_change(name: str) -> None:
+def test_patch_refuses_what_it_cannot_change(name: str) -> None:
     for decode_patch in (decode.decode_message_patch, decode.decode_session_patch):
         with pytest.raises(InvalidInput, match="Allowed:") as caught:
             decode_patch(encode({name: "x", "metadata": {}}))

@@ -29,7 +29,7 @@ class Counts:
 
 
 @pytest.mark.django_db
-def test_the_rows_of_new_messages_are_counted_as_they_are_in_the_tables(project: Project) -> None:
+def test_metrics_count_rows_of_new_messages(project: Project) -> None:
     counts = Counts()
     store(project, question(), answer(knowledge_references=[{"id": "k1", "content": "a passage"}]))
     assert counts.added() == {
@@ -44,7 +44,7 @@ def test_the_rows_of_new_messages_are_counted_as_they_are_in_the_tables(project:
 
 
 @pytest.mark.django_db
-def test_what_is_sent_again_is_counted_by_its_outcome_and_adds_no_rows(project: Project) -> None:
+def test_metrics_count_repeated_message_without_rows(project: Project) -> None:
     store(project, question(), answer(is_completed=False))
     counts = Counts()
     store(project, question(), answer(is_completed=True), question(external_id="q2"))
@@ -69,7 +69,7 @@ def test_messages_for_a_deleted_session_are_counted_as_refused(project: Project)
     assert counts.added() == {"refused": 2, "batches": 1}
 
 
-def test_what_has_not_happened_yet_is_shown_as_0() -> None:
+def test_metrics_start_at_zero() -> None:
     begin_at_zero()
     for table in TABLES:
         assert REGISTRY.get_sample_value("tracesite_ingest_rows_total", {"table": table}) is not None

@@ -60,7 +60,7 @@ def passes(args: str, data: str = "{}") -> bool:
         "{" + ", ".join(f'"a{number}": [{{}}]' for number in range(49)) + "}",
     ],
 )
-def test_plain_json_reaches_its_column_as_it_came(written: str) -> None:
+def test_plain_json_is_stored_unchanged(written: str) -> None:
     call = call_with(written, written)
 
     assert type(call.args) is type(data_of(call)) is msgspec.Raw
@@ -68,7 +68,7 @@ def test_plain_json_reaches_its_column_as_it_came(written: str) -> None:
     assert decoded(call.args) == json.loads(written)
 
 
-def test_what_was_not_said_is_not_said() -> None:
+def test_omitted_values_stay_omitted() -> None:
     (message,) = decode_messages(
         b'[{"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "result": {}}]}]}]'
     )
@@ -126,7 +126,7 @@ def test_numbers_that_decoding_may_change_or_refuse_are_decoded(number: str) -> 
         "1" * 400 + "e0",
     ],
 )
-def test_numbers_that_nothing_can_hold_are_refused(number: str) -> None:
+def test_numbers_out_of_any_range_are_refused(number: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         call_with(f'{{"a": {number}}}')
 
@@ -142,17 +142,17 @@ def test_numbers_that_nothing_can_hold_are_refused(number: str) -> None:
         '{"a": ' * 101 + "1" + "}" * 101,
     ],
 )
-def test_what_is_escaped_or_deep_is_decoded(written: str) -> None:
+def test_escaped_or_deep_json_is_decoded(written: str) -> None:
     assert not passes(written)
     assert not passes("{}", written)
 
 
-def test_what_is_mostly_text_is_decoded() -> None:
+def test_json_that_is_mostly_text_is_decoded() -> None:
     assert not passes(json.dumps({"text": "plain words " * 100}))
     assert passes(json.dumps({"rows": [{"id": number, "word": "plain"} for number in range(50)]}))
 
 
-def test_a_long_value_is_decoded_by_itself() -> None:
+def test_long_value_is_decoded_by_itself() -> None:
     call = call_with('{"a": "' + "x" * 64_000 + '"}', "[1]")
 
     assert call.args == {"a": "x" * 64_000}
@@ -160,7 +160,7 @@ def test_a_long_value_is_decoded_by_itself() -> None:
 
 
 @pytest.mark.parametrize("broken", [b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\xe4\xb8"])
-def test_what_is_not_utf_8_is_refused(broken: bytes) -> None:
+def test_json_that_is_not_utf_8_is_refused(broken: bytes) -> None:
     body = b'[{"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "args": {"a": "%s"}}]}]}]' % broken
 
     with pytest.raises(InvalidInput) as refused:
@@ -197,7 +197,7 @@ IMAGES: list[Any] = [
         max_leaves=5,
     )
 )
-def test_json_with_an_image_is_known_by_how_it_is_written(value: Any) -> None:
+def test_image_is_recognised_in_encoded_json(value: Any) -> None:
     found = Found()
     found.take_from(value)
 
@@ -236,7 +236,7 @@ WRITERS: list[Callable[[Any], str]] = [
 
 @settings(max_examples=300)
 @given(args=ANY_JSON, data=ANY_JSON, write=st.sampled_from(WRITERS))
-def test_what_is_said_is_the_same_decoded_or_not(args: Any, data: Any, write: Callable[[Any], str]) -> None:
+def test_decoding_does_not_change_the_result(args: Any, data: Any, write: Callable[[Any], str]) -> None:
     call = call_with(write(args), write(data))
 
     assert decoded(call.args) == args
@@ -246,7 +246,7 @@ def test_what_is_said_is_the_same_decoded_or_not(args: Any, data: Any, write: Ca
 
 @settings(max_examples=300)
 @given(args=ANY_JSON, data=ANY_JSON, write=st.sampled_from(WRITERS))
-def test_no_secret_passes(args: Any, data: Any, write: Callable[[Any], str]) -> None:
+def test_raw_json_hides_no_secret(args: Any, data: Any, write: Callable[[Any], str]) -> None:
     """What is redacted in decoded values is redacted in those that came undecoded, and leaves the same receipts."""
 
     def redacted(call: records.ToolCall) -> tuple[Any, Any]:

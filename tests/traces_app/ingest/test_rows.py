@@ -22,13 +22,13 @@ def parents(*calls: ToolCall) -> tuple[list[int | None], set[str]]:
     return [places.index(UUID(row.parent_id)) if row.parent_id else None for row in rows.calls], rows.flags
 
 
-def test_a_parent_is_named_by_its_uuid_or_by_its_id() -> None:
+def test_parent_is_found_by_uuid_or_id() -> None:
     assert parents(ToolCall(id="c1"), ToolCall(id="c2", parent="c1")) == ([None, 0], set())
     assert parents(ToolCall(id="c1", uuid="u1"), ToolCall(id="c2", parent="u1")) == ([None, 0], set())
     assert parents(ToolCall(id="c1", uuid="u1"), ToolCall(id="c2", parent="c1")) == ([None, 0], set())
 
 
-def test_of_calls_of_one_id_the_one_without_a_uuid_is_meant() -> None:
+def test_parent_among_equal_ids_is_the_call_without_uuid() -> None:
     first, second = ToolCall(id="c1"), ToolCall(id="c1", uuid="c1#1")
     assert parents(first, second, ToolCall(id="c2", parent="c1"), ToolCall(id="c3", parent="c1#1")) == (
         [None, None, 0, 1],
@@ -36,7 +36,7 @@ def test_of_calls_of_one_id_the_one_without_a_uuid_is_meant() -> None:
     )
 
 
-def test_a_name_that_fits_several_calls_is_none() -> None:
+def test_parent_that_matches_several_calls_is_flagged() -> None:
     assert parents(ToolCall(id="c1"), ToolCall(id="c1"), ToolCall(id="c2", parent="c1")) == (
         [None, None, None],
         {"parent_unknown"},

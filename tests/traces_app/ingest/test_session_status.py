@@ -170,7 +170,7 @@ def test_chain_with_caught_model_error_is_found_and_a_success(project: Project, 
     assert [one["external_id"] for one in owner.get("chains/", has_errors="false").results] == ["a2"]
 
 
-def test_model_error_that_is_said_by_events_is_counted(project: Project) -> None:
+def test_model_error_in_events_is_counted(project: Project) -> None:
     def event(kind: str, second: int, **data: Any) -> dict[str, Any]:
         at = (NOON + timedelta(seconds=second)).isoformat()
         return {"session_id": "s", "message_id": "r", "type": kind, "timestamp": at, "data": data}

@@ -38,7 +38,7 @@ def patch(project: Project, message_id: UUID, body: str, **fields: int) -> Messa
 @pytest.mark.requirement(
     "000-01", "000-02", "000-03", "000-05", "000-07", "000-13", "000-14", "000-16", "000-20", "000-25"
 )
-def test_a_whole_run_is_stored_as_rows(project: Project) -> None:
+def test_whole_run_is_stored_as_rows(project: Project) -> None:
     outcome = store(project, question(), answer())
 
     assert outcome == SessionOutcome(
@@ -108,14 +108,14 @@ def test_sending_the_same_again_changes_nothing(project: Project) -> None:
     assert (second.created, [m.id for m in second.messages]) == (False, [m.id for m in first.messages])
 
 
-def test_a_message_without_identity_is_new_each_time(project: Project) -> None:
+def test_message_without_identity_is_new_each_time(project: Project) -> None:
     for _ in range(2):
         store(project, question(external_id=None))
     assert Message.objects.count() == 2
     assert not MessageKey.objects.exists()
 
 
-def test_created_at_stays_as_first_said(project: Project) -> None:
+def test_created_at_never_changes(project: Project) -> None:
     first = store(project, question(created_at=None))
     second = store(project, question(created_at=NOON))
     assert second.messages[0].id == first.messages[0].id
@@ -127,13 +127,13 @@ def test_messages_without_times_keep_their_order(project: Project) -> None:
     assert list(Message.objects.order_by("id").values_list("external_id", flat=True)) == [f"q{i}" for i in range(50)]
 
 
-def test_messages_without_times_share_none_across_the_sessions_of_a_batch(project: Project) -> None:
+def test_messages_without_times_get_distinct_times_in_a_batch(project: Project) -> None:
     untimed = [question(external_id=f"q{i}", created_at=None) for i in range(3)]
     ingest(project.pk, [session_of(*untimed, external_id=f"s{n}") for n in range(4)])
     assert len(set(Message.objects.values_list("created_at", flat=True))) == 12
 
 
-def test_a_completed_message_may_be_corrected(project: Project) -> None:
+def test_completed_message_may_be_corrected(project: Project) -> None:
     store(project, answer())
     corrected = answer(content="Better.")
     corrected["agent_steps"][0]["tool_calls"][0]["result"] = {"success": False, "error": "wrong city"}
@@ -143,7 +143,7 @@ def test_a_completed_message_may_be_corrected(project: Project) -> None:
     assert ToolResult.objects.get(call__call_id="call_a").error == "wrong city"
 
 
-def test_an_earlier_state_that_arrives_late_takes_nothing_back(project: Project) -> None:
+def test_late_earlier_snapshot_retracts_nothing(project: Project) -> None:
     store(project, answer())
     early = answer(content="Shang", is_completed=False, agent_steps=[{"iteration": 0, "thought": "Ask"}])
     assert store(project, early).messages[0].state == "unchanged"
@@ -155,7 +155,7 @@ def test_messages_of_one_instant_keep_the_order_of_their_batch(project: Project)
     assert list(Message.objects.order_by("id").values_list("external_id", flat=True)) == [f"q{i}" for i in range(50)]
 
 
-def test_a_message_that_stands_twice_in_one_batch_is_one(project: Project) -> None:
+def test_message_twice_in_one_batch_is_stored_once(project: Project) -> None:
     half = answer(content="", is_completed=False, agent_steps=answer()["agent_steps"][:1])
     outcome = store(project, half, question(), answer())
     assert [message.state for message in outcome.messages] == ["created", "created", "updated"]
@@ -167,7 +167,7 @@ def test_a_message_that_stands_twice_in_one_batch_is_one(project: Project) -> No
     assert Session.objects.get().call_count == 4
 
 
-def test_an_id_of_our_scheme_is_kept_and_any_other_is_the_external_id(project: Project) -> None:
+def test_own_id_is_kept_and_other_id_becomes_external_id(project: Project) -> None:
     ours = ids.message_id(NOON, "user")
     other = ids.message_id(NOON, "assistant")
     outcome = store(
@@ -184,7 +184,7 @@ def test_an_id_of_our_scheme_is_kept_and_any_other_is_the_external_id(project: P
 
 
 @pytest.mark.parametrize("others", [0, 150], ids=["written at once", "written step by step"])
-def test_messages_of_one_batch_that_bring_one_id_are_one_message(project: Project, others: int) -> None:
+def test_messages_of_one_batch_with_one_id_are_one(project: Project, others: int) -> None:
     """As they are when they are sent one by one; in another session the id is taken."""
     ours = ids.message_id(NOON, "user")
     batch = [
@@ -204,9 +204,7 @@ def test_messages_of_one_batch_that_bring_one_id_are_one_message(project: Projec
 
 
 @pytest.mark.parametrize("written", [str, lambda id_: str(id_).upper()], ids=["as we write it", "in capitals"])
-def test_sessions_of_one_batch_that_bring_one_id_are_one_session(
-    project: Project, written: Callable[[UUID], str]
-) -> None:
+def test_sessions_of_one_batch_with_one_id_are_one(project: Project, written: Callable[[UUID], str]) -> None:
     """As they are when they are sent one by one."""
     ours = ids.session_id(NOON)
     batch = [
@@ -219,7 +217,7 @@ def test_sessions_of_one_batch_that_bring_one_id_are_one_session(
 
 
 @pytest.mark.parametrize("offset", [timedelta(hours=23, minutes=59), -timedelta(hours=16)], ids=str)
-def test_times_are_read_in_zones_that_postgresql_does_not_know(project: Project, offset: timedelta) -> None:
+def test_times_in_zones_unknown_to_postgresql_are_stored(project: Project, offset: timedelta) -> None:
     noon = NOON.astimezone(timezone(offset)).isoformat()
     call = {"name": "t", "started_at": noon, "completed_at": noon}
     store(
@@ -237,20 +235,20 @@ def test_times_are_read_in_zones_that_postgresql_does_not_know(project: Project,
     assert set(ToolCall.objects.values_list("started_at", "completed_at")) == {(NOON, NOON)}
 
 
-def test_a_duration_says_when_a_message_was_completed(project: Project) -> None:
+def test_duration_gives_the_completion_of_a_message(project: Project) -> None:
     store(project, question(duration=1500), question(external_id="q2", duration=1500, is_completed=False))
     first, second = Message.objects.order_by("id")
     assert (first.completed_at, first.duration_ms) == (NOON + timedelta(seconds=1.5), 1500)
     assert (second.completed_at, second.duration_ms) == (None, None)
 
 
-def test_a_duration_that_we_added_up_changes_nothing_when_it_comes_back(project: Project) -> None:
+def test_computed_duration_sent_back_changes_nothing(project: Project) -> None:
     store(project, answer())
     assert Message.objects.get().duration_ms == 142
     assert store(project, answer(duration=142)).messages[0].state == "unchanged"
 
 
-def test_the_id_of_another_projects_session_is_neither_used_nor_told(project: Project, stranger: Project) -> None:
+def test_id_of_foreign_session_is_neither_used_nor_revealed(project: Project, stranger: Project) -> None:
     taken = store(project, question(), created_at=NOON).id
     outcome = store(stranger, question(), id=str(taken), created_at=NOON)
     assert outcome.created
@@ -260,7 +258,7 @@ def test_the_id_of_another_projects_session_is_neither_used_nor_told(project: Pr
     assert (unnamed.created, unnamed.external_id) == (True, str(taken))
 
 
-def test_an_id_taken_by_another_session_is_no_way_into_it(project: Project, stranger: Project) -> None:
+def test_id_of_foreign_message_gives_no_access_to_it(project: Project, stranger: Project) -> None:
     victim = store(project, question()).messages[0].id
     outcome = store(stranger, question(external_id=None, id=str(victim), content="mine now"))
     assert outcome.messages[0].id != victim
@@ -268,7 +266,7 @@ def test_an_id_taken_by_another_session_is_no_way_into_it(project: Project, stra
 
 
 @pytest.mark.requirement("000-42")
-def test_a_running_message_takes_steps_and_results_and_is_completed(project: Project) -> None:
+def test_running_message_accepts_steps_and_completion(project: Project) -> None:
     start = answer(content="", is_completed=False, usage=None)
     first, second = start["agent_steps"]
     pending = {**first, "tool_calls": [{**call, "result": None} for call in first["tool_calls"]]}
@@ -291,7 +289,7 @@ def test_a_running_message_takes_steps_and_results_and_is_completed(project: Pro
 
 
 @pytest.mark.requirement("000-45")
-def test_a_completed_message_takes_no_new_steps_but_late_results(project: Project) -> None:
+def test_completed_message_takes_no_new_steps_but_late_results(project: Project) -> None:
     open_call = {"id": "late", "name": "slow", "args": {}}
     store(project, answer(agent_steps=[{"iteration": 0, "tool_calls": [open_call]}]))
     refused = store(project, answer(agent_steps=[{"iteration": 1, "thought": "One more."}]))
@@ -304,7 +302,7 @@ def test_a_completed_message_takes_no_new_steps_but_late_results(project: Projec
     assert list(ToolCall.objects.values_list("status", "result__output")) == [("success", "done")]
 
 
-def test_an_import_may_grow_a_completed_message(project: Project) -> None:
+def test_import_may_grow_a_completed_message(project: Project) -> None:
     store(project, answer(agent_steps=answer()["agent_steps"][:1], content=""), source="import")
     grown = store(project, answer(), source="import")
     at_once = store(project, answer(), source="import", external_id="at once")
@@ -316,7 +314,7 @@ def test_an_import_may_grow_a_completed_message(project: Project) -> None:
 
 
 @pytest.mark.requirement("003-37")
-def test_a_call_id_that_repeats_stays_several_calls(project: Project) -> None:
+def test_call_id_that_repeats_stays_several_calls(project: Project) -> None:
     call = {"id": "same", "name": "roll", "args": {}, "result": {"output": "6"}}
     steps = [{"tool_calls": [call, call]}, {"tool_calls": [call]}]
     for _ in range(2):
@@ -325,7 +323,7 @@ def test_a_call_id_that_repeats_stays_several_calls(project: Project) -> None:
     assert list(AgentStep.objects.values_list("iteration", flat=True)) == [0, 1]
 
 
-def test_a_result_finds_its_call_whatever_its_place(project: Project) -> None:
+def test_result_finds_its_call_whatever_its_place(project: Project) -> None:
     calls = [{"id": name, "name": "search", "args": {}} for name in ("one", "two")]
     store(project, answer(is_completed=False, agent_steps=[{"iteration": 0, "tool_calls": calls}]))
     result = {"id": "two", "name": "search", "result": {"output": "found"}}
@@ -334,7 +332,7 @@ def test_a_result_finds_its_call_whatever_its_place(project: Project) -> None:
 
 
 @pytest.mark.parametrize("parent", ["nobody", "self", "same"])
-def test_a_parent_that_cannot_be_is_flagged_and_kept_as_data(project: Project, parent: str) -> None:
+def test_impossible_parent_is_flagged_and_kept_as_data(project: Project, parent: str) -> None:
     calls = [
         {"uuid": "self", "name": "search", "args": {}, "parent": parent},
         {"id": "same", "name": "search", "args": {}},
@@ -346,7 +344,7 @@ def test_a_parent_that_cannot_be_is_flagged_and_kept_as_data(project: Project, p
     assert Message.objects.get().health == ["parent_unknown"]
 
 
-def test_a_circle_of_parents_is_cut(project: Project) -> None:
+def test_circle_of_parents_is_cut(project: Project) -> None:
     calls = [
         {"uuid": "a", "name": "search", "args": {}, "parent": "b"},
         {"uuid": "b", "name": "search", "args": {}, "parent": "a"},
@@ -356,7 +354,7 @@ def test_a_circle_of_parents_is_cut(project: Project) -> None:
 
 
 @pytest.mark.requirement("000-26")
-def test_a_failure_always_has_a_reason(project: Project) -> None:
+def test_failure_always_has_a_reason(project: Project) -> None:
     results = [{"success": False}, {"status": "error", "output": "exit 1"}, {"error": {"code": 7}}]
     calls = [{"id": str(i), "name": "t", "args": {}, "result": result} for i, result in enumerate(results)]
     store(project, answer(agent_steps=[{"tool_calls": calls}]))
@@ -385,7 +383,7 @@ def test_arguments_are_an_object_for_every_reader(project: Project, args: object
     assert ToolCall.objects.get().args == stored
 
 
-def test_what_postgresql_cannot_hold_is_written_out(project: Project) -> None:
+def test_characters_postgresql_cannot_store_are_escaped(project: Project) -> None:
     store(
         project,
         answer(
@@ -429,7 +427,7 @@ def test_secrets_are_taken_out_with_a_receipt(project: Project) -> None:
 
 
 @pytest.mark.requirement("000-44")
-def test_a_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) -> None:
+def test_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) -> None:
     call = {"id": "c1", "name": "search", "args": {}}
     said = {"is_completed": False, "content": "long " * 10_000}
     store(project, answer(**said, agent_steps=[{"iteration": 0, "tool_calls": [call]}]))
@@ -454,7 +452,7 @@ def test_a_result_is_a_row_of_its_own_and_rewrites_no_content(project: Project) 
 # --- Deleted and purged -----------------------------------------------------------------------------------------------
 
 
-def test_data_for_what_was_deleted_is_refused_and_the_rest_is_stored(project: Project) -> None:
+def test_data_for_deleted_rows_is_refused_and_rest_stored(project: Project) -> None:
     outcome = store(project, question(), answer())
     assert outcome.id is not None and outcome.messages[0].id is not None
     delete_message(outcome.messages[0].id, by="ada")
@@ -466,13 +464,13 @@ def test_data_for_what_was_deleted_is_refused_and_the_rest_is_stored(project: Pr
     assert Message.with_deleted.filter(external_id="q3").count() == 0
 
 
-def test_a_purged_session_is_not_revived(project: Project) -> None:
+def test_purged_session_is_not_revived(project: Project) -> None:
     SessionTombstone.objects.create(key=session_key(project.pk, "weather"), purged_at=now())
     assert store(project, question()).refused == "session_purged"
     assert not Session.with_deleted.exists()
 
 
-def test_a_purged_message_is_not_revived(project: Project) -> None:
+def test_purged_message_is_not_revived(project: Project) -> None:
     store(project, question())
     Message.objects.all().delete()
     assert store(project, question()).messages[0].refused == "message_purged"
@@ -480,7 +478,7 @@ def test_a_purged_message_is_not_revived(project: Project) -> None:
 
 
 @pytest.mark.requirement("002-36", "000-36")
-def test_deleting_and_restoring_keeps_the_counters_of_the_session(project: Project) -> None:
+def test_delete_and_restore_keep_the_session_counters(project: Project) -> None:
     outcome = store(project, question(), answer())
     assert outcome.id is not None and outcome.messages[1].id is not None
     before = Session.objects.values().get()
@@ -505,7 +503,7 @@ def test_deleting_and_restoring_keeps_the_counters_of_the_session(project: Proje
     assert Message.objects.count() == 2
 
 
-def test_a_message_of_another_session_is_not_deleted(project: Project) -> None:
+def test_message_of_another_session_is_not_deleted(project: Project) -> None:
     here = store(project, question())
     there = store(project, question(), external_id="other")
     assert here.messages[0].id is not None
@@ -530,7 +528,7 @@ def test_two_writers_of_one_version_do_not_overwrite_each_other(project: Project
 
 
 @pytest.mark.requirement("000-12")
-def test_a_patch_may_empty_fields_and_moves_updated_at_only(project: Project) -> None:
+def test_patch_may_empty_fields_and_moves_updated_at_only(project: Project) -> None:
     message_id = store(project, answer(error="boom", metadata={"a": 1})).messages[0].id
     assert message_id is not None
     before = Message.objects.get()
@@ -541,7 +539,7 @@ def test_a_patch_may_empty_fields_and_moves_updated_at_only(project: Project) ->
     assert after.updated_at > before.updated_at
 
 
-def test_a_patch_adds_steps_and_results_and_completes(project: Project) -> None:
+def test_patch_adds_steps_and_results_and_completes(project: Project) -> None:
     step = {"thought": "Think.", "tool_calls": [{"id": "c1", "name": "search", "args": {}}]}
     message_id = store(project, answer(is_completed=False, agent_steps=[step], usage=None)).messages[0].id
     assert message_id is not None
@@ -569,7 +567,7 @@ def test_another_projects_message_is_not_found(project: Project, stranger: Proje
         patch(stranger, message_id, '{"content": "mine"}', if_match=1)
 
 
-def test_a_message_does_not_change_its_role(project: Project) -> None:
+def test_message_does_not_change_its_role(project: Project) -> None:
     store(project, question())
     with pytest.raises(Conflict, match="from user"):
         store(project, question(role="assistant"))

@@ -71,7 +71,7 @@ batches = st.lists(st.lists(items, min_size=1, max_size=3), min_size=1, max_size
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(batches=batches)
-def test_the_rows_are_those_of_step_by_step(
+def test_insert_at_once_gives_the_rows_of_step_by_step(
     transactional_db: None, batches: list[list[tuple[str, dict[str, Any], list[dict[str, Any]]]]]
 ) -> None:
     project, _created = Project.objects.get_or_create(slug="both")
@@ -116,7 +116,7 @@ def rows_of(model: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name != "updated_at"} for row in found]
 
 
-def test_one_exchange_writes_a_message_of_a_session_that_is_known() -> None:
+def test_message_of_known_session_takes_one_round_trip() -> None:
     project = Project.objects.create(slug="quick")
     store(project, answer(external_id="before"))
     with CaptureQueriesContext(connection) as exchanges:
@@ -126,7 +126,7 @@ def test_one_exchange_writes_a_message_of_a_session_that_is_known() -> None:
     assert (session.message_count, session.title, session.metadata) == (2, "Weather", {"lang": "en"})
 
 
-def test_a_batch_with_new_sessions_is_looked_for_and_written_at_once() -> None:
+def test_batch_with_new_sessions_takes_two_round_trips() -> None:
     project = Project.objects.create(slug="batch")
     store(project, answer())
     batch = [session_of(*(answer(external_id=f"a{n}") for n in range(20)), external_id=name) for name in ("x", "y")]
@@ -136,7 +136,7 @@ def test_a_batch_with_new_sessions_is_looked_for_and_written_at_once() -> None:
     assert len(queries) == 2
 
 
-def test_what_is_said_again_of_a_session_is_not_written_again() -> None:
+def test_repeated_session_fields_are_not_written_again() -> None:
     project = Project.objects.create(slug="same")
     metadata = {"plan": "".join(map(str, range(5_000)))}
     sizes = []
@@ -151,7 +151,7 @@ def test_what_is_said_again_of_a_session_is_not_written_again() -> None:
     assert 0 < sizes[0] == sizes[1] < sizes[2]
 
 
-def test_a_grown_transcript_is_asked_for_before_it_is_written() -> None:
+def test_grown_transcript_is_looked_up_before_the_write() -> None:
     project = Project.objects.create(slug="grown")
     with mock.patch.object(writes, "insert_at_once", wraps=writes.insert_at_once) as at_once:
         store(project, question(), source="import")
@@ -162,7 +162,7 @@ def test_a_grown_transcript_is_asked_for_before_it_is_written() -> None:
     assert [message.state for message in outcome.messages] == ["unchanged", "created"]
 
 
-def test_tables_that_were_small_when_they_were_analysed_are_not_read_from_end_to_end(
+def test_tables_analysed_while_small_are_read_by_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project = Project.objects.create(slug="small")

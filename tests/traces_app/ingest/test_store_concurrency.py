@@ -51,7 +51,7 @@ def in_threads(*actions: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_senders_of_the_same_batches_in_any_order_do_not_deadlock() -> None:
+def test_senders_of_the_same_batches_do_not_deadlock() -> None:
     project = Project.objects.create(slug="busy")
     sessions = [session_of(question(), answer(), external_id=f"s{n}") for n in range(10)]
 
@@ -71,7 +71,7 @@ def test_senders_of_the_same_batches_in_any_order_do_not_deadlock() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("table", ["messages_app_message", "traces_app_toolresult", "messages_app_session"])
 @at_once_and_step_by_step
-def test_a_failure_at_any_table_leaves_nothing(monkeypatch: pytest.MonkeyPatch, table: str, is_at_once: bool) -> None:
+def test_failure_at_any_table_leaves_nothing(monkeypatch: pytest.MonkeyPatch, table: str, is_at_once: bool) -> None:
     if not is_at_once:
         monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="broken")
@@ -92,9 +92,7 @@ def test_a_failure_at_any_table_leaves_nothing(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.django_db(transaction=True)
 @at_once_and_step_by_step
-def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
-    monkeypatch: pytest.MonkeyPatch, is_at_once: bool
-) -> None:
+def test_session_deleted_during_write_refuses_it(monkeypatch: pytest.MonkeyPatch, is_at_once: bool) -> None:
     if not is_at_once:
         monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="race")
@@ -115,7 +113,7 @@ def test_a_session_that_is_deleted_while_we_write_refuses_the_write(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("later", [timedelta(0), timedelta(seconds=5)], ids=["same time", "another time"])
-def test_a_message_that_another_process_stored_is_merged(later: timedelta, caplog: pytest.LogCaptureFixture) -> None:
+def test_message_that_another_process_stored_is_merged(later: timedelta, caplog: pytest.LogCaptureFixture) -> None:
     """It looks new to this process, is written as such, and found to be there: by its id, or by its identity alone."""
     project = Project.objects.create(slug="merge")
     first = store(project, answer())
@@ -129,7 +127,7 @@ def test_a_message_that_another_process_stored_is_merged(later: timedelta, caplo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_session_that_was_purged_and_is_remembered_is_looked_for_again() -> None:
+def test_cached_session_that_was_purged_is_looked_up_again() -> None:
     project = Project.objects.create(slug="gone")
     first = store(project, question(), external_id="s").id
     store(project, question(external_id="q2"), external_id="s")  # remembered by now
@@ -141,7 +139,7 @@ def test_a_session_that_was_purged_and_is_remembered_is_looked_for_again() -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_month_that_was_dropped_behind_our_back_is_made_again() -> None:
+def test_month_dropped_by_another_process_is_created_again() -> None:
     project = Project.objects.create(slug="months")
     store(project, question())
     month = Month.of(NOON)
@@ -160,7 +158,7 @@ def test_a_month_that_was_dropped_behind_our_back_is_made_again() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @at_once_and_step_by_step
-def test_two_first_senders_of_one_session_meet_in_one_row(monkeypatch: pytest.MonkeyPatch, is_at_once: bool) -> None:
+def test_two_first_senders_of_a_session_share_one_row(monkeypatch: pytest.MonkeyPatch, is_at_once: bool) -> None:
     if not is_at_once:
         monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="first")
@@ -175,9 +173,7 @@ def test_two_first_senders_of_one_session_meet_in_one_row(monkeypatch: pytest.Mo
 
 @pytest.mark.django_db(transaction=True)
 @at_once_and_step_by_step
-def test_of_senders_that_bring_one_id_to_their_sessions_one_has_it(
-    monkeypatch: pytest.MonkeyPatch, is_at_once: bool
-) -> None:
+def test_one_id_sent_to_two_sessions_goes_to_one(monkeypatch: pytest.MonkeyPatch, is_at_once: bool) -> None:
     if not is_at_once:
         monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="ours")
@@ -191,7 +187,7 @@ def test_of_senders_that_bring_one_id_to_their_sessions_one_has_it(
 
 
 @pytest.mark.django_db
-def test_the_number_of_queries_does_not_grow_with_the_batch(project: Project) -> None:
+def test_number_of_queries_does_not_grow_with_the_batch(project: Project) -> None:
     store(project, question(), answer(), external_id="warm")
     counts = []
     for size in (30, 60):  # both are more than a few rows, which go in another way

@@ -77,7 +77,7 @@ def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(batches=conversations(), senders=st.integers(1, 3))
-def test_each_message_is_there_once_whole_and_in_order(
+def test_any_batches_store_each_message_once_and_in_order(
     transactional_db: None, batches: list[list[tuple[str, dict[str, Any]]]], senders: int
 ) -> None:
     project, _created = Project.objects.get_or_create(slug="property")

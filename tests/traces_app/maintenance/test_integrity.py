@@ -58,7 +58,7 @@ def leaf(table: str) -> str:
 
 
 @pytest.mark.requirement("000-18", "000-50", "000-51")
-def test_what_was_stored_is_whole_deleted_or_not(project: Project, outcome: SessionOutcome) -> None:
+def test_stored_data_has_no_problems_deleted_or_not(project: Project, outcome: SessionOutcome) -> None:
     assert outcome.id and outcome.messages[1].id
     store(project, question(), answer(agent_steps=[]), external_id="no steps")
     store(
@@ -95,7 +95,7 @@ def test_what_was_stored_is_whole_deleted_or_not(project: Project, outcome: Sess
         ),
     ],
 )
-def test_missing_and_repeated_iterations_are_told(
+def test_missing_and_repeated_iterations_are_reported(
     project: Project, iterations: list[int], problems: list[tuple[str, str]]
 ) -> None:
     steps(project, *({"id": f"s{place}", "iteration": number} for place, number in enumerate(iterations)))
@@ -112,21 +112,21 @@ def test_missing_and_repeated_iterations_are_told(
         ([("main", 0), ("main", 0), ("helper", 0)], [("iterations_repeated", "iterations 0 of agent 1 of 2")]),
     ],
 )
-def test_agents_of_one_message_count_together_or_each_for_itself(
+def test_iterations_count_per_message_or_per_agent(
     project: Project, agents: list[tuple[str, int]], problems: list[tuple[str, str]]
 ) -> None:
     steps(project, *({"id": f"s{n}", "agent_name": name, "iteration": i} for n, (name, i) in enumerate(agents)))
     assert sorted(found()) == problems
 
 
-def test_an_imported_answer_that_stands_between_steps_is_no_gap(project: Project) -> None:
+def test_imported_answer_between_steps_is_no_gap(project: Project) -> None:
     steps(project, {"iteration": 0}, {"iteration": 2}, metadata={"answer_iteration": 1})
     assert found() == []
     Message.objects.update(metadata={"answer_iteration": "9" * 400})
     assert found() == [("iterations_missing", "iterations 1")]
 
 
-def test_the_end_of_a_turn_that_goes_on_after_its_answer_is_imported_without_a_gap() -> None:
+def test_imported_turn_after_its_answer_has_no_gap() -> None:
     call = Call(id="c", name="search", args={})
     turn = [
         Said(id="0", role="user", content="?"),
@@ -141,7 +141,7 @@ def test_the_end_of_a_turn_that_goes_on_after_its_answer_is_imported_without_a_g
 
 
 @pytest.mark.requirement("000-18")
-def test_calls_without_results_are_told(outcome: SessionOutcome) -> None:
+def test_calls_without_results_are_reported(outcome: SessionOutcome) -> None:
     ToolResult.objects.filter(call=call(0)).delete()
     assert found() == [("call_without_result", f"calls {call(0).pk}")]
     # A pending call has no result yet; on a completed message it never will have one.
@@ -153,7 +153,7 @@ def test_calls_without_results_are_told(outcome: SessionOutcome) -> None:
 
 
 @pytest.mark.requirement("000-18")
-def test_orphans_are_told_and_only_by_a_check_of_everything(project: Project, outcome: SessionOutcome) -> None:
+def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: SessionOutcome) -> None:
     message_id = outcome.messages[1].id
     assert message_id
     result, below = ToolResult.objects.get(call__call_id="call_d"), ids.child_id(message_id, "elsewhere")
@@ -179,7 +179,7 @@ def test_orphans_are_told_and_only_by_a_check_of_everything(project: Project, ou
 
 
 @pytest.mark.requirement("000-18")
-def test_calls_of_steps_and_parents_that_are_not_there_are_told(project: Project, outcome: SessionOutcome) -> None:
+def test_missing_steps_and_parents_of_calls_are_reported(project: Project, outcome: SessionOutcome) -> None:
     assert outcome.messages[1].id
     nowhere = ids.child_id(outcome.messages[1].id, "nowhere")
     ToolCall.objects.filter(pk=call(1).pk).update(step_id=nowhere)
@@ -193,7 +193,7 @@ def test_calls_of_steps_and_parents_that_are_not_there_are_told(project: Project
 
 
 @pytest.mark.requirement("000-18")
-def test_calls_that_are_each_others_parents_are_told(outcome: SessionOutcome) -> None:
+def test_parent_cycles_are_reported(outcome: SessionOutcome) -> None:
     a, b, c, d = (call(number).pk for number in range(4))
     for child, parent in ((a, b), (b, a), (c, c), (d, a)):
         ToolCall.objects.filter(pk=child).update(parent_id=parent)
@@ -202,7 +202,7 @@ def test_calls_that_are_each_others_parents_are_told(outcome: SessionOutcome) ->
 
 
 @pytest.mark.requirement("000-18")
-def test_counts_that_disagree_are_told(project: Project, outcome: SessionOutcome) -> None:
+def test_counts_that_disagree_are_reported(project: Project, outcome: SessionOutcome) -> None:
     Message.objects.filter(role="assistant").update(step_count=3, failure_count=0, duration_ms=None)
     Session.objects.update(message_count=F("message_count") + 1, output_tokens=0)
     problems = list(check(tally=Tally(), session_id=outcome.id))
@@ -223,7 +223,7 @@ def test_counts_that_disagree_are_told(project: Project, outcome: SessionOutcome
 
 
 @pytest.mark.requirement("000-18")
-def test_ids_that_say_another_time_are_told(outcome: SessionOutcome) -> None:
+def test_ids_with_another_time_are_reported(outcome: SessionOutcome) -> None:
     Message.objects.filter(role="assistant").update(created_at=NOON + timedelta(microseconds=1))
     Session.objects.update(created_at=NOON + timedelta(days=1))
     assert [problem for problem in found() if problem[0] == "time_differs"] == [
@@ -243,7 +243,7 @@ def test_ids_that_say_another_time_are_told(outcome: SessionOutcome) -> None:
 
 
 @pytest.mark.requirement("000-18")
-def test_rows_of_other_projects_and_lost_sessions_are_told(
+def test_foreign_projects_and_lost_sessions_are_reported(
     project: Project, stranger: Project, outcome: SessionOutcome
 ) -> None:
     store(stranger, answer(), external_id="theirs")
@@ -283,7 +283,7 @@ def run_command(*arguments: str) -> tuple[list[str], int]:
 
 
 @pytest.mark.requirement("000-18")
-def test_the_exit_status_says_whether_there_are_problems(outcome: SessionOutcome) -> None:
+def test_exit_status_depends_on_problems(outcome: SessionOutcome) -> None:
     whole = "Checked 1 sessions with 2 messages, 2 steps and 4 calls: no problems."
     assert run_command() == ([whole], 0)
     AgentStep.objects.filter(iteration=1).update(iteration=5)
@@ -333,7 +333,7 @@ def test_only_the_named_project_or_session_is_checked(project: Project, stranger
         assert run_command(*wrong) == ([], 2)
 
 
-def test_the_report_holds_no_content(outcome: SessionOutcome) -> None:
+def test_report_holds_no_content(outcome: SessionOutcome) -> None:
     """Every kind at once; what is printed is made of ids, numbers and our own words."""
     AgentStep.objects.update(iteration=1, agent_name="\x1b[31mHOSTILE", thought="HOSTILE")
     ToolCall.objects.update(step_id=UUID(int=1), parent_id=UUID(int=2), call_id="HOSTILE", status="pending")
@@ -344,7 +344,7 @@ def test_the_report_holds_no_content(outcome: SessionOutcome) -> None:
     assert not [line for line in lines if "HOSTILE" in line or "\x1b" in line]
 
 
-def test_the_help_names_every_kind_of_problem(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_kind_of_problem(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         call_command("check_traces", "--help")
     shown = " ".join(capsys.readouterr().out.split())

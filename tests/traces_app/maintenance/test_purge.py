@@ -161,7 +161,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.requirement("000-36", "000-38")
-def test_an_expired_month_is_dropped_whole_and_its_sessions_go(project: Project) -> None:
+def test_expired_month_is_dropped_whole_and_its_sessions_go(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
     report = purge(Scope(created_before=END_OF_JANUARY))
@@ -184,7 +184,7 @@ def test_an_expired_month_is_dropped_whole_and_its_sessions_go(project: Project)
 
 
 @pytest.mark.requirement("000-36", "000-38")
-def test_in_a_month_that_stays_the_expired_messages_go_with_all_below_them(project: Project) -> None:
+def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
     tell(project, "old", FEBRUARY)
     tell(project, "new", MID_FEBRUARY)
     report = purge(Scope(created_before=MID_FEBRUARY))
@@ -230,7 +230,7 @@ def of_run(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.requirement("000-36", "000-38")
-def test_contexts_go_with_their_month_with_their_message_and_with_their_session(project: Project) -> None:
+def test_contexts_are_removed_with_month_message_or_session(project: Project) -> None:
     prompts(project, "long", JANUARY, FEBRUARY, MARCH)
     prompts(project, "trash", MARCH)
     assert contexts_left() == [*of_run("long 0"), *of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
@@ -251,7 +251,7 @@ def test_contexts_go_with_their_month_with_their_message_and_with_their_session(
     assert places_of(PLANTED) == set()
 
 
-def test_a_message_of_exactly_the_time_stays(project: Project) -> None:
+def test_message_of_exactly_the_limit_stays(project: Project) -> None:
     tell(project, "just", MID_FEBRUARY - timedelta(microseconds=1))
     tell(project, "exact", MID_FEBRUARY)
     purge(Scope(created_before=MID_FEBRUARY))
@@ -269,7 +269,7 @@ def test_trashed_messages_and_sessions_expire_like_live_ones(project: Project) -
     assert counts() == NOTHING
 
 
-def test_a_session_that_goes_on_keeps_its_row_and_counts_what_is_left(project: Project) -> None:
+def test_session_with_newer_messages_stays_and_is_recounted(project: Project) -> None:
     began = tell(project, "long", JANUARY)
     add(project, "long", FEBRUARY, "second")
     add(project, "long", MARCH, "third")
@@ -288,21 +288,21 @@ def test_a_session_that_goes_on_keeps_its_row_and_counts_what_is_left(project: P
     assert counts() == NOTHING
 
 
-def test_a_session_begun_after_its_messages_is_counted_anew_and_stays(project: Project) -> None:
+def test_session_younger_than_its_messages_is_recounted(project: Project) -> None:
     outcome = tell(project, "back-dated", JANUARY, begun=MARCH)
     assert purge(Scope(created_before=END_OF_JANUARY)).months == ["2024-01"]
     session = Session.objects.get(pk=outcome.id)
     assert (session.message_count, session.call_count, session.output_tokens) == (0, 0, 0)
 
 
-def test_an_old_session_that_never_had_a_message_goes(project: Project) -> None:
+def test_old_session_without_messages_is_removed(project: Project) -> None:
     store(project, external_id="empty", created_at=JANUARY)
     store(project, external_id="new and empty", created_at=MARCH)
     assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["sessions"] == 1
     assert list(Session.objects.values_list("external_id", flat=True)) == ["new and empty"]
 
 
-def test_inside_a_transaction_a_month_is_emptied_instead_of_dropped(project: Project) -> None:
+def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
     scope = Scope(created_before=END_OF_JANUARY)
@@ -318,7 +318,7 @@ def test_inside_a_transaction_a_month_is_emptied_instead_of_dropped(project: Pro
 
 
 @pytest.mark.requirement("000-36", "000-38", "002-36")
-def test_only_what_was_deleted_long_enough_ago_leaves_the_trash(project: Project) -> None:
+def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
     old, new, live = (tell(project, name, FEBRUARY) for name in ("old", "new", "live"))
     assert old.id and new.id and live.messages[1].id
     for session_id in (old.id, new.id):
@@ -344,7 +344,7 @@ def test_only_what_was_deleted_long_enough_ago_leaves_the_trash(project: Project
     assert Message.with_deleted.count() == 3
 
 
-def test_a_session_leaves_the_trash_whole_whatever_the_time_of_its_messages(project: Project) -> None:
+def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None:
     outcome = tell(project, "long", JANUARY)
     add(project, "long", MARCH)
     assert outcome.id
@@ -356,7 +356,7 @@ def test_a_session_leaves_the_trash_whole_whatever_the_time_of_its_messages(proj
 # --- Of whom ------------------------------------------------------------------------------------------------------
 
 
-def test_of_one_project_only_its_messages_go(project: Project, stranger: Project) -> None:
+def test_purge_of_project_removes_only_its_messages(project: Project, stranger: Project) -> None:
     tell(project, "ours", JANUARY)
     tell(stranger, "theirs", JANUARY)
     report = purge(Scope(created_before=MARCH, project_ids=(project.pk,)))
@@ -366,7 +366,7 @@ def test_of_one_project_only_its_messages_go(project: Project, stranger: Project
     assert counts() == TWO_MESSAGES
 
 
-def test_a_month_that_holds_only_projects_of_the_scope_is_dropped_whole(project: Project, stranger: Project) -> None:
+def test_month_of_purged_projects_only_is_dropped(project: Project, stranger: Project) -> None:
     between = Project.objects.create(slug="between")
     third = Project.objects.create(slug="third")
     for name, owner, at in (("a", project, JANUARY), ("b", third, JANUARY), ("c", third, FEBRUARY), ("d", between, FEBRUARY)):  # fmt: skip
@@ -377,9 +377,7 @@ def test_a_month_that_holds_only_projects_of_the_scope_is_dropped_whole(project:
     assert set(Session.objects.values_list("external_id", flat=True)) == {"d", "later"}
 
 
-def test_a_month_is_kept_when_another_projects_message_arrives_at_the_last_moment(
-    project: Project, stranger: Project
-) -> None:
+def test_month_with_late_foreign_message_is_kept(project: Project, stranger: Project) -> None:
     tell(project, "ours", JANUARY)
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
         # Whoever drops a month waits for this lock, after the first look at whose rows are in it.
@@ -407,7 +405,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def test_of_one_session_only_its_messages_go(project: Project) -> None:
+def test_purge_of_session_removes_only_its_messages(project: Project) -> None:
     outcome = tell(project, "this", JANUARY)
     tell(project, "other", JANUARY)
     purge(Scope(created_before=MARCH, session_id=outcome.id))
@@ -420,7 +418,7 @@ def test_of_one_session_only_its_messages_go(project: Project) -> None:
 
 @pytest.mark.requirement("000-37", "000-38")
 @pytest.mark.parametrize("way", ["month", "batches", "trashed session", "trashed message"])
-def test_nothing_of_a_purged_message_is_left_in_any_table(project: Project, way: str) -> None:
+def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
     secret_answer = answer(
         external_id=f"{PLANTED}-a",
         created_at=FEBRUARY,
@@ -466,7 +464,7 @@ def test_nothing_of_a_purged_message_is_left_in_any_table(project: Project, way:
 
 @pytest.mark.requirement("000-37")
 @pytest.mark.parametrize("scope", [Scope(created_before=MARCH), Scope(created_before=MID_FEBRUARY)])
-def test_whoever_asks_for_something_purged_is_told_that_it_is_not_there(project: Project, scope: Scope) -> None:
+def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) -> None:
     outcome = tell(project, "gone", FEBRUARY)
     tell(project, "stays", MARCH)
     message_id = outcome.messages[1].id
@@ -492,7 +490,7 @@ def test_whoever_asks_for_something_purged_is_told_that_it_is_not_there(project:
 
 @pytest.mark.requirement("000-38")
 @pytest.mark.parametrize("until", [MARCH, MID_FEBRUARY])
-def test_for_thirty_days_a_sender_cannot_bring_back_what_was_purged(project: Project, until: datetime) -> None:
+def test_purged_data_cannot_return_for_thirty_days(project: Project, until: datetime) -> None:
     def send() -> list[tuple[str | None, list[str | None]]]:
         outcomes = [tell(project, "gone", FEBRUARY), tell(project, "goes on", FEBRUARY)]
         return [(outcome.refused, [message.refused for message in outcome.messages]) for outcome in outcomes]
@@ -515,7 +513,7 @@ def test_for_thirty_days_a_sender_cannot_bring_back_what_was_purged(project: Pro
     assert send() == [(None, [None, None]), (None, [None, None])]
 
 
-def test_the_keys_of_messages_that_came_later_to_a_purged_month_are_not_forgotten(project: Project) -> None:
+def test_keys_of_later_messages_of_purged_month_are_kept(project: Project) -> None:
     tell(project, "old", JANUARY)
     purge(Scope(created_before=END_OF_JANUARY), now=LATER)
     tell(project, "late", JANUARY)
@@ -526,7 +524,7 @@ def test_the_keys_of_messages_that_came_later_to_a_purged_month_are_not_forgotte
     )
 
 
-def test_a_session_that_is_being_purged_cannot_be_restored(project: Project) -> None:
+def test_session_that_is_being_purged_cannot_be_restored(project: Project) -> None:
     outcome = tell(project, "half", FEBRUARY)
     assert outcome.id
     delete_session(outcome.id, by="test")
@@ -545,7 +543,7 @@ def test_a_session_that_is_being_purged_cannot_be_restored(project: Project) -> 
 # --- In batches, and beside others --------------------------------------------------------------------------------
 
 
-def test_messages_go_five_hundred_at_a_time(project: Project) -> None:
+def test_messages_are_purged_five_hundred_at_a_time(project: Project) -> None:
     many(project, 300, FEBRUARY)
     told: list[int] = []
     with CaptureQueriesContext(
@@ -558,7 +556,7 @@ def test_messages_go_five_hundred_at_a_time(project: Project) -> None:
     assert counts() == NOTHING
 
 
-def test_a_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project, stranger: Project) -> None:
+def test_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project, stranger: Project) -> None:
     for name, owner, at in (("a", project, JANUARY), ("b", stranger, FEBRUARY), ("c", project, MARCH)):
         tell(owner, name, at)
     add(project, "a", MARCH)
@@ -579,7 +577,7 @@ def test_a_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Projec
     assert not wrong_counters()
 
 
-def test_two_purges_at_once_end_like_one(project: Project) -> None:
+def test_two_concurrent_purges_end_like_one(project: Project) -> None:
     many(project, 200, JANUARY)
     many(project, 300, FEBRUARY, "next")
     tell(project, "stays", MARCH)
@@ -592,7 +590,7 @@ def test_two_purges_at_once_end_like_one(project: Project) -> None:
     assert counts() == TWO_MESSAGES
 
 
-def test_others_ingest_while_a_purge_runs(project: Project) -> None:
+def test_ingest_continues_during_a_purge(project: Project) -> None:
     many(project, 300, JANUARY)
     many(project, 400, FEBRUARY, "next")
     done = False
@@ -617,7 +615,7 @@ def test_others_ingest_while_a_purge_runs(project: Project) -> None:
     assert not wrong_counters()
 
 
-def test_a_sender_that_writes_into_a_month_while_it_is_dropped_gets_it_made_again(project: Project) -> None:
+def test_write_during_drop_creates_the_month_again(project: Project) -> None:
     with ThreadPoolExecutor(1) as threads:
         for number in range(5):
             tell(project, f"old-{number}", JANUARY)
@@ -634,7 +632,7 @@ def test_a_sender_that_writes_into_a_month_while_it_is_dropped_gets_it_made_agai
 # --- Being cut off ------------------------------------------------------------------------------------------------
 
 
-def test_a_purge_that_is_killed_half_way_and_run_again_ends_like_one_that_was_not(project: Project) -> None:
+def test_killed_purge_is_completed_by_the_next(project: Project) -> None:
     many(project, 300, FEBRUARY)
     trashed = tell(project, "trashed", MARCH)
     assert trashed.id
@@ -662,7 +660,7 @@ def test_a_purge_that_is_killed_half_way_and_run_again_ends_like_one_that_was_no
     assert SessionTombstone.objects.count() == 2 * 301
 
 
-def test_a_purge_that_is_killed_while_it_drops_a_month_is_completed_by_the_next(project: Project) -> None:
+def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "stays", MARCH)
     with other_connection() as reader:
@@ -678,7 +676,7 @@ def test_a_purge_that_is_killed_while_it_drops_a_month_is_completed_by_the_next(
     assert not wrong_counters()
 
 
-def test_what_an_interrupted_purge_hid_comes_back_when_the_next_one_is_about_something_else(project: Project) -> None:
+def test_rows_hidden_by_killed_purge_return_with_another(project: Project) -> None:
     tell(project, "old", JANUARY)
     with other_connection() as reader:
         reader.execute("SELECT count(*) FROM messages_app_message")
@@ -699,7 +697,7 @@ def run_command(*arguments: str, **options: Any) -> str:
 
 
 @pytest.mark.requirement("000-38")
-def test_the_command_removes_and_says_what(project: Project) -> None:
+def test_purge_command_removes_and_reports(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "newer", FEBRUARY)
     assert run_command("--older-than", "2024-02-15T00:00:00+08:00", "--project", "owner", "--yes").splitlines()[:7] == [
@@ -714,7 +712,7 @@ def test_the_command_removes_and_says_what(project: Project) -> None:
     assert run_command(older_than="2024-02-15", project="owner", yes=True).splitlines()[1:] == ["  nothing"]
 
 
-def test_the_json_report_is_one_object(project: Project) -> None:
+def test_json_report_is_one_object(project: Project) -> None:
     tell(project, "old", JANUARY)
     outcome = tell(project, "newer", FEBRUARY)
     report = json.loads(run_command("--older-than", "2024-02-15", "--json", "--dry-run"))
@@ -763,7 +761,7 @@ def test_the_json_report_is_one_object(project: Project) -> None:
         (("--older-than", "1"), "There is no terminal to ask on: repeat it with --yes"),
     ],
 )
-def test_the_command_says_what_is_wrong_and_removes_nothing(
+def test_purge_command_with_wrong_arguments_removes_nothing(
     project: Project, stranger: Project, arguments: tuple[str, ...], said: str
 ) -> None:
     tell(project, "twice", JANUARY)
@@ -775,7 +773,7 @@ def test_the_command_says_what_is_wrong_and_removes_nothing(
     assert counts()["Message"] == 4
 
 
-def test_a_session_is_named_by_its_external_id_its_project_or_its_id(project: Project, stranger: Project) -> None:
+def test_session_argument_takes_external_id_project_or_id(project: Project, stranger: Project) -> None:
     mine, theirs = tell(project, "twice", JANUARY), tell(stranger, "twice", JANUARY)
     run_command("--older-than", "30", "--session", "twice", "--project", "owner", "--yes")
     assert Session.objects.get().pk == theirs.id
@@ -784,13 +782,13 @@ def test_a_session_is_named_by_its_external_id_its_project_or_its_id(project: Pr
     assert run_command("--older-than", "30", "--session", str(mine.id), "--yes") == ""
 
 
-def test_an_old_date_and_a_huge_number_of_days_are_before_everything(project: Project) -> None:
+def test_old_date_and_huge_number_of_days_purge_nothing(project: Project) -> None:
     tell(project, "old", datetime(2000, 1, 1, tzinfo=UTC))
     for age in ("1970-01-01", "999999999", "0001-01-01"):
         assert run_command("--older-than", age, "--yes").splitlines()[1:] == ["  nothing"]
 
 
-def test_on_a_terminal_the_command_shows_what_will_go_and_asks(project: Project) -> None:
+def test_purge_command_on_terminal_asks_for_confirmation(project: Project) -> None:
     tell(project, "old", JANUARY)
     for reply, status in (("no\n", 1), ("yes\n", 0)):
         master, terminal = pty.openpty()
@@ -828,7 +826,7 @@ def drained(master: int) -> bytes:
     return shown
 
 
-def test_away_from_a_terminal_there_is_no_progress_bar(project: Project) -> None:
+def test_purge_command_without_terminal_has_no_progress_bar(project: Project) -> None:
     tell(project, "old", JANUARY)
     done = subprocess.run(
         command("--older-than", "2024-02-15", "--yes"), env=environment(), check=True, capture_output=True, text=True

@@ -43,7 +43,7 @@ def read(output: Any, **said: Any) -> records.ToolResult:
 
 @pytest.mark.requirement("003-24")
 @pytest.mark.parametrize("declared", ["png", "jpeg", "webp", "x-icon"])
-def test_a_data_url_is_typed_by_what_it_holds(declared: str) -> None:
+def test_data_url_gets_type_of_its_content(declared: str) -> None:
     text = f"Here: ![map](data:image/{declared};name=a.png;base64,{GIF}) and more."
     made = read(text)
     assert made.output == "Here: ![map]([image 1]) and more."
@@ -52,7 +52,7 @@ def test_a_data_url_is_typed_by_what_it_holds(declared: str) -> None:
 
 
 @pytest.mark.requirement("003-24")
-def test_what_was_declared_counts_where_the_bytes_say_nothing() -> None:
+def test_declared_type_is_used_if_bytes_are_unknown() -> None:
     assert read("data:image/png;base64,AAAA").attachments == [image("AAAA", "image/png")]
     svg = "data:image/svg+xml,%3Csvg%3E"
     assert read(f"<img src='{svg}'>").attachments == [at(svg, "image/svg+xml")]
@@ -71,7 +71,7 @@ def test_what_was_declared_counts_where_the_bytes_say_nothing() -> None:
         ("https://x.org/?file=a.png", []),
     ],
 )
-def test_a_url_is_an_image_by_its_extension_and_stays_in_the_text(text: str, found: list[Any]) -> None:
+def test_url_is_an_image_by_its_extension_and_stays_in_the_text(text: str, found: list[Any]) -> None:
     made = read(text)
     assert (made.output, made.attachments or [], made.raw) == (text, found, None)
 
@@ -107,7 +107,7 @@ def test_base64_in_a_field_of_json_is_an_image(name: str) -> None:
 
 
 @pytest.mark.requirement("003-27")
-def test_a_field_that_holds_something_else_is_left_alone() -> None:
+def test_json_field_with_other_content_is_unchanged() -> None:
     for value in ("a cat on a mat " * 10, "short", encoded(b"%PDF-1.7"), encoded(b"PK\x03\x04")):
         said = {"image": value, "page": 1}
         assert (read(said).data, read(said).attachments) == (said, None)
@@ -139,7 +139,7 @@ def test_bare_base64_of_something_else_is_text() -> None:
 
 
 @pytest.mark.requirement("003-29")
-def test_an_image_is_kept_once_however_often_and_in_whatever_way_it_stands_there() -> None:
+def test_repeated_image_in_any_form_is_attached_once() -> None:
     big = encoded(b"\x89PNG\r\n\x1a\n", LONG)
     said = {
         "image": big,
@@ -152,7 +152,7 @@ def test_an_image_is_kept_once_however_often_and_in_whatever_way_it_stands_there
     assert made.data == {"image": "[image 1]", "again": "[image 1]", "bare": "[image 1]", "other": "[image 3]"}
 
 
-def test_data_that_was_said_apart_stays_and_its_images_are_attached() -> None:
+def test_data_beside_output_is_kept_and_its_images_attached() -> None:
     said = {"shot": {"screenshot": PNG}}
     made = read("Done.", status="success", data=said)
     assert (made.data, made.attachments) == (said, [image(PNG, "image/png")])
@@ -174,17 +174,17 @@ def test_data_that_was_said_apart_stays_and_its_images_are_attached() -> None:
         image(PNG, "image/png"),
     ],
 )
-def test_an_image_block_of_any_api_is_the_same_attachment(block: Any) -> None:
+def test_image_block_of_any_api_is_the_same_attachment(block: Any) -> None:
     assert image_of(block) == image(PNG, "image/png")
 
 
-def test_what_else_a_block_says_of_its_image_is_kept() -> None:
+def test_other_fields_of_image_block_are_kept() -> None:
     block = {"type": "image_url", "image_url": {"url": "https://x.org/render?id=3", "detail": "low"}}
     assert image_of(block) == {**at("https://x.org/render?id=3"), "detail": "low"}
     assert image_of({"type": "image", "file_id": "f1"}) is None
 
 
-def test_a_page_of_pictures_is_not_an_album() -> None:
+def test_number_of_attachments_is_limited() -> None:
     text = " ".join(f"https://x.org/{n}.png" for n in range(MOST_IMAGES + 50))
     made = read(text)
     assert (len(made.attachments or ()), made.output) == (MOST_IMAGES, text)
@@ -202,12 +202,12 @@ def test_a_page_of_pictures_is_not_an_album() -> None:
         '{"image": "' + "A" * 500_000 + '!"}',
     ],
 )
-def test_no_text_takes_long(text: str) -> None:
+def test_search_for_images_takes_linear_time(text: str) -> None:
     started = time.process_time()
     read(text)
     assert time.process_time() - started < 5
 
 
 @given(st.text(alphabet="iVBORw0KGgo/9jUklGR=\n AZ", max_size=80))
-def test_a_type_is_found_or_not_for_any_text(text: str) -> None:
+def test_type_is_found_or_not_for_any_text(text: str) -> None:
     assert media_type(text) is None or "/" in (media_type(text) or "")

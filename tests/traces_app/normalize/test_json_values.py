@@ -19,18 +19,18 @@ NOON = datetime(2025, 3, 4, 12, 0, 0, 250000, tzinfo=UTC)
     ["2025-03-04T12:00:00.25Z", "2025-03-04T14:00:00.250+02:00", "2025-03-04 12:00:00.250", " 2025-03-04T12:00:00.250000Z ",
      1741089600.25, 1741089600250, 1741089600250000],
 )  # fmt: skip
-def test_a_time_is_read_in_every_form_that_transcripts_have(said: object) -> None:
+def test_time_is_read_in_every_form_that_transcripts_have(said: object) -> None:
     assert json_values.instant(said) == NOON
 
 
 @pytest.mark.parametrize(
     "said", [None, "", "noon", True, 0, -1, 1e30, float("nan"), float("inf"), [], {}, "0001-01-01T00:00:00+14:00"]
 )
-def test_what_is_no_time_is_none(said: object) -> None:
+def test_values_that_are_not_times_give_none(said: object) -> None:
     assert json_values.instant(said) is None
 
 
-def test_a_time_may_say_no_zone() -> None:
+def test_time_without_zone_is_read_as_utc() -> None:
     said = ["2025-03-04T12:00:00.25", "2025-03-04T12:00:00Z", 1741089600, "noon"]
     assert [json_values.time_flags(value) for value in said] == [["naive_time"], [], [], []]
 
@@ -59,7 +59,7 @@ def test_durations_are_milliseconds() -> None:
     assert json_values.between(None, NOON) is None
 
 
-def test_the_rest_is_what_is_not_taken_and_not_empty() -> None:
+def test_rest_is_untaken_fields_that_are_not_empty() -> None:
     assert json_values.rest({"a": 1, "b": None, "c": [], "d": 0, "e": False, "f": ""}, ("a",)) == {"d": 0, "e": False}
 
 
@@ -67,7 +67,7 @@ _any: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers() | st.fl
 
 
 @given(_any)
-def test_no_value_breaks_anything(value: object) -> None:
+def test_no_value_raises(value: object) -> None:
     for read in (
         json_values.instant,
         json_values.text,
@@ -79,6 +79,6 @@ def test_no_value_breaks_anything(value: object) -> None:
         read(value)
 
 
-def test_a_time_without_a_zone_is_flagged() -> None:
+def test_time_without_a_zone_is_flagged() -> None:
     assert json_values.time_flags("2026-03-01T12:00:00") == ["naive_time"]
     assert json_values.time_flags("2026-03-01T12:00:00Z", None, 3, "soon") == []

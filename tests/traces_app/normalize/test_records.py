@@ -47,12 +47,12 @@ def result(said: Any, **call: Any) -> records.ToolResult:
         ("plain text", "success", ""),
     ],
 )
-def test_a_result_has_one_status_and_a_failure_a_reason(said: Any, status: str, error: str) -> None:
+def test_result_has_one_status_and_a_failure_a_reason(said: Any, status: str, error: str) -> None:
     normal = result(said)
     assert (normal.status, normal.success, normal.error) == (status, status == "success", error)
 
 
-def test_the_status_of_a_call_holds_where_its_result_says_none() -> None:
+def test_status_of_call_is_used_if_result_has_none() -> None:
     assert result({"output": "x"}, status="error").status == "error"
     assert result({"output": "x"}, status="pending").status == "success"
     assert result({"error": "x"}, status="pending").status == "error"
@@ -88,7 +88,7 @@ def test_durations_are_whole_milliseconds_and_follow_from_times() -> None:
     assert (second.duration, backwards.duration) == (1500, None)
 
 
-def test_messages_without_times_follow_one_another_by_a_microsecond() -> None:
+def test_messages_without_times_are_a_microsecond_apart() -> None:
     session = msgspec.convert({"messages": [{"role": "user"}] * 3}, records.Session)
     times = [said.created_at for said in normalise(session, now=NOW).messages or ()]
     assert times == [NOW + timedelta(microseconds=n) for n in range(3)]
@@ -102,14 +102,14 @@ def test_times_are_utc_and_an_impossible_one_is_flagged() -> None:
 
 
 @pytest.mark.requirement("003-09", "003-10")
-def test_the_text_of_content_parts_is_joined_and_the_parts_are_kept() -> None:
+def test_text_of_content_parts_is_joined_and_the_parts_are_kept() -> None:
     parts = [{"type": "text", "text": "图里"}, {"type": "image_url"}, "有什么", {"type": "text", "text": "？ "}]
     assert text_of(parts) == ("图里 有什么 ？", parts)
     assert text_of(None) == ("", None)
     assert message(content=parts).content_parts == parts
 
 
-def test_an_id_that_is_no_uuid_is_the_external_id() -> None:
+def test_id_that_is_no_uuid_is_the_external_id() -> None:
     assert message(id="m1").external_id == "m1"
     both = message(id="m1", external_id="e1")
     assert (both.external_id, both.metadata) == ("e1", {"id": "m1"})
@@ -121,13 +121,13 @@ def test_tokens_are_read_under_the_names_of_providers() -> None:
     assert tokens(None) == (0, 0)
 
 
-def test_a_uuid_is_read_in_its_usual_form_only() -> None:
+def test_uuid_is_read_in_its_usual_form_only() -> None:
     assert hyphenated_uuid("019ca945-0a00-7000-8000-2523362f9a03") is not None
     assert hyphenated_uuid("019ca9450a0070008000-2523362f9a03abcd") is None
     assert hyphenated_uuid("call_1") is None
 
 
-def test_normalising_twice_changes_nothing_more() -> None:
+def test_normalisation_is_idempotent() -> None:
     said = {
         "content": [{"text": "a"}],
         "agent_steps": [{"tool_calls": [{"name": "t", "args": "{}", "result": {"error": "x"}}]}],
@@ -137,7 +137,7 @@ def test_normalising_twice_changes_nothing_more() -> None:
     assert normalise(once, now=NOW) == once
 
 
-def test_a_session_that_says_no_time_began_with_its_first_message() -> None:
+def test_session_without_time_starts_with_first_message() -> None:
     said = [{"role": "user", "created_at": NOW - timedelta(days=n)} for n in (1, 400, 2)] + [{"role": "user"}]
     session = normalise(msgspec.convert({"messages": said}, records.Session), now=NOW)
     assert session.created_at == NOW - timedelta(days=400)
@@ -155,7 +155,7 @@ def normal_calls(*said: dict[str, Any]) -> tuple[list[records.ToolCall], list[st
 
 
 @pytest.mark.requirement("003-31", "003-32")
-def test_a_repeated_id_and_name_are_folded_and_what_came_is_kept() -> None:
+def test_repeated_id_and_name_are_folded_and_what_came_is_kept() -> None:
     (call, child), flags = normal_calls(
         {"id": "call_7call_7", "name": "bashbash"}, {"id": "call_8", "name": "ls", "parent": "call_7call_7"}
     )
@@ -166,7 +166,7 @@ def test_a_repeated_id_and_name_are_folded_and_what_came_is_kept() -> None:
 
 
 @pytest.mark.requirement("003-32")
-def test_a_short_repeated_name_is_that_of_a_tool_called_before() -> None:
+def test_short_repeated_name_is_that_of_a_tool_called_before() -> None:
     calls, flags = normal_calls({"name": "bashbash"}, {"name": "bash"}, {"name": "bashbash"})
     assert [call.name for call in calls] == ["bashbash", "bash", "bash"]
     assert flags == ["repaired_name"]
@@ -174,13 +174,13 @@ def test_a_short_repeated_name_is_that_of_a_tool_called_before() -> None:
 
 @pytest.mark.requirement("003-30")
 @pytest.mark.parametrize("name", [None, "", "  \n"])
-def test_a_call_without_a_name_is_kept_and_flagged(name: str | None) -> None:
+def test_call_without_a_name_is_kept_and_flagged(name: str | None) -> None:
     (call,), flags = normal_calls({"id": "c1", "name": name, "args": {"a": 1}})
     assert (call.name, call.args, flags) == ("", {"a": 1}, ["empty_tool_name"])
 
 
 @pytest.mark.requirement("003-17")
-def test_a_handoff_is_complete_without_a_result_and_names_its_target() -> None:
+def test_handoff_without_result_is_complete_and_names_target() -> None:
     calls, _flags = normal_calls(
         {"name": "transfer_to_billing"},
         {"name": "transfer_to_sales", "status": "error"},
@@ -194,7 +194,7 @@ def test_a_handoff_is_complete_without_a_result_and_names_its_target() -> None:
 
 
 @pytest.mark.requirement("003-34", "003-38")
-def test_arguments_are_kept_and_those_that_are_no_json_are_flagged() -> None:
+def test_arguments_that_are_no_json_are_kept_and_flagged() -> None:
     said = {"sql_query": "SELECT 1", "connection_id": "c", "timeout": 30}
     text = msgspec.json.encode(said).decode()
     calls, flags = normal_calls(
@@ -212,7 +212,7 @@ def test_arguments_are_kept_and_those_that_are_no_json_are_flagged() -> None:
     assert (call.args, call.status, flags) == ({"_raw": '{"sql": '}, "error", ["invalid_arguments"])
 
 
-def test_a_call_in_its_normal_form_is_not_copied() -> None:
+def test_call_in_its_normal_form_is_not_copied() -> None:
     said = {
         "id": "call_1",
         "name": "t",

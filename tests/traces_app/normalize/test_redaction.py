@@ -112,7 +112,7 @@ def test_searched_fields_of_records_are_the_documented_ones() -> None:
     assert {type_: set(fields) for type_, fields in searched_fields(list(expected)).items()} == expected
 
 
-def test_field_that_can_hold_text_and_is_not_classified_is_refused() -> None:
+def test_unclassified_field_that_can_hold_text_is_refused() -> None:
     for type_ in (str, str | None, list[str], dict[str, Any], Any, str | msgspec.UnsetType):
         record = msgspec.defstruct("Note", [("note", type_)], bases=(records.Record,), frozen=True, kw_only=True)
         with pytest.raises(TypeError, match="note"):

@@ -43,14 +43,14 @@ TAKEN_APART = {
 
 
 @pytest.mark.requirement("003-01", "003-02", "003-05", "003-07", "003-19")
-def test_an_object_and_its_json_text_are_the_same_record() -> None:
+def test_object_and_its_json_text_are_the_same_record() -> None:
     text = json.dumps(ENVELOPE, ensure_ascii=False)
     assert form(read(text)) == {**TAKEN_APART, "raw": text}
     assert form(read(ENVELOPE)) == {**TAKEN_APART, "raw": msgspec.json.encode(ENVELOPE).decode()}
 
 
 @pytest.mark.requirement("003-03", "003-05")
-def test_json_in_strings_of_json_is_read_however_often_it_was_encoded() -> None:
+def test_json_encoded_several_times_is_parsed() -> None:
     text = json.dumps(ENVELOPE)
     for _time in range(4):
         text = json.dumps(text)
@@ -59,13 +59,13 @@ def test_json_in_strings_of_json_is_read_however_often_it_was_encoded() -> None:
     assert read(json.dumps(within)).data == {"rows": ROWS}
 
 
-def test_an_object_that_says_nothing_of_its_success_is_data_and_its_text_the_output() -> None:
+def test_object_without_outcome_is_data_and_its_json_the_output() -> None:
     text = '{"城市": "上海", "sky": "[1]"}'
     assert form(read(text)) == {"status": "success", "output": text, "data": {"城市": "上海", "sky": "[1]"}}
     assert form(read("[1, 2]")) == {"status": "success", "output": "[1, 2]", "data": [1, 2]}
 
 
-def test_a_text_of_json_that_was_encoded_again_is_that_text() -> None:
+def test_text_of_json_that_was_encoded_again_is_that_text() -> None:
     assert form(read(json.dumps("已经完成"))) == {
         "status": "success",
         "output": "已经完成",
@@ -79,7 +79,7 @@ def test_other_text_is_text(text: str) -> None:
     assert form(read(text)) == {"status": "success", **({"output": text} if text else {})}
 
 
-def test_the_repr_of_an_object_is_read_as_python_means_it() -> None:
+def test_python_repr_of_object_is_parsed() -> None:
     text = "{'success': False, 'error': \"it's gone\", 'details': ('a', None, True), 1: {2}}"
     assert form(read(text)) == {
         "status": "error",
@@ -95,11 +95,11 @@ def test_the_repr_of_an_object_is_read_as_python_means_it() -> None:
 @pytest.mark.parametrize(
     "text", ["{'a': open('/etc/passwd')}", "['\\d']", "{'a': 1e999j}", "[" * 300 + "]" * 300, "['a'"]
 )
-def test_what_only_looks_like_a_repr_stays_text(text: str) -> None:
+def test_text_that_resembles_a_repr_stays_text(text: str) -> None:
     assert form(read(text)) == {"status": "success", "output": text}
 
 
-def test_what_is_nested_too_deeply_stays_text() -> None:
+def test_json_nested_too_deeply_stays_text() -> None:
     deep = '{"a":' * 400 + "1" + "}" * 400
     assert form(read(deep)) == {"status": "success", "output": deep}
     for text in ("{'a': " * 400 + "1" + "}" * 400, "{broken " + "[" * 300 + "}", '"' + "[" * 300 + '"'):
@@ -108,7 +108,7 @@ def test_what_is_nested_too_deeply_stays_text() -> None:
     assert read(wide).data == [[n] for n in range(500)]
 
 
-def test_more_wrappings_than_anybody_makes_are_left_on() -> None:
+def test_wrappings_beyond_the_limit_are_kept() -> None:
     text = "[1]"
     for _time in range(MOST_WRAPPINGS + 3):
         text = json.dumps(text)
@@ -145,14 +145,14 @@ def test_more_wrappings_than_anybody_makes_are_left_on() -> None:
         (["Error: one of many lines"], "success", ""),
     ],
 )
-def test_an_object_may_say_how_it_went(inside: Any, status: str, error: str) -> None:
+def test_object_may_state_its_outcome(inside: Any, status: str, error: str) -> None:
     for received in (inside, msgspec.json.encode(inside).decode()):
         made = read(received)
         assert (made.status, made.error) == (status, error)
 
 
 @pytest.mark.requirement("003-13", "003-14", "003-15")
-def test_what_is_said_apart_wins_over_everything_inside() -> None:
+def test_stated_outcome_wins_over_everything_inside() -> None:
     assert read('{"success": false, "error": "x"}', status="success").status == "success"
     assert read('{"success": true}', success=False).status == "error"
     assert read("Error: x", status="success").error == ""
@@ -185,7 +185,7 @@ def test_what_is_said_apart_wins_over_everything_inside() -> None:
         "错误：连接失败",
     ],
 )
-def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
+def test_text_that_starts_like_an_error_is_an_error(text: str) -> None:
     assert is_error_text(text)
     assert (read(text).status, read(text).error) == ("error", text)
 
@@ -210,7 +210,7 @@ def test_a_text_that_begins_as_an_error_is_one(text: str) -> None:
         "",
     ],
 )
-def test_a_text_about_errors_is_none(text: str) -> None:
+def test_text_about_errors_is_no_error(text: str) -> None:
     assert not is_error_text(text)
     assert read(text).status == "success"
 
@@ -244,7 +244,7 @@ def test_a_text_about_errors_is_none(text: str) -> None:
         },
     ],
 )
-def test_several_error_shapes_of_one_tool_are_one(received: dict[str, Any]) -> None:
+def test_error_shapes_of_one_tool_give_one_form(received: dict[str, Any]) -> None:
     made = form(read(json.dumps(received)))
     del made["raw"]
     assert made == {
@@ -263,7 +263,7 @@ def test_several_error_shapes_of_one_tool_are_one(received: dict[str, Any]) -> N
 
 
 @pytest.mark.requirement("003-04")
-def test_a_result_of_mcp_is_its_text_its_data_and_its_files() -> None:
+def test_result_of_mcp_is_its_text_its_data_and_its_files() -> None:
     image = {"type": "image", "data": "iVBORw0KGgoAAAA=", "mimeType": "image/png"}
     link = {"type": "resource_link", "uri": "file:///a.csv"}
     received = {
@@ -289,7 +289,7 @@ def test_a_result_of_mcp_is_its_text_its_data_and_its_files() -> None:
     assert form(read([{"type": "text", "text": json.dumps(ENVELOPE)}])) == {**TAKEN_APART, "raw": json.dumps(ENVELOPE)}
 
 
-def test_blocks_that_are_more_than_text_and_files_are_kept_in_the_metadata() -> None:
+def test_other_content_blocks_are_kept_in_metadata() -> None:
     cited = {"type": "text", "text": "Yes.", "annotations": [{"page": 3}]}
     assert form(read([cited, {"type": "tool_reference", "tool_name": "a"}])) == {
         "status": "success",
@@ -298,7 +298,7 @@ def test_blocks_that_are_more_than_text_and_files_are_kept_in_the_metadata() -> 
     }
 
 
-def test_a_list_of_other_objects_is_data() -> None:
+def test_list_of_other_objects_is_data() -> None:
     rows = [{"type": "cat", "text": "x"}, {"type": "text"}]
     assert read(rows).data == rows
 
@@ -323,7 +323,7 @@ _TOOL_MESSAGE = {
         {"lc": 1, "type": "constructor", "id": ["langchain", "ToolMessage"], "kwargs": _TOOL_MESSAGE},
     ],
 )
-def test_a_tool_message_of_langchain_is_its_content_artifact_and_status(received: Any) -> None:
+def test_langchain_tool_message_gives_content_data_and_status(received: Any) -> None:
     assert form(read(received)) == {
         "status": "error",
         "output": '{"rows": 2}',
@@ -333,7 +333,7 @@ def test_a_tool_message_of_langchain_is_its_content_artifact_and_status(received
     }
 
 
-def test_a_tool_result_of_anthropic_is_its_content_and_its_flag() -> None:
+def test_tool_result_of_anthropic_is_its_content_and_its_flag() -> None:
     received = {
         "type": "tool_result",
         "tool_use_id": "toolu_1",
@@ -396,7 +396,7 @@ def _is_json(value: Any) -> bool:
 
 
 @given(_values.filter(_is_json), st.integers(0, 4))
-def test_every_result_gets_a_form_once_and_its_text_is_kept(value: Any, times: int) -> None:
+def test_normal_form_is_idempotent_and_text_is_kept(value: Any, times: int) -> None:
     received = value
     for _time in range(times):
         received = json.dumps(received, ensure_ascii=False)
@@ -412,7 +412,7 @@ def test_every_result_gets_a_form_once_and_its_text_is_kept(value: Any, times: i
 @given(
     st.one_of(st.dictionaries(st.text(max_size=5), _values, max_size=4), st.lists(_values, max_size=4)).filter(_is_json)
 )
-def test_however_often_it_was_encoded_the_form_is_the_same(value: Any) -> None:
+def test_number_of_encodings_does_not_change_the_form(value: Any) -> None:
     def said(result: records.ToolResult) -> dict[str, Any]:
         fields = form(result)
         fields.pop("raw", None)
@@ -426,7 +426,7 @@ def test_however_often_it_was_encoded_the_form_is_the_same(value: Any) -> None:
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_normalised_without_raising(text: str) -> None:
     made = read(text)
     assert text in (made.raw, made.output)
     assert normalize_result(made, None) == made
@@ -455,7 +455,7 @@ _SAID = st.one_of(
 
 @pytest.mark.requirement("003-01", "003-02")
 @given(st.one_of(st.dictionaries(_FIELDS, _SAID, max_size=4), st.lists(_values, max_size=3)).filter(_is_json))
-def test_object_and_its_json_text_are_the_same_record(value: Any) -> None:
+def test_any_object_and_its_json_text_are_the_same_record(value: Any) -> None:
     def said(found: Any) -> dict[str, Any]:
         made = normalize_result(tool_results.received(found), None)
         assert isinstance(made, records.ToolResult)

@@ -46,7 +46,7 @@ def named(project: Project) -> dict[str, Message]:
     return {message.session.external_id: message for message in Message.objects.filter(role="assistant")}
 
 
-def test_every_flag_has_words() -> None:
+def test_every_flag_has_labels_in_both_languages() -> None:
     assert set(FLAG_WORDS) == set(FLAGS)
     constants = {value for name, value in vars(health_flags).items() if name.isupper() and isinstance(value, str)}
     assert constants == set(FLAGS)
@@ -63,7 +63,7 @@ def test_every_flag_has_words() -> None:
         ("naive_time", []),
     ],
 )
-def test_messages_are_found_by_what_is_odd_about_them(
+def test_filter_by_health_flag_finds_messages(
     named: dict[str, Message],
     project: Project,
     client: Client,
@@ -76,14 +76,14 @@ def test_messages_are_found_by_what_is_odd_about_them(
     assert [str(named[name].pk) for name in expected] == [each.get("id") or each["chain_id"] for each in found]
 
 
-def test_a_flag_that_there_is_none_of_is_refused_with_those_that_there_are(project: Project, client: Client) -> None:
+def test_unknown_health_flag_is_refused_with_known_ones(project: Project, client: Client) -> None:
     token = create_key(project, "reader", ["read"])[1]
     error = client.get("/api/v1/messages/?health=ill", headers={"X-API-Key": token}).json()["error"]
     assert (error["code"], error["field"]) == ("invalid_input", "health")
     assert MISSING_RESULT in error["message"]
 
 
-def test_problems_are_said_in_words_with_how_many_there_are(named: dict[str, Message]) -> None:
+def test_problems_are_described_with_their_numbers(named: dict[str, Message]) -> None:
     assert {name: problems_of(message) for name, message in named.items()} == {
         "fine": [],
         "open": ["2 calls without result"],
@@ -96,7 +96,7 @@ def test_problems_are_said_in_words_with_how_many_there_are(named: dict[str, Mes
         assert problems_of(named["open"]) == ["2 个没有结果的调用"]
 
 
-def test_the_admin_lists_names_and_filters_what_is_odd(named: dict[str, Message], admin_client: Client) -> None:
+def test_admin_lists_names_and_filters_health_flags(named: dict[str, Message], admin_client: Client) -> None:
     url = reverse("admin:messages_app_message_changelist")
     page = admin_client.get(url, {"health": "repaired_id"})
     assert [row.pk for row in page.context["cl"].result_list] == [named["repaired"].pk]
@@ -107,7 +107,7 @@ def test_the_admin_lists_names_and_filters_what_is_odd(named: dict[str, Message]
     assert "2 calls without result" in page.content.decode()
 
 
-def test_what_a_recorder_left_out_is_said_in_whole_sentences(project: Project, admin_client: Client) -> None:
+def test_losses_of_recorder_are_described_in_sentences(project: Project, admin_client: Client) -> None:
     recorder = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2, "odd": "x"}
     store(project, question(), run(call(args={"password": "s3cret-word"}), metadata={"recorder": recorder}))
     asked, answered = Message.objects.order_by("pk")
@@ -124,7 +124,7 @@ def test_what_a_recorder_left_out_is_said_in_whole_sentences(project: Project, a
     assert "12 events were lost. 3 calls were left out by sampling." in page
 
 
-def test_what_we_took_out_ourselves_is_said_too_and_what_is_no_count_is_not(project: Project) -> None:
+def test_own_redactions_are_described_and_non_counts_ignored(project: Project) -> None:
     secret = call(args={"password": "s3cret-word"})
     for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
         store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
@@ -132,7 +132,7 @@ def test_what_we_took_out_ourselves_is_said_too_and_what_is_no_count_is_not(proj
         assert missing_of(message) == ["1 secret was taken out.", "Values were cut."]
 
 
-def test_a_reader_is_told_what_a_recorder_left_out_and_finds_such_messages(project: Project, client: Client) -> None:
+def test_losses_are_shown_to_readers_and_can_be_filtered(project: Project, client: Client) -> None:
     lost = {"dropped": 12, "sampled_out": 3}
     for name, said in (("lossy", {"recorder": lost}), ("whole", {})):
         document = {"session_id": name, "message_id": name, "type": "workflow_execute_start", "data": said}

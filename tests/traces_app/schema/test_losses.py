@@ -24,7 +24,7 @@ from traces_app.schema.losses import (
 
 
 @pytest.mark.parametrize("said", [None, "x", 7, [], {"dropped": -1}, {"dropped": True}, {"dropped": 1.5}, {"lost": 3}])
-def test_what_is_no_count_is_not_counted(said: Any) -> None:
+def test_values_that_are_not_counts_are_ignored(said: Any) -> None:
     assert counts_of({"recorder": said}) == {}
 
 
@@ -36,12 +36,12 @@ def test_counts_add_up_and_stay_within_what_can_be_stored() -> None:
 @pytest.mark.parametrize(
     "said", [None, "x", {}, [1, {"path": 3, "bytes": 1}, {"path": "a"}, {"path": "a", "bytes": -1}]]
 )
-def test_what_is_no_list_of_cuts_or_receipts_says_nothing(said: Any) -> None:
+def test_malformed_lists_of_losses_are_ignored(said: Any) -> None:
     assert cuts_of({"truncated": said}) == []
     assert receipts_of({"redactions": said}) == []
 
 
-def test_receipts_and_cuts_are_read_without_what_else_stands_there() -> None:
+def test_malformed_items_of_losses_are_left_out() -> None:
     assert receipts_of({"redactions": [{"path": "data.a", "rule": "key", "value": "x"}]}) == [Receipt("data.a", "key")]
     assert documents([*cuts_of({"truncated": [{"path": "a", "bytes": 9, "text": "x"}]}), Cut("a", 9)]) == [
         {"path": "a", "bytes": 9}
@@ -59,7 +59,7 @@ def test_receipts_and_cuts_are_read_without_what_else_stands_there() -> None:
         ({}, [Cut("content", 9)], {"truncated"}),
     ],
 )
-def test_the_flags_say_what_is_missing(counts: dict[str, int], cuts: list[Cut], flags: set[str]) -> None:
+def test_flags_follow_from_losses(counts: dict[str, int], cuts: list[Cut], flags: set[str]) -> None:
     assert flags_of(counts, cuts) == flags
 
 
@@ -79,16 +79,16 @@ def test_the_flags_say_what_is_missing(counts: dict[str, int], cuts: list[Cut], 
         ("data.session.metadata.a", "run", "session", "metadata.a"),
     ],
 )
-def test_a_path_of_an_event_leads_into_a_field_of_a_row(path: str, about: About, owner: Owner, there: str) -> None:
+def test_path_of_event_maps_to_field_of_row(path: str, about: About, owner: Owner, there: str) -> None:
     assert place_of(path, about) == Place(owner, there)
 
 
 @pytest.mark.parametrize(("path", "about"), [("", "run"), ("data.odd", "run"), ("data.session", "run"), ("x", "call")])
-def test_what_no_row_has_leads_nowhere(path: str, about: About) -> None:
+def test_path_that_no_row_has_maps_to_nothing(path: str, about: About) -> None:
     assert place_of(path, about) is None
 
 
-def test_what_was_cut_of_no_field_of_a_row_belongs_to_what_the_event_is_about() -> None:
+def test_truncation_of_unknown_field_belongs_to_event_subject() -> None:
     cuts = [{"path": "data.odd", "bytes": 1}, {"path": "data.session.title", "bytes": 2}]
     assert cuts_at({"truncated": cuts}, "run") == [("answer", Cut("odd", 1)), ("answer", Cut("session.title", 2))]
     assert cuts_at({"truncated": cuts[:1]}, "call") == [("call", Cut("odd", 1))]

@@ -26,7 +26,7 @@ for thread in threads: thread.join()
 """
 
 
-def test_threads_that_are_the_first_to_use_a_record_together_do_not_crash() -> None:
+def test_concurrent_first_use_of_record_does_not_crash() -> None:
     runs = [
         subprocess.run([sys.executable, "-c", _FIRST_USE], cwd=ROOT, capture_output=True, check=False).returncode
         for _ in range(10)
