@@ -174,14 +174,12 @@ def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, 
         if size < _WORTH or (length <= MOST and name != _FILE):
             continue
         context = _value(kept.pop(name))
-        refs[name] = {"contextRef": context.ref, "bytes": context.size, "beginning": _beginning(data[name])}
+        value = data[name]
+        beginning = (value if isinstance(value, str) else pg_text.json(value))[:_BEGINNING]
+        refs[name] = {"contextRef": context.ref, "bytes": context.size, "beginning": beginning}
         contexts.append(context)
         length -= size
     return ({**kept, "contextRefs": refs} if refs else kept), contexts
-
-
-def _beginning(value: Any) -> str:
-    return (value if isinstance(value, str) else pg_text.json(value))[:_BEGINNING]
 
 
 # --- Values ----------------------------------------------------------------------------------------------------------

@@ -102,7 +102,8 @@ class BatchSession:
     created: bool = False
     refused: Refusal | None = None
     counts: Counts = field(default_factory=Counts)
-    said: list[Redacted] = field(default_factory=list)
+    items: list[Redacted] = field(default_factory=list)
+    """The records of the session that are not merged into its row yet."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -27,11 +27,11 @@ from traces_app.schema import records
 
 class _ToolResult(records.ToolResult, frozen=True, kw_only=True):
     output: Any = UNSET
-    data: Raw = None  # type: ignore[assignment]  # not said
+    data: Raw = None  # type: ignore[assignment]  # omitted
 
 
 class _ToolCall(records.ToolCall, frozen=True, kw_only=True):
-    args: Raw = None  # type: ignore[assignment]  # not said
+    args: Raw = None  # type: ignore[assignment]  # omitted
     result: _ToolResult | str | list[Any] | None = None
 
 

@@ -24,7 +24,7 @@ from .sql import SESSION_FIELDS, add_to_session, add_to_sessions, lock_sessions
 from .tables import SESSIONS, Row
 
 _JSON = frozenset(name for name, type_ in SESSION_FIELDS.items() if type_ == "jsonb")
-_SAID = {name: f"{name}::text" if name in _JSON else name for name in SESSION_FIELDS}
+_READ_AS = {name: f"{name}::text" if name in _JSON else name for name in SESSION_FIELDS}
 """How the columns that a batch can change are read."""
 _INSERT = f"{SESSIONS.insert()} ON CONFLICT DO NOTHING RETURNING id"
 
@@ -38,11 +38,11 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
     states: dict[str, BatchSession] = {}
     result = []
     for index, item in enumerate(batch):
-        said = item.session
-        given = str(hyphenated_uuid(said.id) or "")
-        row = found.get(given) or found.get(session_name(said))
+        record = item.session
+        given = str(hyphenated_uuid(record.id) or "")
+        row = found.get(given) or found.get(session_name(record))
         # A session without any id is always a new one.
-        name = str(row.id) if row else brought.get(given) or session_name(said) or f"\0{index}"
+        name = str(row.id) if row else brought.get(given) or session_name(record) or f"\0{index}"
         state = states.get(name)
         if state is None:
             state = states[name] = BatchSession(id=None, external_id="")
@@ -50,11 +50,11 @@ def find_sessions(context: Context, batch: Sequence[Redacted]) -> tuple[list[Bat
                 state.id, state.external_id = row.id, row.external_id
                 state.refused = "session_deleted" if row.is_deleted else None
             else:
-                state.external_id = session_name(said)
-                session_id = _new_session_id(context, said, is_taken=given in found)
+                state.external_id = session_name(record)
+                session_id = _new_session_id(context, record, is_taken=given in found)
                 fresh[name] = (session_id, item)
                 brought[str(session_id)] = name
-        state.said.append(item)
+        state.items.append(item)
         result.append(state)
     _refuse_purged(context, states, fresh)
     # Sorted, like everything that two senders may both insert: they meet in the same order.
@@ -78,7 +78,7 @@ def finish_sessions(context: Context, sessions: Sequence[BatchSession]) -> None:
     states = {session.id: session for session in sessions if session.id is not None and not session.refused}
     if not states:
         return
-    columns = columns_said(context, sessions)
+    columns = given_columns(context, sessions)
     for session_id, row in _count(states, list(columns.values())).items():
         apply_to_session(context, session_id, states[session_id], columns, row)
 
@@ -105,9 +105,9 @@ def names_of(batch: Sequence[Redacted]) -> tuple[list[UUID], list[str]]:
     return uuids, [name for item in batch if (name := session_name(item.session))]
 
 
-def session_name(said: records.Session) -> str:
+def session_name(record: records.Session) -> str:
     """Return the external id of a session. An id that is not ours counts as one."""
-    return pg_text.text(said.external_id or said.id)
+    return pg_text.text(record.external_id or record.id)
 
 
 def _by_name(context: Context, sessions: Sequence[KnownSession]) -> dict[str, KnownSession | None]:
@@ -124,14 +124,14 @@ def _by_name(context: Context, sessions: Sequence[KnownSession]) -> dict[str, Kn
     return found
 
 
-def _new_session_id(context: Context, said: records.Session, *, is_taken: bool) -> UUID:
+def _new_session_id(context: Context, record: records.Session, *, is_taken: bool) -> UUID:
     """Return the producer's id if it is free and one that we could have generated for its created_at, else a new id."""
-    created_at = said.created_at or context.now
-    given = hyphenated_uuid(said.id)
+    created_at = record.created_at or context.now
+    given = hyphenated_uuid(record.id)
     if (
         given is not None
         and not is_taken
-        and said.created_at is not None
+        and record.created_at is not None
         and ids.created_at_of(given) == created_at
         and given.version == 7
     ):
@@ -142,7 +142,7 @@ def _new_session_id(context: Context, said: records.Session, *, is_taken: bool) 
 def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: dict[str, Any]) -> None:
     keys = {session_key(context.project_id, name): name for name in fresh}
     for name in fresh:
-        given = hyphenated_uuid(states[name].said[0].session.id)
+        given = hyphenated_uuid(states[name].items[0].session.id)
         if given is not None:
             keys[session_key(context.project_id, str(given))] = name
     for key in context.purged & keys.keys():
@@ -152,31 +152,25 @@ def _refuse_purged(context: Context, states: Mapping[str, BatchSession], fresh: 
 
 def _new_session(context: Context, state: BatchSession, session_id: UUID, item: Redacted) -> Row:
     """Return the row of a new session, with the fields of its first item."""
-    said = item.session
+    record = item.session
     state.id, state.created = session_id, True
-    state.said.remove(item)
-    began = min(said.created_at or context.now, context.now)
-    return SESSIONS.Row(
+    state.items.remove(item)
+    began = min(record.created_at or context.now, context.now)
+    return SESSIONS.row(
+        record,
         id=session_id.hex,
         project_id=str(context.project_id),
         external_id=state.external_id,
-        said_status=_said_status(context, said) or "",
-        created_at=pg_text.timestamp(said.created_at or context.now),
+        said_status=_said_status(context, record) or "",
+        created_at=pg_text.timestamp(record.created_at or context.now),
         updated_at=pg_text.timestamp(context.now),
-        title=pg_text.text(said.title),
-        description=pg_text.text(said.description),
-        end_user=pg_text.text(said.end_user),
-        current_phase=pg_text.text(said.current_phase),
-        workflow=pg_text.json_or_null(said.workflow),
-        tags=pg_text.array(map(pg_text.text, said.tags or ())),
-        metadata=pg_text.json(said.metadata or {}),
         redactions=pg_text.json(receipts_as_json(item.receipts)),
         deleted_by="",
         **dict.fromkeys(COUNTERS, "0"),
         last_run_id=None,
         last_run_failed="f",
         # The latest of all its messages, because its index entry need not change then when they are counted.
-        active_at=pg_text.timestamp(max((active_at(one, context.now) for one in said.messages or ()), default=began)),
+        active_at=pg_text.timestamp(max((active_at(one, context.now) for one in record.messages or ()), default=began)),
     )
 
 
@@ -199,13 +193,13 @@ def active_at(message: records.Message, now: datetime) -> datetime:
     return min(max(began, completion(message, began) or began), now)
 
 
-def _said_status(context: Context, said: records.Session) -> str | None:
+def _said_status(context: Context, record: records.Session) -> str | None:
     """Return the status that a record states: None leaves it unchanged, "" lets it follow the messages.
 
     Events and transcripts say "running" of a run that is open, whose end need not state a status. Only a client that
     sends the word itself means it to stay.
     """
-    return "" if said.status == "running" and context.source != "live" else said.status
+    return "" if record.status == "running" and context.source != "live" else record.status
 
 
 def _value_of(context: Context, item: Redacted, name: str) -> Any:
@@ -215,37 +209,39 @@ def _value_of(context: Context, item: Redacted, name: str) -> Any:
     return _said_status(context, item.session) if name == "said_status" else getattr(item.session, name)
 
 
-def _is_said(name: str, value: Any) -> bool:
+def _is_given(name: str, value: Any) -> bool:
     """Return whether a value is to be written: any that is not empty, and an empty status."""
     return bool(value) or (name == "said_status" and value is not None)
 
 
-def said_of(context: Context, state: BatchSession) -> list[str | None]:
+def merged_fields(context: Context, state: BatchSession) -> list[str | None]:
     """Merge the fields of an existing session from its records, in their order, for `sql.insert_at_once`."""
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     receipts: list[dict[str, Any]] = []
-    for item in state.said:
+    for item in state.items:
         for name in SESSION_FIELDS:
             value = _value_of(context, item, name)
-            if name not in ("metadata", "redactions") and _is_said(name, value):
-                said[name] = value
+            if name not in ("metadata", "redactions") and _is_given(name, value):
+                fields[name] = value
         if item.session.metadata:
-            said["metadata"] = {**said.get("metadata", {}), **item.session.metadata}
+            fields["metadata"] = {**fields.get("metadata", {}), **item.session.metadata}
         receipts += [receipt for receipt in receipts_as_json(item.receipts) if receipt not in receipts]
-    texts: dict[str, str] = {name: pg_text.json(value) for name, value in said.items() if name in _JSON}
-    texts |= {name: pg_text.text(value) for name, value in said.items() if name not in _JSON and name != "tags"}
-    if "tags" in said:
-        texts["tags"] = pg_text.array(map(pg_text.text, said["tags"]))
+    texts: dict[str, str] = {name: pg_text.json(value) for name, value in fields.items() if name in _JSON}
+    texts |= {name: pg_text.text(value) for name, value in fields.items() if name not in _JSON and name != "tags"}
+    if "tags" in fields:
+        texts["tags"] = pg_text.array(map(pg_text.text, fields["tags"]))
     if receipts:
         texts["redactions"] = pg_text.json(receipts)
     return [texts.get(name) for name in SESSION_FIELDS]
 
 
-def columns_said(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
+def given_columns(context: Context, sessions: Sequence[BatchSession]) -> dict[str, str]:
     """Return the columns of sessions for which the batch has values, and how they are read."""
-    said = [item for session in sessions for item in session.said]
+    items = [item for session in sessions for item in session.items]
     return {
-        name: sql for name, sql in _SAID.items() if any(_is_said(name, _value_of(context, item, name)) for item in said)
+        name: sql
+        for name, sql in _READ_AS.items()
+        if any(_is_given(name, _value_of(context, item, name)) for item in items)
     }
 
 
@@ -260,20 +256,20 @@ def apply_to_session(
     for name in _JSON.intersection(row):
         row[name] = None if row[name] is None else msgspec.json.decode(row[name])
     changed: dict[str, Any] = {}
-    for item in state.said:
+    for item in state.items:
         for name in row:
             value = pg_text.storable(_value_of(context, item, name))
             if name == "metadata":
                 value = {**row[name], **(value or {})}
             elif name == "redactions":
                 value = row[name] + [receipt for receipt in value if receipt not in row[name]]
-            if _is_said(name, value) and value != row[name]:
+            if _is_given(name, value) and value != row[name]:
                 changed[name] = row[name] = value
     if changed:
         new = ", ".join(f"{name} = %s{'::jsonb' if name in _JSON else ''}" for name in changed)
         with connection.cursor() as cursor:
             cursor.execute(
-                f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _SAID
+                f"UPDATE messages_app_session SET {new}, updated_at = %s WHERE id = %s",  # noqa: S608 - names in _READ_AS
                 [
                     *(pg_text.json(value) if name in _JSON else value for name, value in changed.items()),
                     context.now,

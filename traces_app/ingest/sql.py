@@ -114,7 +114,7 @@ def _add_to_session() -> str:
     changes["redactions"] = (
         f"CASE WHEN {numbers['redactions']}::jsonb IS NULL THEN redactions ELSE redactions || COALESCE(("  # noqa: S608 - constants
         f"SELECT jsonb_agg(one ORDER BY place) FROM jsonb_array_elements({numbers['redactions']}::jsonb) "
-        "WITH ORDINALITY AS said (one, place) WHERE NOT redactions @> jsonb_build_array(one)), '[]') END"
+        "WITH ORDINALITY AS new (one, place) WHERE NOT redactions @> jsonb_build_array(one)), '[]') END"
     )
     return (
         "WITH counted AS (UPDATE messages_app_session SET updated_at = now(), "  # noqa: S608 - constants
@@ -321,7 +321,9 @@ def count_below(message_id: UUID, usage: dict[str, Any] | None) -> Rollup:
             "WHERE message_id = %s",
             [message_id],
         )
-        steps = [(id_, duration, _decoded(said), _decoded(error)) for id_, duration, said, error in cursor.fetchall()]
+        steps = [
+            (id_, duration, _decoded(tokens), _decoded(error)) for id_, duration, tokens, error in cursor.fetchall()
+        ]
         cursor.execute(
             "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
             [message_id],
@@ -381,9 +383,9 @@ def insert_at_once(tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequenc
     Raise IntegrityError if a key or an id is taken, SessionGone if a session is gone or deleted.
     """
     statements = [one for table, lines in tables for one in _inserts(table, lines)]
-    for session_id, counts, said in counted:
+    for session_id, counts, fields in counted:
         added = (str(getattr(counts, name)) for name in COUNTERS)
-        statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *_news(counts), *said]))
+        statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *_news(counts), *fields]))
     try:
         execute_at_once(statements)
     except ProgrammingError as error:
@@ -452,26 +454,24 @@ def add_to_sessions(counts: Mapping[UUID, Counts]) -> None:
 def add_to_session(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[Any, ...] | None:
     """Lock a session by adding to its counters; return some of its columns, or None if it is deleted or gone."""
     with prepared_cursor() as cursor:
-        cursor.execute(*_adding(session_id, counts, columns))
+        cursor.execute(
+            f"{_ADDING} RETURNING session.id{''.join(f', {name}' for name in columns)}",
+            [*(str(getattr(counts, name)) for name in COUNTERS), *_news(counts), session_id],
+        )
         row: tuple[Any, ...] | None = cursor.fetchone()
         return None if row is None else row[1:]
-
-
-def _adding(session_id: UUID, counts: Counts, columns: Sequence[str]) -> tuple[str, list[Any]]:
-    statement = f"{_ADDING} RETURNING session.id{''.join(f', {name}' for name in columns)}"
-    return statement, [*(str(getattr(counts, name)) for name in COUNTERS), *_news(counts), session_id]
 
 
 def add_receipts(
     table: Literal["messages_app_message", "messages_app_session"], row_id: UUID, receipts: Sequence[dict[str, Any]]
 ) -> None:
     """Add receipts to a message or session, each once and in a stable order."""
-    said = pg_text.json(list(receipts))
+    added = pg_text.json(list(receipts))
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE {table} SET redactions = (SELECT jsonb_agg(DISTINCT one) "  # noqa: S608 - one of the two names
             "FROM jsonb_array_elements(redactions || %s::jsonb) AS one) WHERE id = %s AND NOT redactions @> %s::jsonb",
-            [said, row_id, said],
+            [added, row_id, added],
         )
 
 

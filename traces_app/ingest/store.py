@@ -66,7 +66,7 @@ from .id_cache import (
 )
 from .partitions import ensure_months, forget
 from .rows import Rows, StoredBelow, message_row, rows_below
-from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, said_of
+from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, merged_fields
 from .sql import (
     BY_ID,
     COUNTED,
@@ -191,7 +191,10 @@ def change_message(
         for owner in owners:
             tool_ids = find_or_make_tools(owner, names)
     with transaction.atomic():
-        message = _lock(message_id, project_ids)
+        locked = Message.objects.select_for_update(of=("self",)).filter(pk=message_id, project_id__in=project_ids)
+        message = locked.first()
+        if message is None:
+            raise NotFound(_("There is no message of this id."), code="message_not_found")
         if if_match is not None and if_match != message.version:
             raise PreconditionFailed(
                 _("The message has changed; its version is now %(version)s.") % {"version": message.version},
@@ -258,7 +261,9 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
         with nullcontext() if context.source == "events" else transaction.atomic():
             make_sessions(new)
             _claim_message_keys(admitted, claims)
-            _insert(context, [message for message in admitted if not message.known])
+            new_messages = [message for message in admitted if not message.known]
+            for first in range(0, len(new_messages), AT_A_TIME):
+                insert_rows(_new_rows(context, new_messages[first : first + AT_A_TIME]))
             _merge(context, [message for message in admitted if message.known and message.first is None])
             # A message that occurs twice in a batch is merged into its first occurrence, in the order of the batch.
             for message in admitted:
@@ -297,7 +302,13 @@ def _identify(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID
             message.id, message.known = given, True
             message.repeats(firsts.setdefault(given, message))
             continue
-        kept = given if given is not None and given not in by_uuid and _is_kept(given, record) else None
+        is_kept = (
+            given is not None
+            and given not in by_uuid
+            and record.created_at is not None
+            and ids.is_ours(given, record.created_at, record.role)
+        )
+        kept = given if is_kept else None
         if kept in brought:
             if brought[kept].session.id == session_id:
                 message.repeats(brought[kept])
@@ -323,10 +334,6 @@ def _claim_message_keys(messages: Sequence[PendingMessage], claims: Mapping[UUID
     for message in messages:
         if message.first is not None:
             message.id, message.known = message.first.id, True
-
-
-def _is_kept(given: UUID, record: records.Message) -> bool:
-    return record.created_at is not None and ids.is_ours(given, record.created_at, record.role)
 
 
 def _messages_by_uuid(context: Context, messages: Sequence[PendingMessage]) -> dict[UUID, UUID]:
@@ -374,7 +381,7 @@ def _insert_at_once(
     ]
     sessions = {message.session.id: message.session for message in messages if message.session.id is not None}
     # The row of a new session is inserted with its counters, because updating it would write a second row version.
-    whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.said}
+    whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.items}
     changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
     insert_at_once(
         [
@@ -382,13 +389,8 @@ def _insert_at_once(
             (KEYS, claimed),
             *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
         ],
-        [(session_id, session.counts, said_of(context, session)) for session_id, session in changed],
+        [(session_id, session.counts, merged_fields(context, session)) for session_id, session in changed],
     )
-
-
-def _insert(context: Context, messages: Sequence[PendingMessage]) -> None:
-    for first in range(0, len(messages), AT_A_TIME):
-        insert_rows(_new_rows(context, messages[first : first + AT_A_TIME]))
 
 
 def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
@@ -499,7 +501,7 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
 
 def _merged_fields(context: Context, record: records.Message, row: Message) -> dict[str, Any]:
     """Return the columns of a stored message that a record changes. Empty fields change nothing."""
-    said: dict[str, Any] = {
+    given: dict[str, Any] = {
         "request_id": pg_text.text(record.request_id),
         "content": pg_text.text(record.content if isinstance(record.content, str) else ""),
         "content_parts": record.content_parts,
@@ -510,7 +512,7 @@ def _merged_fields(context: Context, record: records.Message, row: Message) -> d
         "health": sorted({*row.health, *(record.health or ())}),
         "metadata": {**row.metadata, **(record.metadata or {})},
     }
-    changed = {name: pg_text.storable(value) for name, value in said.items() if value and value != getattr(row, name)}
+    changed = {name: pg_text.storable(value) for name, value in given.items() if value and value != getattr(row, name)}
     if context.source == "import":
         taken_back = _retracted_fields(record, row)
         changed |= {name: value for name, value in taken_back.items() if value != getattr(row, name)}
@@ -544,9 +546,9 @@ def _retracted_fields(record: records.Message, row: Message) -> dict[str, Any]:
     step = next((step for step in steps if pg_text.text(step.thought) == row.content), None)
     if step is None:
         return {}
-    said = {"model": step.model, "agent_name": step.agent_name, "reasoning_content": step.reasoning_content}
-    said |= step.metadata or {}
-    kept = {name: value for name, value in row.metadata.items() if value != said.get(name)}
+    of_step = {"model": step.model, "agent_name": step.agent_name, "reasoning_content": step.reasoning_content}
+    of_step |= step.metadata or {}
+    kept = {name: value for name, value in row.metadata.items() if value != of_step.get(name)}
     changed: dict[str, Any] = {"metadata": pg_text.storable({**kept, **(record.metadata or {})})}
     if not record.content:
         changed |= {"content": "", "content_parts": None, "usage": record.usage}
@@ -705,13 +707,6 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
         # For a completed message this is not the sum of its steps, and is not used.
         duration_ms=duration_ms if is_known else None,
     )
-
-
-def _lock(message_id: UUID, project_ids: Collection[int]) -> Message:
-    message = Message.objects.select_for_update(of=("self",)).filter(pk=message_id, project_id__in=project_ids).first()
-    if message is None:
-        raise NotFound(_("There is no message of this id."), code="message_not_found")
-    return message
 
 
 def _counts(context: Context, message_id: UUID, record: records.Message, rollup: Rollup) -> Counts:

@@ -15,6 +15,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 
 from messages_app.models import Message, MessageKey, Reference, Session
+from messages_app.writes import COUNTERS
 from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
 from traces_app.schema import pg_text, records
 
@@ -143,7 +144,15 @@ def _merge_of(field: models.Field[Any, Any]) -> str:
 
 
 # Columns that the database fills: NULL, its default, or computed.
-SESSIONS = Table(Session, without=("import_digests", "last_event", "pinned_at", "deleted_at"))
+SESSIONS = Table(
+    Session,
+    records.Session,
+    without=("import_digests", "last_event", "pinned_at", "deleted_at"),
+    computed=(
+        *("id", "project_id", "external_id", "said_status", "redactions", "created_at", "updated_at", "deleted_by"),
+        *(*COUNTERS, "last_run_id", "last_run_failed", "active_at"),
+    ),
+)
 KEYS = Table(MessageKey, without=("purged_at",))
 MESSAGES = Table(
     Message,

@@ -128,7 +128,7 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
 
 def _step(step: records.AgentStep, flags: set[str], names: set[str]) -> records.AgentStep:
     calls = [_call(call, flags, names) for call in step.tool_calls or ()]
-    duration = _whole(step.duration)
+    duration = round(step.duration) if isinstance(step.duration, float) else step.duration
     # Most steps are in normal form already, and comparing is cheaper than copying.
     if duration is step.duration and step.tool_calls is not None and all(map(is_, calls, step.tool_calls)):
         return step
@@ -226,10 +226,6 @@ def _in_range(instant: datetime | None, default: datetime) -> datetime:
     if instant is None or not ids.EARLIEST <= instant <= default + ids.LATEST_AHEAD:
         return default
     return instant.astimezone(UTC)
-
-
-def _whole(duration: float | None) -> int | None:
-    return round(duration) if isinstance(duration, float) else duration
 
 
 def _first_count(usage: dict[str, Any], names: tuple[str, ...]) -> int:
