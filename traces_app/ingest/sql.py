@@ -425,7 +425,7 @@ def upsert_rows(tables: Tables, message_id: UUID, touched: WriteScope | None) ->
         return False, None
     with exchange() as ask:
         cursors = [
-            ask(table.upsert(), *map(pg_text.array, zip(*sorted(lines, key=BY_ID), strict=True)))
+            ask(table.upsert, *map(pg_text.array, zip(*sorted(lines, key=BY_ID), strict=True)))
             for table, lines in tables
         ]
         counted = touched and _ask_touched(ask, message_id, touched)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -42,34 +43,29 @@ class Table:
     ) -> None:
         """`computed` columns (default: all) are passed to `row`; `renamed` maps columns to fields of the record that have
         another name; `without` are columns that the database fills. `owner` is the column that must match for an upsert."""
-        self.fields = {column: field for column, field in fields_of(model).items() if column not in without}
+        stored = {column: field for column, field in fields_of(model).items() if column not in without}
+        self._computed = [column for column in stored if computed is None or column in computed]
+        sources = {column: (renamed or {}).get(column, column) for column in stored if column not in self._computed}
+        known = record.__struct_fields__ if record else ()
+        if unfilled := [column for column, source in sources.items() if source not in known]:
+            raise TypeError(f"No field of {record} fills the columns {unfilled} of {model.__name__}: see tables.py.")
         self.name = model._meta.db_table
+        self.fields = {column: stored[column] for column in (*self._computed, *sources)}
         self.columns = ", ".join(self.fields)
         self.owner = owner
         # Derived from the model at run time, which a class statement cannot express.
         self.Row: Callable[..., Row] = namedtuple(model.__name__, list(self.fields))  # type: ignore[misc]
-        own = self.fields.keys() if computed is None else computed
-        sources = {column: (renamed or {}).get(column, column) for column in self.fields if column not in own}
-        known = record.__struct_fields__ if record else ()
-        if unfilled := [column for column, source in sources.items() if source not in known]:
-            raise TypeError(f"No field of {record} fills the columns {unfilled} of {self.name}: see tables.py.")
         self._make: Callable[[list[str | None]], Row] = self.Row._make  # type: ignore[attr-defined]
-        self._plan = [
-            (column, sources.get(column, ""), _conversion(field) if column in sources else None)
-            for column, field in self.fields.items()
-        ]
-        self.merges = {column: _merge_of(self.fields[column]) for column in sources} | dict(merges or {})
+        self._conversions = [(source, _conversion(stored[column])) for column, source in sources.items()]
+        self.merges = {column: _merge_of(stored[column]) for column in sources} | dict(merges or {})
 
     def row(self, record: records.Record, **computed: str | None) -> Row:
         """Return the row of a record, given the values of the `computed` columns."""
-        # By position, because keyword arguments would take half as long again, and a message has twenty rows.
-        return self._make(
-            [
-                computed[column] if convert is None else convert(getattr(record, source))
-                for column, source, convert in self._plan
-            ]
-        )
+        values = [computed[column] for column in self._computed]
+        values += [convert(getattr(record, source)) for source, convert in self._conversions]
+        return self._make(values)
 
+    @cached_property
     def insert(self) -> str:
         """An INSERT of any number of rows, with one array of texts for each column as its parameters."""
         # An array of JSON or array texts as text[] needs no quoting inside.
@@ -77,6 +73,7 @@ class Table:
         arrays = ", ".join("%s::text[]" for _column in self.fields)
         return f"INSERT INTO {self.name} ({self.columns}) SELECT {values} FROM unnest({arrays}) AS new ({self.columns})"  # noqa: S608 - names of the model
 
+    @cached_property
     def upsert(self) -> str:
         """An `insert` that merges rows that exist, and returns the owners of those that changed.
 
@@ -88,7 +85,7 @@ class Table:
             if rule != KEEP
         }
         return (
-            f"{self.insert()} "
+            f"{self.insert} "
             f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{column} = {value}' for column, value in merged.items())} "
             f"WHERE {self.name}.{self.owner} = EXCLUDED.{self.owner} "
             f"AND ({', '.join(f'{self.name}.{column}' for column in merged)}) IS DISTINCT FROM ({', '.join(merged.values())}) "

@@ -52,7 +52,7 @@ def test_insert_without_rows_is_a_valid_statement(table: Table) -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
-        cursor.execute(table.insert(), [[] for _column in table.fields])
+        cursor.execute(table.insert, [[] for _column in table.fields])
         assert cursor.rowcount == 0
 
 
