@@ -1,13 +1,13 @@
-"""The projects that a request may see, as a value that QuerySets and SQL statements filter by."""
+"""The projects that a request may see, as a value that QuerySets filter by."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 
-M = TypeVar("M", bound=Model)
+Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,8 @@ ALL_PROJECTS: Final = ProjectScope(project_ids=None)
 NO_PROJECTS: Final = ProjectScope(project_ids=frozenset())
 
 
-def in_sql(scope: ProjectScope, column: str = "project_id") -> tuple[str, list[Any]]:
-    """Return the condition of `visible_to` for raw SQL: its text and its parameters."""
-    if scope.project_ids is None:
-        return "TRUE", []
-    if len(scope.project_ids) == 1:
-        return f"{column} = %s", [*scope.project_ids]
-    return f"{column} = ANY(%s)", [sorted(scope.project_ids)]
-
-
-def visible_to(rows: QuerySet[M], scope: ProjectScope, field: str = "project_id") -> QuerySet[M]:
-    """Return the rows whose project is in the scope; `field` is the lookup from a row to its project."""
+def visible_to(rows: Rows, scope: ProjectScope, field: str = "project_id") -> Rows:
+    """The rows of open projects; `field` is where the rows carry their project."""
     if scope.project_ids is None:
         return rows
     if not scope.project_ids:

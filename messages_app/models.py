@@ -7,31 +7,52 @@ follows its message.
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import Case, Q, Value, When
+from django.db.models import Case, Exists, OuterRef, Q, Value, When
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Now
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
+from access_app.visibility import ProjectScope, visible_to
 
 from . import ids
 from .safe_text import one_line
 
+HAS_PROBLEMS = Q(problem_count__gt=0)
+"""Sessions with a failed call, a model error, or a run with an error."""
+HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
+"""Messages with a failed call, a model error, or an error of their own."""
+
+
+def is_alive(message: str = "") -> Q:
+    """Neither the message nor its session is deleted; `message` is the path to it, such as `message__`."""
+    return Q(**{f"{message}deleted_at__isnull": True, f"{message}session__deleted_at__isnull": True})
+
 
 class SessionQuerySet(models.QuerySet["Session"]):
+    def alive(self) -> SessionQuerySet:
+        return self.filter(deleted_at__isnull=True)
+
     def deleted(self) -> SessionQuerySet:
         return self.filter(deleted_at__isnull=False)
 
+    def visible_to(self, scope: ProjectScope) -> SessionQuerySet:
+        return visible_to(self, scope)
 
-class LiveSessionManager(models.Manager["Session"]):
+
+SessionManager = models.Manager.from_queryset(SessionQuerySet)
+
+
+class LiveSessionManager(SessionManager["Session"]):
     def get_queryset(self) -> SessionQuerySet:
-        return SessionQuerySet(self.model, using=self._db).filter(deleted_at__isnull=True)
+        return SessionQuerySet(self.model, using=self._db).alive()
 
 
 class Session(models.Model):
@@ -133,7 +154,7 @@ class Session(models.Model):
                 fields=["project", "status", "id"], condition=~Q(status="completed"), name="session_not_completed"
             ),
             # ?has_errors=true
-            models.Index(fields=["project", "id"], condition=Q(problem_count__gt=0), name="session_problems"),
+            models.Index(fields=["project", "id"], condition=HAS_PROBLEMS, name="session_problems"),
         ]
 
     def __str__(self) -> str:
@@ -142,10 +163,27 @@ class Session(models.Model):
 
 class MessageQuerySet(models.QuerySet["Message"]):
     def alive(self) -> MessageQuerySet:
-        return self.filter(deleted_at__isnull=True, session__deleted_at__isnull=True)
+        return self.filter(is_alive())
+
+    def deleted(self) -> MessageQuerySet:
+        """The messages that were deleted by themselves or with their session."""
+        # As a list of ids each half is found by the index of the trash; an OR reads all messages.
+        all_messages = MessageQuerySet(self.model).order_by().values("pk")
+        alone = all_messages.filter(deleted_at__isnull=False)
+        return self.filter(pk__in=alone.union(all_messages.filter(session__deleted_at__isnull=False)))
+
+    def visible_to(self, scope: ProjectScope) -> MessageQuerySet:
+        return visible_to(self, scope)
+
+    def with_any(self, below: models.QuerySet[Any, Any]) -> MessageQuerySet:
+        """The messages that have one of the rows `below`: calls, for example."""
+        return self.filter(Exists(below.filter(message_id=OuterRef("pk"))))
 
 
-class LiveMessageManager(models.Manager["Message"]):
+MessageManager = models.Manager.from_queryset(MessageQuerySet)
+
+
+class LiveMessageManager(MessageManager["Message"]):
     def get_queryset(self) -> MessageQuerySet:
         return MessageQuerySet(self.model, using=self._db).alive()
 
@@ -218,11 +256,7 @@ class Message(models.Model):
             # A page of a project, and any filter with a time range.
             models.Index(fields=["project", "id"], name="message_project_page"),
             # ?has_errors=true and failed chains.
-            models.Index(
-                fields=["project", "id"],
-                condition=Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0),
-                name="message_errors",
-            ),
+            models.Index(fields=["project", "id"], condition=HAS_ERRORS, name="message_errors"),
             # ?is_completed=false: what is running now.
             models.Index(fields=["project", "id"], condition=Q(is_completed=False), name="message_running"),
             # ?health=: what was odd is rare.

@@ -1,39 +1,37 @@
-"""Finding a session or a message by its name, and the resources of a page of sessions.
-
-What every request does first is plain SQL: Django takes 1 ms to put such a query together, and PostgreSQL 0.1 to answer.
-"""
+"""Finding a session or a message by its name, and the resources of a page of sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from django.db.models import QuerySet, TextField, UUIDField
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
-from access_app.db.statements import prepared_cursor
 from access_app.errors import Conflict, NotFound
-from access_app.visibility import ProjectScope, in_sql
+from access_app.visibility import ProjectScope
 
 from .http import schemas
+from .models import Message, Session
+from .sql.compiled import Param, compiled, shape_of
 from .sql.json_rows import Column, Source, as_text, as_they_are, instant, json
 
 SESSION_FIELDS = frozenset(schemas.Session.__struct_fields__)
 
 Among = Literal["alive", "deleted", "any"]
-_AMONG: dict[Among, str] = {"alive": "deleted_at IS NULL", "deleted": "deleted_at IS NOT NULL", "any": "TRUE"}
 
 
 class FoundSession(NamedTuple):
-    """Which session a name stands for."""
+    """The session that a name stands for."""
 
     pk: UUID
     project_id: int
 
 
 class FoundMessage(NamedTuple):
-    """Which message an id stands for."""
+    """The message that an id stands for."""
 
     pk: UUID
     project_id: int
@@ -41,16 +39,16 @@ class FoundMessage(NamedTuple):
 
 
 def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None) -> FoundSession:
-    """The session whose id, or else external id, is `name`.
+    """Find the session whose id, or else external id, is `name`.
 
     Raises NotFound, and Conflict where projects that are open to the same reader use the same external id; `field` is the
-    parameter that they name.
+    parameter that the error names.
     """
     session_id = as_uuid(name)
-    found = [] if session_id is None else _find_sessions("id = %s", session_id, among, scope)
-    # PostgreSQL holds no U+0000, and refuses to compare with it.
+    found = [] if session_id is None else _find_sessions("id", session_id, among, scope)
+    # PostgreSQL stores no U+0000, and refuses to compare with it.
     if not found and name and "\x00" not in name:
-        found = _find_sessions("external_id = %s", name, among, scope)
+        found = _find_sessions("external_id", name, among, scope)
     if len(found) > 1:
         raise Conflict(
             _("Several projects have a session of this external id: use the id of the session."),
@@ -65,38 +63,42 @@ def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", fiel
 def find_message(
     scope: ProjectScope, name: str, session: FoundSession | None, *, deleted: bool = False
 ) -> FoundMessage:
-    """The message whose id is `name`, of a session that is alive, in `session` if that is given.
+    """Find the message whose id is `name`, of a session that is alive, in `session` if that is given.
 
     With `deleted` it is one that was deleted by itself, else one that is alive. Raises NotFound.
     """
     message_id = as_uuid(name)
-    row = None
-    if message_id is not None:
-        visible, parameters = in_sql(scope, "message.project_id")
-        statement = (
-            "SELECT message.id, message.project_id, message.session_id FROM messages_app_message AS message "  # noqa: S608 - constants
-            "JOIN messages_app_session AS session ON session.id = message.session_id "
-            f"WHERE message.id = %s AND {visible} AND session.deleted_at IS NULL AND message.deleted_at IS "
-        )
-        with prepared_cursor() as cursor:
-            cursor.execute(statement + ("NOT NULL" if deleted else "NULL"), [message_id, *parameters])
-            row = cursor.fetchone()
-    if row is None or (session is not None and row[2] != session.pk):
+    of_scope, project = shape_of(scope)
+    rows = _messages(of_scope, deleted).rows({"id": message_id, **project}) if message_id is not None else []
+    if not rows or (session is not None and rows[0][2] != session.pk):
         raise NotFound(
             _("There is no deleted message of this id.") if deleted else _("There is no message of this id."),
             code="message_not_found",
         )
-    return FoundMessage(*row)
+    return FoundMessage(*rows[0])
 
 
-def _find_sessions(condition: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:
-    visible, parameters = in_sql(scope)
-    statement = (
-        f"SELECT id, project_id FROM messages_app_session WHERE {condition} AND {visible} AND {_AMONG[among]} LIMIT 2"  # noqa: S608 - constants
-    )
-    with prepared_cursor() as cursor:
-        cursor.execute(statement, [value, *parameters])
-        return [FoundSession(*row) for row in cursor.fetchall()]
+def _find_sessions(column: str, value: UUID | str, among: Among, scope: ProjectScope) -> list[FoundSession]:
+    of_scope, project = shape_of(scope)
+    return [
+        FoundSession(*row) for row in _sessions(column, among, of_scope).rows({column: value, **project}, " LIMIT 2")
+    ]
+
+
+@compiled(prepared=True)
+def _sessions(column: str, among: Among, scope: ProjectScope) -> QuerySet[Session, Any]:
+    rows = Session.with_deleted.order_by().visible_to(scope)
+    if among != "any":
+        rows = rows.alive() if among == "alive" else rows.deleted()
+    value = Param(column, UUIDField() if column == "id" else TextField())
+    return rows.filter(**{column: value}).values_list("id", "project_id")
+
+
+@compiled(prepared=True)
+def _messages(scope: ProjectScope, deleted: bool) -> QuerySet[Message, Any]:
+    rows = Message.with_deleted.order_by().visible_to(scope).filter(pk=Param("id", UUIDField()))
+    rows = rows.filter(deleted_at__isnull=not deleted, session__deleted_at__isnull=True)
+    return rows.values_list("id", "project_id", "session_id")
 
 
 def as_uuid(text: str) -> UUID | None:

@@ -13,7 +13,8 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
-from messages_app.models import Message, Session
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.models import Message, Session, is_alive
 from messages_app.safe_text import one_line
 
 
@@ -40,7 +41,7 @@ class Tool(models.Model):
 
 class AgentStepQuerySet(models.QuerySet["AgentStep"]):
     def alive(self) -> AgentStepQuerySet:
-        return self.filter(message__deleted_at__isnull=True, message__session__deleted_at__isnull=True)
+        return self.filter(is_alive("message__"))
 
 
 class LiveStepManager(models.Manager["AgentStep"]):
@@ -87,10 +88,16 @@ class AgentStep(models.Model):
 
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
     def alive(self) -> ToolCallQuerySet:
-        return self.filter(message__deleted_at__isnull=True, message__session__deleted_at__isnull=True)
+        return self.filter(is_alive("message__"))
+
+    def visible_to(self, scope: ProjectScope) -> ToolCallQuerySet:
+        return visible_to(self, scope)
 
 
-class LiveCallManager(models.Manager["ToolCall"]):
+CallManager = models.Manager.from_queryset(ToolCallQuerySet)
+
+
+class LiveCallManager(CallManager["ToolCall"]):
     def get_queryset(self) -> ToolCallQuerySet:
         return ToolCallQuerySet(self.model, using=self._db).alive()
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
@@ -26,6 +25,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from access_app.errors import InvalidInput
 from access_app.models import Project
 from messages_app import writes
+from messages_app.http.filters import MessageFilterSet, SessionFilterSet
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
@@ -34,7 +34,16 @@ from messages_app.sql.pagination import Cursor
 
 from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, MessagePage, read_conversation, read_message, read_session
 from .downloads import Source
-from .filters import ActiveFilter, BeganFilter, CreatedFilter, NameFilter, OrderFilter, ProjectFilter, YesNoFilter
+from .filters import (
+    ActiveFilter,
+    BeganFilter,
+    CreatedFilter,
+    NameFilter,
+    OrderFilter,
+    ProjectFilter,
+    WordListFilter,
+    YesNoListFilter,
+)
 from .trash import TrashAdmin
 
 NAME_CHARACTERS = 80
@@ -42,56 +51,38 @@ TAB_CHARACTERS = 50
 TITLES_SEARCHED = 10_000
 FOUND = 500
 
-HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
-"""Of messages; written as the index `message_errors` has it."""
 
-
-class SessionStatusFilter(SimpleListFilter):
+class SessionStatusFilter(WordListFilter):
     title = gettext_lazy("status")
     parameter_name = "status"
-
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
-        return [(status.value, str(status.label)) for status in Session.Status]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return _among(queryset, "status", self.value(), Session.Status.values)
+    filter_set = SessionFilterSet
+    words: ClassVar[Any] = dict(Session.Status.choices)
 
 
-class SessionErrorsFilter(YesNoFilter):
+class SessionErrorsFilter(YesNoListFilter):
     title = gettext_lazy("problems")
     parameter_name = "has_errors"
-
-    def condition(self) -> Q:
-        return Q(problem_count__gt=0)
+    filter_set = SessionFilterSet
 
 
-class RoleFilter(SimpleListFilter):
+class RoleFilter(WordListFilter):
     title = gettext_lazy("role")
     parameter_name = "role"
-
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
-        return [(role.value, str(role.label)) for role in Message.Role]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return _among(queryset, "role", self.value(), Message.Role.values)
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = dict(Message.Role.choices)
 
 
-class MessageErrorsFilter(YesNoFilter):
+class MessageErrorsFilter(YesNoListFilter):
     title = gettext_lazy("errors")
     parameter_name = "has_errors"
-
-    def condition(self) -> Q:
-        return HAS_ERRORS
+    filter_set = MessageFilterSet
 
 
-class CompletedFilter(YesNoFilter):
+class CompletedFilter(YesNoListFilter):
     title = gettext_lazy("status")
     parameter_name = "is_completed"
-    yes = gettext_lazy("completed")
-    no = gettext_lazy("still running")
-
-    def condition(self) -> Q:
-        return Q(is_completed=True)
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = {"yes": gettext_lazy("completed"), "no": gettext_lazy("still running")}
 
 
 class SessionFilter(NameFilter):
@@ -422,14 +413,6 @@ def _tab_words(page: MessagePage) -> str:
 def badge(kind: str, text: str) -> SafeString:
     """A short coloured word; the colours are in tracesite/admin.css."""
     return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))
-
-
-def _among(queryset: QuerySet[Any], field: str, value: str | None, known: Sequence[str]) -> QuerySet[Any]:
-    if value is None:
-        return queryset
-    if value not in known:
-        raise IncorrectLookupParameters
-    return queryset.filter(**{field: value})
 
 
 def _sessions_named(sessions: QuerySet[Any], term: str) -> list[UUID]:

@@ -1,22 +1,24 @@
-"""What lists can be filtered by. A parameter that is misspelt, repeated or badly written is an error, never ignored.
+"""Filters of lists: django-filter declares them, their form fields validate the values, and they narrow QuerySets.
 
-django-filter declares the filters, and their form fields check the values. Its way from there, by a form and a QuerySet,
-takes 1 to 2 ms of every request; here a filter is a condition on listing.Rows.
+A parameter that is misspelled, repeated or malformed is an error, never ignored. The REST lists bind values to compiled
+QuerySets (messages_app.sql.compiled): there a filter gets a `Param` in place of a value. The admin's filters call the same
+ones with values.
 
-Times are filtered as ids: an id carries its time, so `created_after` and `created_before` are a range of the primary
-key and let PostgreSQL leave out the partitions of other months.
+Times are filtered as ids: an id carries its time, so `created_after` and `created_before` are a range of the primary key
+and let PostgreSQL skip the partitions of other months.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 import django_filters
 from django import forms
+from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import EMPTY_VALUES
+from django.db.models import BigIntegerField, DecimalField, Field, QuerySet, TextField, UUIDField
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 from django.utils.text import Truncator
@@ -25,12 +27,17 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput
 from access_app.visibility import ProjectScope
 from messages_app import ids
-from messages_app.models import Session
+from messages_app.models import HAS_ERRORS, HAS_PROBLEMS, Message, Session
+from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, Param, shape_of
 from messages_app.sql.pagination import IdRange
-from messages_app.sql.row_query import Rows, sessions_that_are
 from messages_app.timestamps import parse_instant
 
 MOST_NAMES = 50
+AT_LEAST = "Milliseconds, inclusive."
+
+Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
+Shape = tuple[tuple[str, Hashable], ...]
+"""The filters that are given, with the values of those that have few."""
 
 
 def check_parameters(
@@ -52,14 +59,45 @@ def check_parameters(
 
 
 class Filter(django_filters.Filter):
-    """A parameter. With a `condition` the rows must pass it, with the value for its %s; others are read by their set."""
+    """A parameter of a list."""
 
     schema: dict[str, Any]
-    """Of the values, as the OpenAPI document says it."""
+    """Of the values, for the OpenAPI document."""
+    column: Field[Any, Any] = TextField()
+    """How values are adapted for PostgreSQL."""
 
-    def __init__(self, condition: str = "", *, help_text: str, **kwargs: Any) -> None:
-        super().__init__(help_text=help_text, **kwargs)
-        self.condition = condition
+    def __init__(
+        self, field_name: str | None = None, lookup_expr: str = "exact", *, help_text: str, **kwargs: Any
+    ) -> None:
+        super().__init__(field_name, lookup_expr, help_text=help_text, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Filter:
+        # django-filter copies all filters for each request, and sets `parent` and `model`. Nothing else changes.
+        filter_ = type(self).__new__(type(self))
+        filter_.__dict__.update(self.__dict__)
+        return filter_
+
+    def shape(self, value: Any) -> Hashable:
+        """Return the part of the SQL's shape that depends on `value`."""
+        return None
+
+    def bound(self, value: Any) -> Any:
+        """Return the value for the Param of `param`."""
+        return value
+
+    def param(self, name: str, shape: Any) -> Any:
+        """Return the Param, or the value where it is part of the shape."""
+        return Param(name, self.column)
+
+
+class ShapeFilter(Filter):
+    """A filter with few values, which become literals: partial indexes and the planner's statistics are for them."""
+
+    def shape(self, value: Any) -> Hashable:
+        return value  # type: ignore[no-any-return]  # a word or a bool
+
+    def param(self, name: str, shape: Any) -> Any:
+        return shape
 
 
 class InstantField(forms.Field):
@@ -103,43 +141,57 @@ class NamesField(forms.Field):
 
 
 class TextFilter(Filter):
-    """Exactly this text."""
-
     field_class = forms.CharField
     schema = {"type": "string"}
 
-    def __init__(self, condition: str = "", **kwargs: Any) -> None:
-        super().__init__(condition, strip=False, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, strip=False, **kwargs)
 
 
 class NameFilter(Filter):
-    """The name of what the view looks for; that there is nothing of this name is for the view to say, of any text."""
+    """The name of another resource: the view looks it up, and answers 404 for any text that is no name."""
 
     field_class = forms.Field
     schema = {"type": "string"}
 
 
-class WordFilter(Filter):
+class WordFilter(ShapeFilter):
     field_class = WordField
 
-    def __init__(self, condition: str = "", *, words: Collection[str], **kwargs: Any) -> None:
-        super().__init__(condition, meanings={word: word for word in words}, **kwargs)
+    def __init__(self, *args: Any, words: Collection[str], **kwargs: Any) -> None:
+        super().__init__(*args, meanings={word: word for word in words}, **kwargs)
         self.schema = {"type": "string", "enum": list(words)}
 
 
-class YesNoFilter(Filter):
+class YesNoFilter(ShapeFilter):
     field_class = WordField
     schema = {"type": "boolean"}
 
-    def __init__(self, condition: str = "", **kwargs: Any) -> None:
-        super().__init__(condition, meanings={"true": True, "false": False}, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, meanings={"true": True, "false": False}, **kwargs)
 
 
 class NamesFilter(Filter):
-    """Any of these texts; the parameter may be repeated."""
+    """Several texts: the parameter may be repeated."""
 
     field_class = NamesField
     schema = {"type": "array", "items": {"type": "string"}}
+    column = ArrayField(TextField())
+
+
+class KeysFilter(NamesFilter):
+    """Names that the view replaces by the numbers of their rows."""
+
+    def shape(self, value: Any) -> Hashable:
+        return min(len(value), 2)
+
+    def bound(self, value: Any) -> Any:
+        return value[0] if len(value) == 1 else value
+
+    def param(self, name: str, shape: Any) -> Any:
+        # The planner estimates a plain equality best, and an index keeps its order for it.
+        columns: dict[int, Field[Any, Any]] = {1: BigIntegerField(), 2: ArrayField(BigIntegerField())}
+        return Param(name, columns[shape]) if shape else []
 
 
 class InstantFilter(Filter):
@@ -147,93 +199,168 @@ class InstantFilter(Filter):
     schema = {"type": "string", "format": "date-time"}
 
 
-class WholeNumberFilter(Filter):
-    field_class = forms.IntegerField
-    schema = {"type": "integer", "minimum": 0}
+class WholeNumberField(forms.IntegerField):
+    def to_python(self, value: Any) -> int | None:
+        number = super().to_python(value)
+        # No column holds more.
+        return None if number is None else min(number, BigIntegerField.MAX_BIGINT)
 
-    def __init__(self, condition: str = "", **kwargs: Any) -> None:
-        super().__init__(condition, min_value=0, **kwargs)
+
+class WholeNumberFilter(Filter):
+    field_class = WholeNumberField
+    schema = {"type": "integer", "minimum": 0}
+    column = BigIntegerField()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, min_value=0, **kwargs)
 
 
 class SecondsFilter(Filter):
     field_class = forms.DecimalField
     schema = {"type": "number", "minimum": 0}
+    column = DecimalField()
 
-    def __init__(self, condition: str = "", **kwargs: Any) -> None:
-        super().__init__(condition, min_value=0, max_digits=12, decimal_places=6, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, min_value=0, max_digits=12, decimal_places=6, **kwargs)
 
 
 class UuidFilter(Filter):
     field_class = forms.UUIDField
     schema = {"type": "string", "format": "uuid"}
+    column = UUIDField()
+
+
+def with_errors(rows: Rows, _name: str, value: bool) -> Rows:
+    """Filter messages for HAS_ERRORS, or for the opposite."""
+    return rows.filter(HAS_ERRORS) if value else rows.exclude(HAS_ERRORS)
+
+
+def with_problems(rows: Rows, _name: str, value: bool) -> Rows:
+    """Filter sessions for HAS_PROBLEMS, or for the opposite."""
+    return rows.filter(HAS_PROBLEMS) if value else rows.exclude(HAS_PROBLEMS)
 
 
 # --- Sets of filters -------------------------------------------------------------------------------------------------
 
 
 class ListFilterSet(django_filters.FilterSet):
-    """The base of all lists: a time range, and strictness."""
+    """The base of all lists: a time range, and strict parameters."""
 
     base_filters: dict[str, Filter]
-    """All that there are, by the metaclass of django-filter."""
+    """All filters, collected by the metaclass of django-filter."""
+    read_elsewhere: ClassVar[Collection[str]] = ("created_after", "created_before", "session", "deleted")
+    """Parameters that choose the QuerySet, and do not narrow it."""
+    rows: ClassVar[QuerySet[Any, Any]]
+    """The rows for `.qs` where no QuerySet is given."""
 
     created_after = InstantFilter(help_text="From this time on: `created_at >= created_after`.")
     created_before = InstantFilter(help_text="Before this time: `created_at < created_before`.")
 
-    def __init__(self, data: QueryDict, *, page_ids: IdRange | None = None, also: Collection[str] = ()) -> None:
-        """`page_ids` are the ids that the page can hold; `also` names the parameters that are read elsewhere.
+    def __init__(
+        self, data: QueryDict, queryset: QuerySet[Any, Any] | None = None, *, also: Collection[str] = ()
+    ) -> None:
+        """Validate the parameters in `data`; `also` names those that other code reads.
 
-        Raises InvalidInput naming the parameter that is wrong.
+        Raises InvalidInput naming the parameter.
         """
+        super().__init__(data, self.rows if queryset is None else queryset)
         repeatable = {name for name, one in self.base_filters.items() if isinstance(one, NamesFilter)}
         check_parameters(data, {*self.base_filters, *also}, repeatable)
-        self.said: dict[str, Any] = {}
-        """The values of the parameters that were given and are not empty."""
+        self.given: dict[str, Any] = {}
+        """The values of the parameters that are given and not empty."""
         for name in data:
             if name in self.base_filters:
                 value = _cleaned(name, self.base_filters[name], data)
                 if value not in EMPTY_VALUES:
-                    self.said[name] = value
-        times = IdRange(
-            lower=ids.first_id_at(self.said["created_after"]) if "created_after" in self.said else None,
-            upper=ids.first_id_at(self.said["created_before"]) if "created_before" in self.said else None,
+                    self.given[name] = value
+        self.ids = IdRange(
+            lower=ids.first_id_at(self.given["created_after"]) if "created_after" in self.given else None,
+            upper=ids.first_id_at(self.given["created_before"]) if "created_before" in self.given else None,
         )
-        self.ids = times & (page_ids or IdRange())
-        """The ids that can be among the rows, as far as times and the page say."""
+        """The ids of the time range."""
 
-    def passing(self, rows: Rows) -> Rows:
-        """Those of the rows that pass."""
-        rows = rows.within(self.ids)
-        for name, value in self.said.items():
-            if condition := self.base_filters[name].condition:
-                rows = rows.where(condition, value)
+    @classmethod
+    def narrow(cls, rows: Rows, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Rows:
+        """Filter `rows` by values, or by Params in their place; `bounds` are those of the page's ids: of
+        rows below, only those in their months are searched."""
+        for name, value in values.items():
+            rows = cls.base_filters[name].filter(rows, value)
         return rows
+
+    def filter_queryset(self, queryset: Rows) -> Rows:
+        """Filter by the parameters that narrow a list: django-filter's way, for `.qs`."""
+        return self.narrow(queryset, self._narrowing()).filter(**self.ids.of("pk"))
+
+    def compiled(
+        self, build: Callable[..., QuerySet[Any, Any]], scope: ProjectScope, *shape: Hashable, **values: Any
+    ) -> CompiledRows:
+        """Return the rows of `build(bounds, scope, params, *shape)` with the values of this request.
+
+        `values` are those of other Params, and replace those of filters of the same name.
+        """
+        of_scope, project = shape_of(scope)
+        narrowing = {name: values.get(name, value) for name, value in self._narrowing().items()}
+        filters = tuple((name, self.base_filters[name].shape(value)) for name, value in narrowing.items())
+        bound = {name: self.base_filters[name].bound(value) for name, value in narrowing.items()}
+        return CompiledRows(
+            build=build,
+            shape=(of_scope, type(self), filters, *shape),
+            values={**values, **bound, **project},
+            ids=self.ids,
+        )
+
+    @classmethod
+    def params(cls, shape: Shape) -> dict[str, Any]:
+        return {name: cls.base_filters[name].param(name, of_value) for name, of_value in shape}
+
+    def _narrowing(self) -> dict[str, Any]:
+        return {name: value for name, value in self.given.items() if name not in self.read_elsewhere}
 
 
 class SessionFilterSet(ListFilterSet):
-    status = WordFilter("session.status = %s", words=Session.Status.values, help_text="How the session goes.")
-    end_user = TextFilter("session.end_user = %s", help_text="Who talked to the agent.")
-    tag = NamesFilter("session.tags @> %s::text[]", help_text="Has this tag; repeated: has all of them.")
-    external_id = TextFilter("session.external_id = %s", help_text="The producer's id.")
-    title = TextFilter(help_text="A part of the title, in any case.")
-    has_errors = YesNoFilter(help_text="Has a failed call, a model error, or a run with an error.")
+    status = WordFilter(words=Session.Status.values, help_text="The state of the session.")
+    end_user = TextFilter(help_text="The user who talked to the agent.")
+    tag = NamesFilter("tags", "contains", help_text="Has this tag; repeated: has all of them.")
+    external_id = TextFilter(help_text="The producer's id.")
+    title = TextFilter(lookup_expr="icontains", help_text="A part of the title; upper and lower case are the same.")
+    has_errors = YesNoFilter(
+        method=with_problems, help_text="Has a failed call, a model error, or a run with an error."
+    )
     deleted = YesNoFilter(help_text="true: the trash. Needs the delete scope.")
 
-    def found(self, scope: ProjectScope) -> Rows:
+    rows = Session.objects.all()
+
+    def found(self, scope: ProjectScope) -> CompiledRows:
         """The sessions that pass."""
-        rows = self.passing(sessions_that_are(deleted=self.said.get("deleted", False)).visible_to(scope))
-        if "has_errors" in self.said:
-            # As the index has it; of a comparison with a parameter the planner would not see that it is that.
-            rows = rows.where("session.problem_count > 0" if self.said["has_errors"] else "session.problem_count = 0")
-        if "title" in self.said:
-            part = re.sub(r"([%_\\])", r"\\\1", self.said["title"])
-            rows = rows.where("upper(session.title) LIKE upper(%s)", f"%{part}%")
-        return rows
+        return self.compiled(_sessions, scope, self.given.get("deleted", False))
+
+
+class MessageFilterSet(ListFilterSet):
+    role = WordFilter(words=Message.Role.values, help_text="The author of the message.")
+    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
+    request_id = TextFilter(help_text="The request that a message belongs to.")
+    external_id = TextFilter(help_text="The producer's id.")
+    is_completed = YesNoFilter(help_text="false: the answer is being made.")
+    has_errors = YesNoFilter(method=with_errors, help_text="Has a failed call, a model error, or an error of its own.")
+    min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
+    max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
+    deleted = YesNoFilter(
+        help_text="true: the trash, also messages that were deleted with their session. Needs the delete scope."
+    )
+
+    rows = Message.objects.all()
+
+
+def _sessions(
+    bounds: Bounds, scope: ProjectScope, filter_set: type[SessionFilterSet], shape: Shape, deleted: bool
+) -> QuerySet[Session]:
+    rows = Session.with_deleted.deleted() if deleted else Session.with_deleted.alive()
+    return filter_set.narrow(rows.visible_to(scope), filter_set.params(shape))
 
 
 def _cleaned(name: str, one: Filter, data: QueryDict) -> Any:
     try:
-        # Fields keep nothing of what they clean: the one of the class serves all requests.
+        # Form fields keep no state: the one of the class serves all requests.
         return one.field.clean(data.getlist(name) if isinstance(one, NamesFilter) else data[name])
     except ValidationError as error:
         raise InvalidInput(str(error.messages[0]), field=name) from error

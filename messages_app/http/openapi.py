@@ -1,4 +1,4 @@
-"""The words of the OpenAPI document for what lists have in common. For developers: English, like the schema itself."""
+"""The texts of the OpenAPI document that all lists share. For developers: English, like the schema itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .filters import ListFilterSet, NamesFilter
 from .schemas import ErrorAnswer
 
 MEANINGS = {
-    400: "The request is not valid; `field` names what is wrong with it. `too_slow`: its search was stopped, narrow it.",
+    400: "The request is not valid; `field` names the wrong part. `too_slow`: its search was stopped, narrow it.",
     404: "There is no such thing, or it is deleted, or it belongs to a project that is not yours.",
     409: "The request does not fit the present state.",
     412: "`If-Match` is not the version that the message has now.",
     413: "The body is too large.",
     415: "The body is not of a media type, or of an encoding, that is understood.",
-    428: "Neither `If-Match` nor `version` says which version is to be changed.",
+    428: "Neither `If-Match` nor `version` names the version that is to be changed.",
 }
 
 
@@ -78,7 +78,7 @@ def expand(allowed: Collection[str]) -> OpenApiParameter:
     return _list_of_words(
         "expand",
         [*allowed, "none"],
-        "What is nested in a message, separated by commas: results lie in calls, and calls in steps. "
+        "The parts that are nested in a message, separated by commas: results lie in calls, and calls in steps. "
         "Without it everything is.",
     )
 

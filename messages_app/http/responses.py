@@ -1,4 +1,4 @@
-"""What lists answer, and which fields of a resource a client asked for."""
+"""The responses of lists, and the fields of a resource that a client asked for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def no_content() -> HttpResponse:
 def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> HttpResponseBase:
     """`{"results": [...], "next": ..., "previous": ...}`; `read` gives the resources of ids.
 
-    The first READ_FIRST rows tell how large a page is. One of large rows is written while it is read, LARGE_BYTES or a row at
+    The size of a page is estimated from the first READ_FIRST rows. One of large rows is written while it is read, LARGE_BYTES or a row at
     a time, and so is one that holds more rows of one time than its limit: such a page never lies in memory.
     """
     ways_on = {"next": page.next, "previous": page.previous}
@@ -82,6 +82,6 @@ def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozens
     unknown = chosen.difference(allowed)
     if unknown:
         raise InvalidInput(
-            _("Not among what can be chosen, which is: %(words)s.") % {"words": ", ".join(sorted(allowed))}, field=name
+            _("Unknown value. Choose from: %(words)s.") % {"words": ", ".join(sorted(allowed))}, field=name
         )
     return chosen

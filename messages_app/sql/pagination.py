@@ -1,12 +1,12 @@
 """Pages of rows in the order of their ids, which is reading order: by cursor, by time, or by number.
 
 A cursor is a place between two rows and a side of it, nothing else. It holds no page number and no filter, so page
-10,000 costs what page 1 costs, rows that are inserted or deleted meanwhile shift nothing, and any number of rows of
-one time are told apart.
+10,000 costs as much as page 1, rows that are inserted or deleted meanwhile shift nothing, and any number of rows of
+one time are distinguished.
 
-`before_time` is a place too, but a time cannot point between two rows that share it. So a page that reads from a time,
-or from the newest end, towards the past never stops between such rows: it holds all of them, beyond `limit` if it must,
-and the time of its oldest row is safe to go on from (`finish_ties`).
+`before_time` is a place too, but a time cannot point between two rows that share it. So a page that goes from a time, or
+from the newest row, into the past never stops between such rows: it holds all of them, beyond `limit` if necessary, and
+the next page can start at the time of its oldest row (`finish_ties`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import MAXYEAR, UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 from uuid import UUID
 
 from django.http import QueryDict
@@ -41,9 +41,8 @@ SIFT_SECONDS = 10
 Order = Literal["asc", "desc"]
 
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{28}", re.ASCII)
-_WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 _SIDES = {b"o": False, b"n": True}
-# Later ids have no time that Python can say.
+# Python has no time for later ids.
 _END_OF_TIME = ids.first_id_at(datetime.max.replace(tzinfo=UTC))
 
 
@@ -66,19 +65,18 @@ class IdRange(Struct, frozen=True, kw_only=True):
         bounds = {f"{column}__gte": self.lower, f"{column}__lt": self.upper}
         return {lookup: bound for lookup, bound in bounds.items() if bound is not None}
 
-    def widened_to_months(self) -> IdRange:
-        """The whole months that the range touches: it prunes partitions, and leaves the planner's estimates alone.
+    def months_of(self, column: str) -> dict[str, UUID]:
+        """The whole months of the range as filter arguments on `column`."""
+        return self.widened_to_months().of(column)
 
-        See columns.py for why a tight range is not for queries on what lies below messages.
+    def widened_to_months(self) -> IdRange:
+        """The whole months of the range, for queries on rows below messages: it prunes partitions.
+
+        Not the range itself: see json_rows.months_of.
         """
         first = None if self.lower is None else Month.of(ids.created_at_of(self.lower))
         last = None if self.upper is None else Month.of(ids.created_at_of(self.upper))
         return _whole_months(first, last)
-
-    @property
-    def only_month(self) -> Month | None:
-        """The month that this is the whole of, if it is one."""
-        return _only_month(self)
 
 
 @lru_cache(maxsize=256)
@@ -86,14 +84,6 @@ def _whole_months(first: Month | None, last: Month | None) -> IdRange:
     # Nothing is stored in the last year that Python knows.
     upper = None if last is None or last.year == MAXYEAR else last.next.first_id
     return IdRange(lower=None if first is None else first.first_id, upper=upper)
-
-
-@lru_cache(maxsize=256)
-def _only_month(ids_of: IdRange) -> Month | None:
-    if ids_of.lower is None or ids_of.upper is None:
-        return None
-    month = Month.of(ids.created_at_of(ids_of.lower))
-    return month if (ids_of.lower, ids_of.upper) == (month.first_id, month.next.first_id) else None
 
 
 class Cursor(Struct, frozen=True, kw_only=True):
@@ -108,7 +98,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Raises InvalidInput for what `str` of a cursor did not give."""
+        """Parse the text of a cursor. Raises InvalidInput."""
         if _CURSOR.fullmatch(text):
             decoded = urlsafe_b64decode(text)
             body = decoded[:17]
@@ -116,7 +106,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
             if decoded[17:] == _checksum(body) and body[:1] in _SIDES and position < _END_OF_TIME:
                 return cls(position=position, newer=_SIDES[body[:1]])
         raise InvalidInput(
-            _("This is no cursor of ours. Send the `next` or `previous` of an answer as it is, or leave it out."),
+            _("Invalid cursor. Use `next` or `previous` from a response unchanged."),
             field="cursor",
         )
 
@@ -128,13 +118,13 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
 
 class PageRequest(Struct, frozen=True, kw_only=True):
-    """Which page a client asks for."""
+    """The page that a client asks for."""
 
     limit: int = DEFAULT_LIMIT
     order: Order = "desc"
-    """How the rows of the page are sorted."""
+    """The order of the rows within the page."""
     towards_newer: bool = False
-    """Which way the pages follow each other: where `next` leads."""
+    """The direction of the pages: where `next` leads."""
     cursor: Cursor | None = None
     before: datetime | None = None
     """The rows before this time, exact to the microsecond; `next` leads further into the past."""
@@ -144,13 +134,13 @@ class PageRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def ids(self) -> IdRange:
-        """The ids that can be on the page, as far as the request alone says."""
+        """The range of the ids of the page, as far as the request limits it."""
         before = IdRange() if self.before is None else IdRange(upper=ids.first_id_at(self.before))
         return before if self.cursor is None else before & self.cursor.ids
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """The ids of a page, in order, and the ways on: what to send as `cursor` (as `page` if numbers were asked for)."""
+    """The ids of a page, in order, and the cursors (or numbers) of the pages beside it."""
 
     ids: list[Any]
     """UUIDs, or their texts where those are read; whole numbers where the table has such."""
@@ -172,7 +162,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_first: bool = False) -> PageRequest:
-    """Reads `limit`, `cursor` and `order`, and `by_time` also `before_time`, `page` and `page_size`.
+    """Parse `limit`, `cursor` and `order`, and with `by_time` also `before_time`, `page` and `page_size`.
 
     Without `order` a list is read newest first; `newest_page_first` reads the same pages, but each answered oldest
     first. Raises InvalidInput naming the parameter.
@@ -183,7 +173,7 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
     before = _instant(parameters, "before_time") if by_time else None
     cursor = parameters.get("cursor")
     return PageRequest(
-        limit=_whole_number(parameters, "limit", at_least=1, at_most=MAX_LIMIT) or DEFAULT_LIMIT,
+        limit=whole_number(parameters, "limit", DEFAULT_LIMIT, at_least=1, at_most=MAX_LIMIT),
         order=order or ("asc" if newest_page_first else "desc"),
         # From a time the way is into the past, however the answer is sorted.
         towards_newer=order == "asc" and before is None,
@@ -194,7 +184,7 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
 
 
 class Keys(Protocol):
-    """Rows that are filtered but not ordered, and give their primary keys: listing.Rows, or a QuerySet of the admin."""
+    """Rows that are filtered but not ordered: CompiledRows of the API, or a QuerySet of the admin."""
 
     def within(self, ids: IdRange) -> Keys: ...
 
@@ -217,10 +207,10 @@ def read_page(rows: Keys, request: PageRequest) -> Page:
 
 
 def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
-    """The page of those `rows` that `keep` lets pass, for what SQL can only tell slowly of each row but fast of many.
+    """The page of those `rows` that `keep` accepts, for a condition that is slow in SQL for each row but fast for many.
 
-    At most SIFT_LOOKS times SIFT_CHUNK rows are looked at, and no look begins after SIFT_SECONDS. So a page can have
-    fewer rows than its limit, even none, and still lead on: only `next` says whether there is more.
+    At most SIFT_LOOKS times SIFT_CHUNK rows are read, and no read begins after SIFT_SECONDS. So a page can have fewer rows
+    than its limit, even none, and `next` still leads to more.
     """
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     remaining = request.ids
@@ -243,7 +233,22 @@ def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID
     return Page(ids=page, **_ways_on(request, page, newer=newer, more=more, reached=reached))
 
 
-# --- Reading the parameters ----------------------------------------------------------------------------------------
+# --- Parsing the parameters -----------------------------------------------------------------------------------------
+
+
+N = TypeVar("N", int, int | None)
+
+
+def whole_number(parameters: QueryDict, name: str, default: N, *, at_least: int = 0, at_most: int) -> int | N:
+    """Parse a parameter that is a whole number; `default` where it is not given. Raises InvalidInput."""
+    text = parameters.get(name)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and at_least <= int(text) <= at_most):
+        raise InvalidInput(
+            _("Expected a whole number from %(least)d to %(most)d.") % {"least": at_least, "most": at_most}, field=name
+        )
+    return int(text)
 
 
 def _numbered(parameters: QueryDict) -> PageRequest:
@@ -255,26 +260,10 @@ def _numbered(parameters: QueryDict) -> PageRequest:
                 field=name,
             )
     return PageRequest(
-        limit=_whole_number(parameters, "page_size", at_most=MAX_LIMIT) or DEFAULT_LIMIT,
+        limit=whole_number(parameters, "page_size", 0, at_most=MAX_LIMIT) or DEFAULT_LIMIT,
         order="asc",
-        number=_whole_number(parameters, "page", at_most=MAX_PAGE) or 1,
+        number=whole_number(parameters, "page", 0, at_most=MAX_PAGE) or 1,
     )
-
-
-def _whole_number(parameters: QueryDict, name: str, *, at_least: int = 0, at_most: int) -> int | None:
-    text = parameters.get(name)
-    if not text:
-        return None
-    if not _WHOLE_NUMBER.fullmatch(text):
-        raise InvalidInput(_("Not a whole number."), field=name)
-    # Ten digits are beyond every bound here, and int() of a very long text is slow.
-    number = int(text) if len(text) <= 10 else at_most + 1
-    if text[0] == "-" or not at_least <= number <= at_most:
-        raise InvalidInput(
-            _("Out of range: %(at_least)d to %(at_most)d is accepted.") % {"at_least": at_least, "at_most": at_most},
-            field=name,
-        )
-    return number
 
 
 def _order(parameters: QueryDict) -> Order | None:
@@ -349,7 +338,7 @@ class Tie(Struct, frozen=True, kw_only=True):
 def _ways_on(
     request: PageRequest, page: Sequence[UUID | str | int], *, newer: bool, more: bool, reached: UUID | None = None
 ) -> dict[str, Any]:
-    """`next` and `previous` of a page that was read in the direction `newer` and saw whether there are `more` there.
+    """Return `next` and `previous` of a page that was read in the direction `newer`, where there are `more` rows or not.
 
     `reached` is how far the page reaches in that direction, where that is further than its last row.
     """

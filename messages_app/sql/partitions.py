@@ -8,9 +8,7 @@ make everyone wait behind one slow reader. There is no DEFAULT partition: it wou
 A month is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that still use the
 table while everybody else goes on, and only then are all its leaves dropped, in one statement because they refer to
 each other. A plain DROP would make everyone wait behind one slow reader, and deadlocks with writers. The first table
-(messages) goes first: what lies below a message is not looked for when the message is not there. Who has found its
-message before may still read the leaves by their names (exchange.Query): the DROP waits for them, and whoever comes
-behind it finds no table and asks the parents. A drop that was cut off is undone if it only got to hide the first table,
+(messages) goes first: rows below a message are not looked up when the message is not there. A drop that was cut off is undone if it only got to hide the first table,
 and else completed (`settle_months`). Tried on 15 and 18.
 
 The advisory lock belongs to the connection here, so a pooler between Tracesite and PostgreSQL must pool sessions.
@@ -98,11 +96,6 @@ class Month(NamedTuple):
 
     def leaf(self, table: str) -> str:
         return f"{table}_y{self.year:04}m{self.month:02}"
-
-    def leaf_of(self, source: str) -> str:
-        """The leaf of a table that may stand with an alias: `traces_app_toolcall AS call`."""
-        table, alias, name = source.partition(" AS ")
-        return f"{self.leaf(table)}{alias}{name}"
 
     def __str__(self) -> str:
         return f"{self.year:04}-{self.month:02}"
@@ -270,7 +263,7 @@ def _leaf_state(cursor: Any, table: PartitionedTable, month: Month) -> _LeafStat
 
 def _attach(cursor: Any, table: PartitionedTable, month: Month) -> None:
     # The bounds are computed here, from two integers: no text from outside reaches this statement. A leaf that was
-    # detached has a CHECK constraint that says the same, so nothing is scanned.
+    # detached has the same CHECK constraint, so nothing is scanned.
     cursor.execute(
         f"ALTER TABLE {table.name} ATTACH PARTITION {month.leaf(table.name)} "
         f"FOR VALUES FROM ('{month.first_id}') TO ('{month.next.first_id}')"

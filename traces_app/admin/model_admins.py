@@ -12,7 +12,7 @@ from uuid import UUID
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin import ModelAdmin, SimpleListFilter
+from django.contrib.admin import ModelAdmin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
@@ -32,18 +32,19 @@ from access_app.errors import ApiError, Conflict
 from messages_app import ids
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.downloads import Source
-from messages_app.admin.filters import MANY, CreatedFilter, NameFilter, ProjectFilter, ids_below_page
+from messages_app.admin.filters import MANY, CreatedFilter, NameFilter, ProjectFilter, WordListFilter, ids_of_page
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
 from messages_app.models import Message, Session
 from messages_app.queries import as_uuid
 from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
+from messages_app.sql.pagination import IdRange
 from traces_app.events.context_store import newest_contexts
 from traces_app.ingest.batch import Refusal
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.queries.filters import CallFilterSet, MessageFilterSet
 from traces_app.schema import records
-from traces_app.schema.health_flags import MISSING_RESULT
 
 from .flag_labels import FLAG_WORDS, missing_of, problems_of
 from .run_page import first_failure, read_call, read_run, read_times, step_number
@@ -95,67 +96,47 @@ class ToolFilter(NameFilter):
         names = Tool.objects.order_by("name").values_list("name", flat=True).distinct()[:MANY]
         return [name for name in names if is_plain(name)]
 
-    def calls_of(self, request: HttpRequest, name: str) -> QuerySet[ToolCall]:
-        # With the numbers of the tools and the range of the page as constants the planner chooses well: see filters.py.
-        tools = list(Tool.objects.filter(name=name).values_list("pk", flat=True))
-        return ToolCall.with_deleted.filter(tool_id__in=tools, **ids_below_page(request).of("pk"))
+    def numbers(self, name: str) -> list[int]:
+        # Numbers as constants, not a join, so that the planner can estimate: see traces_app.queries.filters.
+        return list(Tool.objects.filter(name=name).values_list("pk", flat=True))
 
 
 class MessageToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        return queryset.filter(Exists(self.calls_of(request, name).filter(message_id=OuterRef("pk"))))
+        found: QuerySet[Any] = MessageFilterSet.narrow(queryset, {"tool": self.numbers(name)}, ids_of_page(request))
+        return found
 
 
 class SessionToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
         # A session goes on after it began: the range of a page of sessions does not hold their calls.
-        tools = list(Tool.objects.filter(name=name).values_list("pk", flat=True))
         calls = ToolCall.with_deleted.filter(
-            tool_id__in=tools, message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
+            tool_id__in=self.numbers(name), message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
         )
         return queryset.filter(Exists(calls))
 
 
 class CallToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        return queryset.filter(tool_id__in=list(Tool.objects.filter(name=name).values_list("pk", flat=True)))
+        found: QuerySet[Any] = CallFilterSet.narrow(queryset, {"tool": self.numbers(name)})
+        return found
 
 
-class HealthFilter(SimpleListFilter):
+class HealthFilter(WordListFilter):
     title = gettext_lazy("health")
     parameter_name = "health"
+    filter_set = MessageFilterSet
+    words: ClassVar[Any] = FLAG_WORDS
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
-        return [(flag, str(words)) for flag, words in FLAG_WORDS.items()]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        flag = self.value()
-        if flag is None:
-            return queryset
-        if flag not in FLAG_WORDS:
-            raise IncorrectLookupParameters
-        if flag == MISSING_RESULT:
-            left_open = ToolCall.with_deleted.filter(
-                message_id=OuterRef("pk"), status=ToolCall.Status.PENDING, **ids_below_page(request).of("pk")
-            )
-            return queryset.filter(Exists(left_open), is_completed=True, call_count__gt=0)
-        return queryset.filter(~Q(health=[]), health__contains=[flag])
+    def bounds(self, request: HttpRequest) -> IdRange:
+        return ids_of_page(request)
 
 
-class CallStatusFilter(SimpleListFilter):
+class CallStatusFilter(WordListFilter):
     title = gettext_lazy("status")
     parameter_name = "status"
-
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
-        return [(status.value, str(status.label)) for status in ToolCall.Status]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        status = self.value()
-        if status is None:
-            return queryset
-        if status not in ToolCall.Status.values:
-            raise IncorrectLookupParameters
-        return queryset.filter(status=status)
+    filter_set = CallFilterSet
+    words: ClassVar[Any] = dict(ToolCall.Status.choices)
 
 
 class CallSessionFilter(NameFilter):

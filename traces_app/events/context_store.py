@@ -13,14 +13,17 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection
+from django.db.models import Exists, OuterRef, QuerySet, UUIDField
 from msgspec import UNSET, Raw
 
 from access_app.db.statements import prepared_cursor
 from messages_app import ids
+from messages_app.models import Message
+from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
-from messages_app.sql.row_query import Rows
 from traces_app.ingest import tables
 from traces_app.ingest.sql import insert_rows
+from traces_app.models import Context as ContextRow
 from traces_app.queries import schemas
 from traces_app.schema import pg_text
 
@@ -140,10 +143,15 @@ CONTEXTS = Source(
 )
 
 
-def contexts_of(session_id: UUID) -> Rows:
+def contexts_of(session_id: UUID) -> CompiledRows:
     """The contexts of a session, each once for every run that refers to it."""
-    rows_ = Rows(source="traces_app_context AS context", table="context")
-    return rows_.where("context.session_id = %s", session_id).where("context.kind <> 'entry'").where(_IN_SIGHT)
+    return CompiledRows(build=_contexts, shape=(), values={"session": session_id})
+
+
+def _contexts(_bounds: Bounds) -> QuerySet[ContextRow]:
+    deleted = Message.with_deleted.filter(pk=OuterRef("message_id"), deleted_at__isnull=False)
+    contexts = ContextRow.objects.filter(~Exists(deleted), session_id=Param("session", UUIDField()))
+    return contexts.exclude(kind="entry")
 
 
 def contexts(keys: Collection[str]) -> list[schemas.Context]:

@@ -14,29 +14,33 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BooleanField, ExpressionWrapper, FilteredRelation, Q, QuerySet, TextField, UUIDField
+from django.db.models.functions import Cast
 from django.utils.translation import gettext as _
 from msgspec import UNSET
 
 from access_app.errors import Conflict, NotFound
-from access_app.visibility import ProjectScope, visible_to
+from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.compiled import Bounds, Param, compiled
 from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
-from messages_app.sql.row_query import Rows
+from traces_app.models import ToolCall
 from traces_app.schema.records import ROOT_TOOL
 
 from . import schemas
 from .messages import RESULTS, STEPS, call_results
 
 CHAIN_FIELDS = frozenset(schemas.ChainSummary.__struct_fields__)
+_BOTH = Bounds(lower=True, upper=True)
 _DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
 def chain_messages(scope: ProjectScope) -> QuerySet[Message]:
     """The messages that are chains."""
-    return visible_to(Message.objects.filter(role=Message.Role.ASSISTANT, call_count__gt=0), scope)
+    return Message.objects.visible_to(scope).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
 
 
 def find_chain(scope: ProjectScope, name: str) -> Message:
@@ -134,23 +138,36 @@ class _FirstCall:
 
 
 def _query_of_first_calls(messages: Collection[str]) -> Query:
-    """Of each message the first call, in reading order, of each status among root calls and among the others."""
+    """Return the statement for the first call of each message, in reading order, of each status among root calls and among
+    the others."""
     months = months_of(messages)
+    return _first_calls_of().query(
+        {"messages": list(messages), "month_lower": months.lower, "month_upper": months.upper}
+    )
+
+
+@compiled()
+def _first_calls_of() -> QuerySet[ToolCall, Any]:
+    # `in_step`, a relation of its own, has conditions on the primary key of steps: see `_calls` in filters.py.
+    calls: QuerySet[ToolCall, Any] = ToolCall.with_deleted.filter(
+        message_id__any=Param("messages", ArrayField(UUIDField()))
+    )
+    calls = calls.filter(**_BOTH.months_of("pk")).annotate(
+        of_message=Cast("message_id", TextField()),
+        is_root=ExpressionWrapper(Q(parent_id__isnull=True), BooleanField()),
+        in_step=FilteredRelation("step", condition=Q(step__ordinal__isnull=False)),
+    )
+    calls = calls.filter(**_BOTH.months_of("in_step__id"))
+    place = ("in_step__iteration", "in_step__ordinal", "position", "pk")
     return (
-        _CALLS_OF_STEPS.where("call.message_id = ANY(%s::uuid[])", f"{{{','.join(messages)}}}")
-        .within(months)
-        .within(months, "step.id")
-        .query(
-            "DISTINCT ON (call.message_id, call.status, call.parent_id IS NULL) call.message_id::text, call.status, "
-            "call.parent_id IS NULL, step.iteration, step.ordinal, call.position, call.id::text, tool.name",
-            "ORDER BY call.message_id, call.status, call.parent_id IS NULL, "
-            "step.iteration, step.ordinal, call.position, call.id",
-        )
+        calls.order_by("of_message", "status", "is_root", *place)
+        .distinct("of_message", "status", "is_root")
+        .values_list("of_message", "status", "is_root", *place[:3], Cast("pk", TextField()), "tool__name")
     )
 
 
 def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
-    """Of each message at most six calls, in reading order: they say which is the root and which failed first."""
+    """Of each message at most six calls, in reading order: these decide which is the root and which failed first."""
     found: defaultdict[str, list[_FirstCall]] = defaultdict(list)
     for message_id, status, is_root, *_place, call_id, tool in sorted(rows, key=lambda row: row[3:7]):
         found[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
@@ -184,11 +201,6 @@ def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
 
 # --- Where it is read from -------------------------------------------------------------------------------------------
 
-_CALLS_OF_STEPS = Rows(
-    source="traces_app_toolcall AS call JOIN traces_app_agentstep AS step ON step.id = call.step_id "
-    "JOIN traces_app_tool AS tool ON tool.id = call.tool_id",
-    table="call",
-)
 NAMED_ROOT = f"metadata ->> '{ROOT_TOOL}'"
 """The tool that a tracker named the root."""
 _OF_A_CHAIN = {

@@ -1,108 +1,117 @@
-"""What lists of messages, calls, chains and tools can be filtered by.
+"""Filters of the lists of messages, calls, chains and tools.
 
-A filter on the calls of a message is an EXISTS on calls with the literal ids of the tools and the range of ids that the
-page can hold. The planner then walks the messages for a common tool and the calls for a rare one: 0.4 to 5 ms over 36
-months of 300,000 calls, where a range computed from each message row took up to 44 ms.
+A filter on the calls of a message is an EXISTS on calls with the numbers of the tools and the range of ids that the page
+can hold, planned for these values. The planner then walks the messages for a common tool and the calls for a rare one: 0.4
+to 5 ms over 36 months of 300,000 calls, where a range computed from each message row took up to 44 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from access_app.visibility import ProjectScope
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, TextField, UUIDField, Value
+from django.db.models.fields.json import KeyTextTransform
+from msgspec.structs import replace
+
+from access_app.visibility import ProjectScope, visible_to
+from messages_app.http import filters
 from messages_app.http.filters import (
+    AT_LEAST,
     InstantFilter,
+    KeysFilter,
     ListFilterSet,
     NameFilter,
     NamesFilter,
+    Rows,
     SecondsFilter,
+    Shape,
     TextFilter,
     UuidFilter,
     WholeNumberFilter,
     WordFilter,
     YesNoFilter,
+    with_errors,
 )
-from messages_app.models import Message
+from messages_app.models import Message, MessageQuerySet
 from messages_app.queries import FoundSession
-from messages_app.sql.batch import LIST_MS, fetch
-from messages_app.sql.row_query import Rows, alive_messages, deleted_messages
-from traces_app.models import ToolCall
+from messages_app.sql.batch import LIST_MS
+from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, EqualsAny, Param, compiled
+from messages_app.sql.pagination import IdRange
+from traces_app.models import Tool, ToolCall, ToolCallQuerySet
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
-from .chains import NAMED_ROOT
-from .messages import calls_with_all
 from .tools import tool_ids
 
-_AT_LEAST = "Milliseconds, inclusive."
-_ODD = "This was odd about it as it came. `missing_result`: it is completed, and a call has no result."
-# As the index `message_errors` has it.
-_HAS_ERRORS = "(message.failure_count > 0 OR message.error <> '' OR message.model_error_count > 0)"
-_LEAD_TO_FEW_CALLS = {"session", "message", "parent", "call_id"}
+_HEALTH = "The message had this problem when it came. `missing_result`: it is completed, and a call has no result."
+_SESSION = "Of this session, by id or external id; unknown: 404."
+_OF_SESSION = Param("of_session", UUIDField())
 
 
-class TraceFilterSet(ListFilterSet):
-    """The base of what has to do with calls."""
-
-    def calls(self) -> Rows:
-        """The calls of the message of a row."""
-        rows = Rows(source="traces_app_toolcall AS call", table="call").where("call.message_id = message.id")
-        return rows.within(self.ids.widened_to_months())
-
-    def of_health(self, rows: Rows) -> Rows:
-        """Those of the messages that have the flag that was asked for, if one was."""
-        flag = self.said.get("health")
-        if flag is None:
-            return rows
-        if flag == MISSING_RESULT:
-            open_calls = self.calls().where("call.status = 'pending'")
-            return rows.where("message.is_completed").where("message.call_count > 0").with_any(open_calls)
-        # The first condition is that of the index.
-        return rows.where("message.health <> '{}'").where("message.health @> ARRAY[%s]", flag)
+# --- Rows below messages ----------------------------------------------------------------------------------------------
 
 
-class MessageFilterSet(TraceFilterSet):
-    role = WordFilter("message.role = %s", words=Message.Role.values, help_text="Who speaks.")
-    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
-    request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
-    external_id = TextFilter("message.external_id = %s", help_text="The producer's id.")
+def calls_in(bounds: Bounds | IdRange) -> ToolCallQuerySet:
+    """All calls that can lie below messages within the bounds."""
+    return ToolCall.with_deleted.order_by().filter(**bounds.months_of("pk"))
+
+
+def of_tools(calls: Rows, tools: Any) -> Rows:
+    """The calls of tools, by their numbers; `tools` are those, or the Param of a KeysFilter."""
+    if isinstance(tools, Param):
+        return calls.filter(**{"tool_id__any" if isinstance(tools.output_field, ArrayField) else "tool_id": tools})
+    return calls.filter(tool_id__in=tools)
+
+
+def with_health(messages: MessageQuerySet, flag: str, bounds: Bounds | IdRange) -> MessageQuerySet:
+    """The messages that have a flag."""
+    if flag == MISSING_RESULT:
+        return messages.filter(is_completed=True, call_count__gt=0).with_any(_pending(bounds))
+    # The first condition is that of the index.
+    return messages.filter(~Q(health=[]), health__contains=[flag])
+
+
+def _pending(bounds: Bounds | IdRange) -> ToolCallQuerySet:
+    return calls_in(bounds).filter(status=ToolCall.Status.PENDING)
+
+
+# --- Sets of filters --------------------------------------------------------------------------------------------------
+
+
+class MessageFilterSet(filters.MessageFilterSet):
     call_id = TextFilter(help_text="Has a call to which the model gave this id.")
-    tool = NamesFilter(help_text="Has a call of this tool; repeated: of any of them.")
+    tool = KeysFilter(help_text="Has a call of this tool; repeated: of any of them.")
     tool_status = WordFilter(
         words=ToolCall.Status.values, help_text="Has a call of this status (with `tool`: of these tools)."
     )
-    is_completed = YesNoFilter("message.is_completed = %s", help_text="false: the answer is being made.")
-    has_errors = YesNoFilter(help_text="Has a failed call, a model error, or an error of its own.")
-    health = WordFilter(words=FLAGS, help_text=_ODD)
-    min_duration = WholeNumberFilter("message.duration_ms >= %s", help_text=_AT_LEAST)
-    max_duration = WholeNumberFilter("message.duration_ms <= %s", help_text=_AT_LEAST)
-    deleted = YesNoFilter(help_text="true: the trash, also what was deleted with its session. Needs the delete scope.")
+    health = WordFilter(words=FLAGS, help_text=_HEALTH)
 
     @property
     def in_trash(self) -> bool:
-        return bool(self.said.get("deleted"))
+        return bool(self.given.get("deleted"))
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> Rows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
         """The messages that pass, all of them or those of a session."""
-        if self.in_trash:
-            rows = deleted_messages()
-            if session is not None:
-                rows = rows.where("message.session_id = %s", session.pk)
-        else:
-            rows = alive_messages(session.pk if session else None)
-        rows = self.passing(rows.visible_to(scope))
-        calls = self.calls()
-        if "tool" in self.said:
-            calls = calls.among("call.tool_id", tool_ids(scope, self.said["tool"]))
-        if "tool_status" in self.said:
-            calls = calls.where("call.status = %s", self.said["tool_status"])
-        if "tool" in self.said or "tool_status" in self.said:
+        values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
+        return self.compiled(_messages, scope, self.in_trash, session is not None, **values)
+
+    @classmethod
+    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+        others = dict(values)
+        calls = calls_in(bounds)
+        if "tool" in others:
+            calls = of_tools(calls, others.pop("tool"))
+        if "tool_status" in others:
+            calls = calls.filter(status=others.pop("tool_status"))
+        if "tool" in values or "tool_status" in values:
             rows = rows.with_any(calls)
-        if "call_id" in self.said:
-            rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
-        if "has_errors" in self.said:
-            rows = rows.where(_HAS_ERRORS if self.said["has_errors"] else f"NOT {_HAS_ERRORS}")
-        return self.of_health(rows)
+        if "call_id" in others:
+            rows = rows.with_any(calls_in(bounds).filter(call_id=others.pop("call_id")))
+        if "health" in others:
+            rows = with_health(rows, others.pop("health"), bounds)
+        return super().narrow(rows, others, bounds)
 
 
 class SessionMessageFilterSet(MessageFilterSet):
@@ -111,122 +120,167 @@ class SessionMessageFilterSet(MessageFilterSet):
     session = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
 
 
-class CallFilterSet(TraceFilterSet):
-    tool = NamesFilter(help_text="Of this tool; repeated: of any of them.")
-    status = WordFilter(words=ToolCall.Status.values, help_text="What came of it; pending: no result yet.")
-    call_id = TextFilter("call.call_id = %s", help_text="The id that the model gave; several calls may have it.")
-    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
-    message = UuidFilter("call.message_id = %s", help_text="Of this message.")
-    parent = UuidFilter("call.parent_id = %s", help_text="Started by the call of this `uuid`.")
-    min_duration = WholeNumberFilter("call.duration_ms >= %s", help_text=_AT_LEAST)
-    max_duration = WholeNumberFilter("call.duration_ms <= %s", help_text=_AT_LEAST)
+class CallFilterSet(ListFilterSet):
+    tool = KeysFilter(help_text="Of this tool; repeated: of any of them.")
+    status = WordFilter(words=ToolCall.Status.values, help_text="The outcome; pending: no result yet.")
+    call_id = TextFilter(help_text="The id that the model gave; several calls may have it.")
+    session = NameFilter(help_text=_SESSION)
+    message = UuidFilter("message_id", help_text="Of this message.")
+    parent = UuidFilter("parent_id", help_text="Started by the call of this `uuid`.")
+    min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
+    max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
 
-    read_whole_of: str | None = None
-    """The tool whose calls are read where they are found; see queries.FoundCalls. Known when they are `found`."""
+    rows = ToolCall.objects.all()
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> Rows:
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
         """The calls that pass, of all messages or of those of a session."""
-        tools = tool_ids(scope, self.said["tool"]) if "tool" in self.said else None
-        names = set(self.said.get("tool", ()))
-        if tools is not None and len(tools) == len(names) == 1 and self.said.keys().isdisjoint(_LEAD_TO_FEW_CALLS):
-            (self.read_whole_of,) = names
-        rows = self._alive() if self.read_whole_of is None else self._alive_and_read_whole()
-        rows = self.passing(rows.visible_to(scope))
-        if session is not None:
-            rows = rows.where("message.session_id = %s", session.pk)
-        if tools is not None:
-            rows = rows.among("call.tool_id", tools)
-        if "status" in self.said:
-            # Its word, which is one of few, as text: the index of what failed is for those who are seen to ask for that.
-            rows = rows.where(f"call.status = '{self.said['status']}'")
-        return rows
+        values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
+        return self.compiled(_calls, scope, session is not None, **values)
 
-    def _alive(self) -> Rows:
-        # What the join of ids says to a person, the planner is told: it need not plan for the messages of other months.
-        return Rows(
-            source="traces_app_toolcall AS call JOIN messages_app_message AS message ON message.id = call.message_id "
-            "JOIN messages_app_session AS session ON session.id = message.session_id",
-            table="call",
-            conditions=("message.deleted_at IS NULL", "session.deleted_at IS NULL"),
-        ).within(self.ids.widened_to_months(), "message.id")
-
-    def _alive_and_read_whole(self) -> Rows:
-        rows = calls_with_all(self.ids.widened_to_months()).where("message.deleted_at IS NULL")
-        # Call by call in the index of the trash, which is small. Of an EXISTS PostgreSQL may make a join with all of it.
-        return rows.where(
-            "(SELECT TRUE FROM messages_app_session WHERE project_id = message.project_id AND id = message.session_id "
-            "AND deleted_at IS NOT NULL) IS NULL"
-        )
+    @classmethod
+    def narrow(cls, rows: Any, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Any:
+        others = dict(values)
+        if "tool" in others:
+            rows = of_tools(rows, others.pop("tool"))
+        return super().narrow(rows, others, bounds)
 
 
-class ChainFilterSet(TraceFilterSet):
-    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
-    tool = NamesFilter(help_text="Its root or any of its calls is of this tool; repeated: of any of them.")
-    root_tool = NamesFilter(help_text="Its root is of this tool; repeated: of any.")
+class ChainFilterSet(ListFilterSet):
+    session = NameFilter(help_text=_SESSION)
+    tool = KeysFilter(help_text="Its root or any of its calls is of this tool; repeated: of any of them.")
+    root_tool = KeysFilter(help_text="Its root is of this tool; repeated: of any.")
     call_id = TextFilter(help_text="Has a call to which the model gave this id.")
-    external_id = TextFilter("message.external_id = %s", help_text="The producer's id of the chain.")
-    request_id = TextFilter("message.request_id = %s", help_text="The request that a message belongs to.")
+    external_id = TextFilter(help_text="The producer's id of the chain.")
+    request_id = TextFilter(help_text="The request that a message belongs to.")
     success = YesNoFilter(help_text="false: failed chains.")
     has_errors = YesNoFilter(
-        help_text="Has a failed call, a model error (which its agent may have caught), or an error."
+        method=with_errors,
+        help_text="Has a failed call, a model error (which its agent may have caught), or an error.",
     )
-    health = WordFilter(words=FLAGS, help_text=_ODD)
-    slower_than = SecondsFilter(
-        "message.duration_ms > %s * 1000", help_text="Seconds, exclusive: `duration > slower_than`."
-    )
-    min_duration = WholeNumberFilter("message.duration_ms >= %s", help_text=_AT_LEAST)
-    max_duration = WholeNumberFilter("message.duration_ms <= %s", help_text=_AT_LEAST)
+    health = WordFilter(words=FLAGS, help_text=_HEALTH)
+    slower_than = SecondsFilter(help_text="Seconds, exclusive: `duration > slower_than`.")
+    min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
+    max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
 
-    def found(self, scope: ProjectScope, session: FoundSession | None) -> Rows:
+    rows = Message.objects.all()
+
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
         """The messages that are chains and pass, of all sessions or of one."""
-        rows = alive_messages(session.pk if session else None).visible_to(scope)
-        rows = self.passing(rows.where("message.role = 'assistant'").where("message.call_count > 0"))
-        if "tool" in self.said:
-            names = self.said["tool"]
-            rows = _with_root_or(rows, names, self.calls().among("call.tool_id", tool_ids(scope, names)))
-        if "root_tool" in self.said:
-            # Those that have such a call among the ones that no other call started. Which of these is the root is for
-            # `chains.rooted_in` to say: asked for each row in SQL, it took 6 s over 34 months.
-            names = self.said["root_tool"]
-            roots = self.calls().where("call.parent_id IS NULL")
-            rows = _with_root_or(rows, names, roots.among("call.tool_id", tool_ids(scope, names)))
-        if "call_id" in self.said:
-            rows = rows.with_any(self.calls().where("call.call_id = %s", self.said["call_id"]))
-        if "success" in self.said:
-            left_open, values = self.calls().where("call.status = 'pending'").exist()
-            failed = f"(message.failure_count > 0 OR message.error <> '' OR (message.is_completed AND {left_open}))"
-            rows = rows.where(f"NOT {failed}" if self.said["success"] else failed, *values)
-        if "has_errors" in self.said:
-            rows = rows.where(_HAS_ERRORS if self.said["has_errors"] else f"NOT {_HAS_ERRORS}")
-        return self.of_health(rows)
-
-
-def _with_root_or(rows: Rows, names: Collection[str], calls: Rows) -> Rows:
-    """The chains of which a tracker named one of these tools the root, or that have one of the calls.
-
-    Trackers name few roots that are no calls, so it is asked first whether there is any, by an index of those: the planner
-    walks calls for a rare tool, and could not with an OR.
-    """
-    root = f"message.metadata ? '{ROOT_TOOL}' AND message.{NAMED_ROOT} = ANY(%s)"
-    named = Rows(source="messages_app_message AS message", table="message").where(root, list(names))
-    (found,) = fetch([named.query("1", "LIMIT 1")], at_most_ms=LIST_MS)
-    if not found:
-        return rows.with_any(calls)
-    condition, values = calls.exist()
-    return rows.where(f"({condition} OR ({root}))", *values, list(names))
+        asked = {name: self.given[name] for name in ("tool", "root_tool") if name in self.given}
+        values = _values(session, **{name: tool_ids(scope, names) for name, names in asked.items()})
+        # Trackers name few roots that are no calls, so an index of those is searched first: the planner walks the calls of
+        # a rare tool, and could not with an OR.
+        named = [
+            name
+            for name, names in asked.items()
+            if _named_roots().rows({"roots": names}, " LIMIT 1", at_most_ms=LIST_MS)
+        ]
+        roots = {f"{name}_roots": asked[name] for name in named}
+        return self.compiled(_chains, scope, session is not None, tuple(named), **values, **roots)
 
 
 class ToolFilterSet(ListFilterSet):
     created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
     created_before = InstantFilter(help_text="Count only calls of messages before this time.")
-    tool = NamesFilter(help_text="The tool of this name; repeated: any of them.")
+    tool = NamesFilter("name", "any", help_text="The tool of this name; repeated: any of them.")
     category = TextFilter(help_text="The category of a tool.")
 
-    def found(self, scope: ProjectScope) -> Rows:
-        """The tools that pass. The times are about calls: tools have whole numbers for ids, and no time."""
-        rows = Rows(source="traces_app_tool AS tool", table="tool", has_whole_numbers=True).visible_to(scope)
-        # Calls that name no tool are kept under "", which is none.
-        rows = rows.among("tool.name", self.said["tool"]) if "tool" in self.said else rows.where("tool.name <> ''")
-        if "category" in self.said:
-            rows = rows.where("tool.category = %s", self.said["category"])
-        return rows
+    rows = Tool.objects.all()
+
+    def found(self, scope: ProjectScope) -> CompiledRows:
+        """The tools that pass. The times are those of calls: tools have whole numbers for ids, and no time."""
+        return replace(self.compiled(_tools, scope), ids=IdRange())
+
+
+# --- The QuerySets ----------------------------------------------------------------------------------------------------
+
+
+def _values(session: FoundSession | None, **keys: Sequence[int] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {name: value for name, value in keys.items() if value is not None}
+    return found if session is None else {**found, "of_session": session.pk}
+
+
+def _messages(
+    bounds: Bounds,
+    scope: ProjectScope,
+    filter_set: type[MessageFilterSet],
+    shape: Shape,
+    in_trash: bool,
+    of_session: bool,
+) -> MessageQuerySet:
+    rows = Message.with_deleted.visible_to(scope)
+    if in_trash:
+        rows = rows.deleted()
+    elif of_session:
+        # Whoever looked up the session has found it alive.
+        rows = rows.filter(deleted_at__isnull=True)
+    else:
+        rows = rows.alive()
+    if of_session:
+        rows = rows.filter(session_id=_OF_SESSION)
+    narrowed: MessageQuerySet = filter_set.narrow(rows, filter_set.params(shape), bounds)
+    return narrowed
+
+
+def _calls(
+    bounds: Bounds, scope: ProjectScope, filter_set: type[CallFilterSet], shape: Shape, of_session: bool
+) -> QuerySet[ToolCall]:
+    # `run` is the message: a relation of its own has conditions on its primary key, which Django would otherwise put on
+    # `message_id`. With them the planner skips the messages of other months.
+    runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
+    rows = ToolCall.with_deleted.visible_to(scope).alias(run=runs)
+    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.months_of("run__id"))
+    if of_session:
+        rows = rows.filter(run__session_id=_OF_SESSION)
+    narrowed: QuerySet[ToolCall] = filter_set.narrow(rows, filter_set.params(shape), bounds)
+    return narrowed
+
+
+def _chains(
+    bounds: Bounds,
+    scope: ProjectScope,
+    filter_set: type[ChainFilterSet],
+    shape: Shape,
+    of_session: bool,
+    named: tuple[str, ...],
+) -> QuerySet[Message]:
+    """`named` are the parameters whose tools some tracker named as the root of a chain."""
+    rows = _messages(bounds, scope, MessageFilterSet, (), False, of_session)
+    rows = rows.filter(role=Message.Role.ASSISTANT, call_count__gt=0)
+    others = filter_set.params(shape)
+    for name in ("tool", "root_tool"):
+        if name not in others:
+            continue
+        calls = of_tools(calls_in(bounds), others.pop(name)).filter(message_id=OuterRef("pk"))
+        if name == "root_tool":
+            # Which of the calls without a parent is the root `chains.rooted_in` decides: in SQL that took 6 s over 34 months.
+            calls = calls.filter(parent_id__isnull=True)
+        rows = rows.filter(Exists(calls) | _named_root(f"{name}_roots") if name in named else Exists(calls))
+    if "call_id" in others:
+        rows = rows.with_any(calls_in(bounds).filter(call_id=others.pop("call_id")))
+    if "health" in others:
+        rows = with_health(rows, others.pop("health"), bounds)
+    if "slower_than" in others:
+        rows = rows.filter(duration_ms__gt=Value(1000) * others.pop("slower_than"))
+    if "success" in others:
+        left_open = Q(Exists(_pending(bounds).filter(message_id=OuterRef("pk"))), is_completed=True)
+        failed = Q(failure_count__gt=0) | ~Q(error="") | left_open
+        rows = rows.exclude(failed) if others.pop("success") else rows.filter(failed)
+    return filter_set.narrow(rows, others, bounds)
+
+
+def _named_root(names: str) -> Q:
+    """The messages for which a tracker named one of the tools in the Param `names` the root."""
+    root = EqualsAny(KeyTextTransform(ROOT_TOOL, "metadata"), Param(names, ArrayField(TextField())))
+    return Q(root, metadata__has_key=ROOT_TOOL)
+
+
+@compiled()
+def _named_roots() -> QuerySet[Message, Any]:
+    return Message.with_deleted.order_by().filter(_named_root("roots")).values_list("pk")
+
+
+def _tools(bounds: Bounds, scope: ProjectScope, filter_set: type[ToolFilterSet], shape: Shape) -> QuerySet[Tool]:
+    # Calls that name no tool are stored under "".
+    rows = visible_to(Tool.objects.exclude(name="") if "tool" not in dict(shape) else Tool.objects.all(), scope)
+    return filter_set.narrow(rows, filter_set.params(shape), bounds)

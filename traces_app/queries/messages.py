@@ -1,6 +1,6 @@
-"""The nested read: messages with references, steps, calls and results, in one query a table however many there are.
+"""The nested read: messages with references, steps, calls and results, with four queries however many there are.
 
-Steps are read in the order of their iterations, calls in the order of their step.
+Steps are in the order of their iterations, calls in the order of their step.
 """
 
 from __future__ import annotations
@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
-from msgspec import UNSET, Struct
-from msgspec.structs import replace
+from msgspec import UNSET
 
-from messages_app.sql.batch import LIST_MS, Row, fetch
+from messages_app.sql.batch import Row, fetch
 from messages_app.sql.json_rows import (
     Column,
     Source,
-    Through,
     as_text,
     as_they_are,
     if_known,
@@ -27,26 +23,22 @@ from messages_app.sql.json_rows import (
     json,
     json_if_any,
     json_if_known,
-    months_of,
     text_if_any,
 )
-from messages_app.sql.pagination import IdRange
-from messages_app.sql.partitions import Month
-from messages_app.sql.row_query import Rows
 from traces_app.schema import records
 from traces_app.schema.records import text_fields
 
 from . import schemas
 
 EXPANDABLE = ("references", "steps", "calls", "results")
-"""What can be nested in a message; calls lie in steps, and results in calls."""
+"""The parts that can be nested in a message; calls lie in steps, and results in calls."""
 MESSAGE_FIELDS = frozenset(schemas.Message.__struct_fields__)
 CALL_FIELDS = frozenset(schemas.Call.__struct_fields__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which parts of messages are read and answered; what is not named costs nothing."""
+    """The parts of messages that are read; other parts are not queried."""
 
     fields: frozenset[str] = MESSAGE_FIELDS
     expand: frozenset[str] = frozenset(EXPANDABLE)
@@ -72,7 +64,7 @@ EVERYTHING = Selection()
 
 
 def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[schemas.Message]:
-    """The messages of `ids`, in this order, with all below that is selected. One exchange of at most five queries.
+    """The messages of `ids`, in this order, with all below that is selected. At most four queries in one round trip.
 
     `ids` that are gone meanwhile are passed over.
     """
@@ -84,9 +76,7 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[sche
     if selection.steps:
         queries["steps"] = STEPS.query(ids)
     if selection.calls:
-        queries["calls"] = TOOL_CALLS.query(ids)
-    if selection.results:
-        queries["results"] = RESULTS_OF_MESSAGES.query(ids)
+        queries["calls"] = TOOL_CALLS.query(ids, joined=RESULTS if selection.results else None)
     below = dict(zip(queries, fetch(list(queries.values())), strict=True))
     rows = below["messages"]
     references = _references(below["references"]) if selection.references else {}
@@ -102,65 +92,18 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[sche
 
 
 def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[schemas.Call]:
-    """The calls of `ids`, in this order, with their results and what they belong to. One query.
+    """The calls of `ids`, in this order, with their results and the session, message and step that they belong to. One query.
 
-    A call whose message or step was purged since the page was found is passed over like a call that was.
+    Calls that were purged since the page was found, alone or with their message, are passed over.
     """
-    if not ids:
+    (rows,) = fetch([CALLS.query(ids, fields, joined=RESULTS)]) if ids else [[]]
+    if not rows:
         return []
-    named = calls_with_all(months_of(ids)).where("call.id = ANY(%s::uuid[])", f"{{{','.join(ids)}}}")
-    named = named.where("call.id BETWEEN %s AND %s", min(ids), max(ids))
-    (found,) = fetch([named.query(_of_calls(fields), prepared=True)])
-    by_id = _calls_by_id(found, fields)
-    return [by_id[call_id] for call_id in ids if call_id in by_id]
-
-
-class FoundCalls(Struct, frozen=True, kw_only=True):
-    """Calls that are read whole where they are found: `Keys` of a page, and the resources of these keys.
-
-    For `rows` of calls_with_all that an index of calls gives in the order of the page. To find the ids first and then read
-    each call took twice as long: a page is two exchanges then, and the first is planned anew each time.
-    """
-
-    rows: Rows
-    fields: frozenset[str] = CALL_FIELDS
-    tool: str
-    """The name of the tool whose calls they are."""
-    _read: dict[str, schemas.Call] = {}
-
-    def within(self, ids: IdRange) -> FoundCalls:
-        return replace(self, rows=self.rows.within(ids))
-
-    def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[str]:
-        order = "DESC" if newest_first else "ASC"
-        # Numbers as text: of a limit that it does not know the planner expects a tenth of the table.
-        end = f"ORDER BY call.id {order} LIMIT {limit:d} OFFSET {offset:d}"
-        query = self.rows.query(_of_calls(_nameless(self.fields)), end, prepared=True)
-        (found,) = fetch([query], at_most_ms=LIST_MS)
-        calls = _calls_by_id(found, self.fields, self.tool)
-        self._read.update(calls)
-        return list(calls)
-
-    def read(self, ids: Sequence[str]) -> list[schemas.Call]:
-        return [self._read.pop(call_id) for call_id in ids]
-
-
-@lru_cache(maxsize=256)
-def calls_with_all(months: IdRange) -> Rows:
-    """All calls with their message, session, step and result, each found by its id; `months` are those of the calls.
-
-    At once, for one exchange instead of four is a third of the time. OFFSET 0 has each of these found row by row: joined by
-    a plan for any values, whole months were read.
-    """
-    lower, upper = str(months.lower or UUID(int=0)), str(months.upper or UUID(int=2**128 - 1))
-    month = months.only_month
-    return Rows(
-        source=_CALLS_WITH_ALL,
-        table="call",
-        values=(lower, upper) * 3,
-        month=month,
-        in_month=_calls_with_all_in(month) if month else "",
-    )
+    columns, results = _split(rows)
+    beside = {"session_id": [row[2] for row in rows], "iteration": [row[3] for row in rows], "result": results}
+    made = CALLS.make_of(columns, fields, **{name: values for name, values in beside.items() if name in fields})
+    found = dict(zip((row[0] for row in rows), made, strict=True))
+    return [found[call_id] for call_id in ids if call_id in found]
 
 
 def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
@@ -168,37 +111,7 @@ def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
     return _results(RESULTS.read(statuses), statuses)
 
 
-# --- Calls by themselves ---------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def _nameless(fields: frozenset[str]) -> frozenset[str]:
-    # The same one each time: it knows its hash, by which what is remembered of it is found.
-    return fields - {"name"}
-
-
-def _of_calls(fields: frozenset[str]) -> str:
-    return f"{CALLS.selected(fields)}, {RESULTS.selected()}"
-
-
-def _calls_by_id(found: Sequence[Row], fields: frozenset[str], tool: str | None = None) -> dict[str, schemas.Call]:
-    """The calls of rows of `_of_calls`, in their order; of that `tool`, where they were read without its name."""
-    if not found:
-        return {}
-    width = len(found[0]) - len(RESULTS.resource.__struct_fields__) - 1
-    columns: list[Sequence[Any]] = list(zip(*found, strict=True))
-    ids, statuses, session_ids, iterations = columns[:4]
-    made = RESULTS.make_of(columns[width:], status=statuses, success=[status == "success" for status in statuses])
-    # A call without a result has NULL for the id of it.
-    results = [result if key else None for key, result in zip(columns[width], made, strict=True)]
-    beside = {"session_id": session_ids, "iteration": iterations, "result": results}
-    if tool is not None:
-        beside["name"] = [tool] * len(ids)
-    beside = {name: values for name, values in beside.items() if name in fields}
-    return dict(zip(ids, CALLS.make_of(columns[:width], fields, **beside), strict=True))
-
-
-# --- What lies below a page --------------------------------------------------------------------------------------
+# --- The rows below a page ----------------------------------------------------------------------------------------------
 
 
 def _references(rows: Sequence[Row]) -> dict[str, list[schemas.Reference]]:
@@ -220,23 +133,36 @@ def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str
 
 def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.ToolCall]]:
     rows = below["calls"]
-    results = _results(below["results"], {row[2]: row[3] for row in rows}) if selection.results else {}
-    made = TOOL_CALLS.make(rows, result=[results.get(row[2]) for row in rows] if selection.results else UNSET)
     found: defaultdict[str, list[schemas.ToolCall]] = defaultdict(list)
+    if selection.results and rows:
+        columns, results = _split(rows)
+        made = TOOL_CALLS.make_of(columns, result=results)
+    else:
+        made = TOOL_CALLS.make(rows)
     for row, call in zip(rows, made, strict=True):
-        found[row[1]].append(call)
+        found[row[2]].append(call)
     return found
 
 
+def _split(rows: Sequence[Row]) -> tuple[list[Sequence[Any]], list[schemas.ToolResult | None]]:
+    """Return the columns of calls that are joined with RESULTS, and the results; `status` is the first column of `beside`."""
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+    width = len(columns) - len(RESULTS.resource.__struct_fields__) - 1
+    statuses = columns[1]
+    made = RESULTS.make_of(columns[width:], status=statuses, success=[status == "success" for status in statuses])
+    # A call without a result has NULL for its id.
+    return columns[:width], [result if key else None for key, result in zip(columns[width], made, strict=True)]
+
+
 def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
-    # A result that came after its call was read is not answered: the call says that it is open.
+    # A result that came after its call was read is left out: the call is still pending.
     rows = [row for row in rows if row[0] in statuses]
-    said = [statuses[row[0]] for row in rows]
-    made = RESULTS.make(rows, status=said, success=[status == "success" for status in said])
+    of_rows = [statuses[row[0]] for row in rows]
+    made = RESULTS.make(rows, status=of_rows, success=[status == "success" for status in of_rows])
     return dict(zip((row[0] for row in rows), made, strict=True))
 
 
-# --- Where it is read from -------------------------------------------------------------------------------------------
+# --- The tables ------------------------------------------------------------------------------------------------------
 
 MESSAGES = Source(
     resource=schemas.Message,
@@ -260,7 +186,6 @@ MESSAGES = Source(
 )
 REFERENCES = Source(
     resource=schemas.Reference,
-    below=True,
     table="messages_app_reference",
     key="message_id",
     order_by="position",
@@ -277,7 +202,6 @@ REFERENCES = Source(
 )
 STEPS = Source(
     resource=schemas.AgentStep,
-    below=True,
     table="traces_app_agentstep",
     key="message_id",
     beside=("id::text",),
@@ -309,16 +233,23 @@ _OF_A_CALL = {
 }
 TOOL_CALLS = Source(
     resource=schemas.ToolCall,
-    below=True,
     table="traces_app_toolcall AS call",
     key="message_id",
-    beside=("call.step_id::text", "call.id::text", "call.status"),
+    beside=("call.status", "call.step_id::text"),
     order_by="call.position",
     columns=_OF_A_CALL,
 )
 CALLS = Source(
     resource=schemas.Call,
-    table="traces_app_toolcall AS call",
+    table="""traces_app_toolcall AS call
+    CROSS JOIN LATERAL (
+        SELECT session_id, created_at FROM messages_app_message
+        WHERE id = call.message_id AND id >= %s AND id < %s OFFSET 0
+    ) AS message
+    CROSS JOIN LATERAL (
+        SELECT iteration FROM traces_app_agentstep WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
+    ) AS step""",
+    ranges=2,
     beside=("call.status", "message.session_id::text", "step.iteration"),
     columns={
         **_OF_A_CALL,
@@ -336,33 +267,12 @@ _OF_A_RESULT = {
     "attachments": json_if_any("result.attachments"),
     "raw": if_known("result.raw"),
 }
-RESULTS = Source(resource=schemas.ToolResult, table="traces_app_toolresult AS result", below=True, columns=_OF_A_RESULT)
-RESULTS_OF_MESSAGES = Source(
+RESULTS = Source(
     resource=schemas.ToolResult,
     table="traces_app_toolresult AS result",
-    below=True,
     columns=_OF_A_RESULT,
-    through=Through(table="traces_app_toolcall", key="message_id", gives="id"),
+    # OFFSET 0 keeps the planner from making one join of it: with a plan for any values that read whole months.
+    join="""LEFT JOIN LATERAL (
+        SELECT * FROM traces_app_toolresult WHERE id = call.id AND id >= %s AND id < %s OFFSET 0
+    ) AS result ON TRUE""",
 )
-
-
-def _calls_with_all(calls: str, steps: str, results: str) -> str:
-    return f"""{calls} AS call
-    CROSS JOIN LATERAL (
-        SELECT project_id, session_id, created_at, deleted_at FROM messages_app_message
-        WHERE id = call.message_id AND id >= %s AND id < %s OFFSET 0
-    ) AS message
-    CROSS JOIN LATERAL (
-        SELECT iteration FROM {steps} WHERE id = call.step_id AND id >= %s AND id < %s OFFSET 0
-    ) AS step
-    LEFT JOIN LATERAL (
-        SELECT * FROM {results} WHERE id = call.id AND id >= %s AND id < %s OFFSET 0
-    ) AS result ON TRUE"""  # noqa: S608 - names of tables
-
-
-_BELOW = ("traces_app_toolcall", "traces_app_agentstep", "traces_app_toolresult")
-_CALLS_WITH_ALL = _calls_with_all(*_BELOW)
-
-
-def _calls_with_all_in(month: Month) -> str:
-    return _calls_with_all(*map(month.leaf, _BELOW))

@@ -8,7 +8,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from access_app.errors import NotFound
-from access_app.visibility import visible_to
 from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer, words
@@ -17,14 +16,14 @@ from messages_app.sql.pagination import page_request, read_page
 from traces_app.models import ToolCall
 from traces_app.queries import schemas
 from traces_app.queries.filters import CallFilterSet
-from traces_app.queries.messages import CALL_FIELDS, FoundCalls, calls
+from traces_app.queries.messages import CALL_FIELDS, calls
 
 from .parameters import PAGING, requested_scope, session_in
 from .viewset import TraceViewSet
 
 
 class CallViewSet(TraceViewSet):
-    """Calls of tools. `{call_id}` is the `uuid` of a call; what the model called it is a filter."""
+    """Calls of tools. `{call_id}` is the `uuid` of a call; the id that the model gave is a filter."""
 
     @extend_schema(
         parameters=[
@@ -41,11 +40,8 @@ class CallViewSet(TraceViewSet):
         scope = requested_scope(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CALL_FIELDS) or CALL_FIELDS
-        filters = CallFilterSet(parameters, page_ids=page.ids, also=PAGING)
+        filters = CallFilterSet(parameters, also=PAGING)
         rows = filters.found(scope, session_in(request, scope))
-        if filters.read_whole_of is not None:
-            found = FoundCalls(rows=rows, fields=fields, tool=filters.read_whole_of)
-            return list_answer(read_page(found, page), found.read)
         return list_answer(read_page(rows, page), lambda ids: calls(ids, fields))
 
     @extend_schema(
@@ -57,7 +53,7 @@ class CallViewSet(TraceViewSet):
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
         key = as_uuid(call_id)
-        rows = visible_to(ToolCall.objects.all(), requested_scope(request))
+        rows = ToolCall.objects.visible_to(requested_scope(request))
         found = calls([str(key)], fields) if key and rows.filter(pk=key).exists() else []
         if not found:
             raise NotFound(_("There is no call of this uuid; search with ?call_id= for the model's id."))

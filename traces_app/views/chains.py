@@ -35,15 +35,15 @@ class ChainViewSet(TraceViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Chains without their calls, newest first.
 
-        With `root_tool` a page can be short, even empty, and still lead on: only `next` says whether there is more.
+        With `root_tool` a page can be short, even empty, while `next` leads to more.
         """
         parameters = request.query_params
         scope = requested_scope(request)
         page = page_request(parameters)
         fields = words(parameters, "fields", CHAIN_FIELDS) or CHAIN_FIELDS
-        filters = ChainFilterSet(parameters, page_ids=page.ids, also=PAGING)
+        filters = ChainFilterSet(parameters, also=PAGING)
         rows = filters.found(scope, session_in(request, scope))
-        roots = filters.said.get("root_tool")
+        roots = filters.given.get("root_tool")
         found = read_sifted_page(rows, page, lambda ids: rooted_in(ids, roots)) if roots else read_page(rows, page)
         return list_answer(found, lambda ids: summaries(ids, fields))
 

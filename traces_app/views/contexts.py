@@ -1,4 +1,4 @@
-"""/sessions/{id}/contexts/: what the events of a session refer to by `contextRef`. Read only."""
+"""/sessions/{id}/contexts/: the contents behind the `contextRef` of events. Read only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from messages_app.http import openapi
 from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer
 from messages_app.queries import find_session
-from messages_app.sql.pagination import page_request, read_page
+from messages_app.sql.pagination import page_request, read_page, whole_number
 from traces_app.events.context_store import (
     FoundContext,
     contexts,
@@ -24,22 +24,22 @@ from traces_app.events.context_store import (
 )
 from traces_app.queries import schemas
 
-from .parameters import requested_scope, whole_number
+from .parameters import requested_scope
 from .viewset import TraceViewSet
 
 _MOST_ENTRIES = 2**31 - 1
 
 
 class ContextViewSet(TraceViewSet):
-    """Prompts, conversations, variables and large values. `{ref}` is what events say as `contextRef`."""
+    """Prompts, conversations, variables and large values. `{ref}` is the `contextRef` of events."""
 
     @extend_schema(
         parameters=[*openapi.PAGE, openapi.PROJECT],
         responses={200: schemas.ContextPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """The references of a session and what each stands for, newest run first; of a content that several runs refer to
-        one for each."""
+        """The references of a session with the kind and size of their contents, newest run first; one for each run that
+        refers to a content."""
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
         session = find_session(requested_scope(request), session_id)
@@ -50,7 +50,7 @@ class ContextViewSet(TraceViewSet):
         responses={200: schemas.WholeContext, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """What stands behind a reference, whole."""
+        """The whole content behind a reference."""
         check_parameters(request.query_params, ("project",))
         return answer(whole_context(_found(request, session_id, ref), ref))
 

@@ -1,4 +1,4 @@
-"""/events/: what happens, as it happens; and the events of a session, from any number on."""
+"""/events/: stores events as they happen, and lists the events of a session from any number on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.request_body import JSON, NDJSON, read_body
 from messages_app.http.responses import answer
 from messages_app.queries import find_session
+from messages_app.sql.pagination import whole_number
 from traces_app.events.decode import decode_events, items_of
 from traces_app.events.eko_store import record_callbacks
 from traces_app.events.feed import events_after
@@ -27,7 +28,7 @@ from traces_app.schema.event_types import EVENT_TYPES, Category, Level
 
 from . import examples
 from .outcomes import sent_callbacks, sent_events
-from .parameters import requested_scope, whole_number
+from .parameters import requested_scope
 from .viewset import TraceViewSet
 
 MOST_EVENTS = 1000
@@ -73,10 +74,9 @@ class EventViewSet(TraceViewSet):
         examples=examples.EVENTS,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Stores events with the steps, calls and results that they speak of, all or nothing; in any order, any number of
-        times.
+        """Store events with their steps, calls and results, all or nothing; in any order, any number of times.
 
-        Invalid data: 400, and nothing is stored. Valid events for what was deleted or purged are listed under `refused`,
+        Invalid data: 400, and nothing is stored. Valid events for deleted or purged sessions and messages are listed under `refused`,
         and the rest is stored.
         """
         check_parameters(request.query_params, ("project",))
@@ -88,7 +88,7 @@ class EventViewSet(TraceViewSet):
 
 
 class EkoCallbackViewSet(TraceViewSet):
-    """The door for what Eko tells its callback."""
+    """Takes the messages that Eko sends to its callback."""
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -106,7 +106,7 @@ class EkoCallbackViewSet(TraceViewSet):
     def create(self, request: Request) -> HttpResponseBase:
         """Stores callback messages of Eko as they are, of versions 2 to 4 and of its debugger, as events of their tasks.
 
-        In the order in which they were told; a second delivery changes nothing. Several tasks may be mixed. Each task is a
+        In the order of the messages; a second delivery changes nothing. Several tasks may be mixed. Each task is a
         session of its own, and `finish` ends none.
         """
         check_parameters(request.query_params, ("project",))
@@ -118,11 +118,11 @@ class EkoCallbackViewSet(TraceViewSet):
 
 
 class SessionEventViewSet(TraceViewSet):
-    """What happened in a session."""
+    """The events of a session."""
 
     @extend_schema(parameters=_PARAMETERS, responses={200: schemas.EventPage, **openapi.errors(400, 404)})
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """The events of a session after a number, in order. What happens later is found by the same request, `after` the
+        """The events of a session after a number, in order. Later events are found by the same request, `after` the
         last one that was seen."""
         parameters = request.query_params
         check_parameters(parameters, ("after", "limit", *_WORDS, "project"), repeatable=tuple(_WORDS))
@@ -139,6 +139,6 @@ def _words(parameters: QueryDict, name: str) -> tuple[str, ...]:
     for word in given:
         if word not in _WORDS[name]:
             raise InvalidInput(
-                _("Not among what can be chosen, which is: %(words)s.") % {"words": ", ".join(_WORDS[name])}, field=name
+                _("Unknown value. Choose from: %(words)s.") % {"words": ", ".join(_WORDS[name])}, field=name
             )
     return given

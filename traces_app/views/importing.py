@@ -47,7 +47,7 @@ _SAID: dict[str, dict[str, Any]] = {
     "dry_run": {"type": "boolean", "default": False},
 }
 _MEANINGS = {
-    "format": "Take the files for transcripts of this format. auto: what they are is told by their content.",
+    "format": "Take the files for transcripts of this format. auto: the content decides.",
     "dry_run": "true: read and count everything, store nothing.",
 }
 
@@ -80,20 +80,20 @@ class ImportViewSet(TraceViewSet):
         examples=examples.IMPORT,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Stores the transcripts of an upload; of what was imported before only what is new.
+        """Store the transcripts of an upload; of transcripts that were imported before, only new entries.
 
-        A file, or an archive of files (zip, tar; gzip, bzip2, xz, zstd), of any format that is known, told by its
-        content. What is no transcript is in the report; where there is no transcript at all: 400. Packed files unpack to
+        A file, or an archive of files (zip, tar; gzip, bzip2, xz, zstd), of any known format, which the content
+        decides. Other files are in the report; where there is no transcript at all: 400. Packed files unpack to
         no more than a body may have.
         """
         check_parameters(request.query_params, _PARAMETERS)
         reports: list[FileReport] = []
         with kept_body(request, (FORM, ANYTHING, JSON, NDJSON, *_PACKED)) as (media_type, body):
             form = _uploaded(request, body) if media_type == FORM else _whole(request, body)
-            with form as (said, sources):
-                is_dry = _is_dry(said)
-                format_ = _format(said)
-                project = project_for_write(request, said.get("project"))
+            with form as (parameters, sources):
+                is_dry = _is_dry(parameters)
+                format_ = _format(parameters)
+                project = project_for_write(request, parameters.get("project"))
                 budget = budget_of_upload()
                 for source in sources:
                     reports += import_source(source, None if is_dry else project.pk, format_=format_, budget=budget)
@@ -103,7 +103,7 @@ class ImportViewSet(TraceViewSet):
 
 
 def budget_of_upload() -> Budget:
-    """Return what one upload may hold, whatever is packed in it."""
+    """Return the limits of one upload, packed or not."""
     return Budget(left=settings.MAX_BODY_BYTES, most_files=_MOST_FILES, values=ValueBudget(left=most_values()))
 
 
@@ -173,8 +173,8 @@ def _said(parameters: QueryDict, form: QueryDict) -> dict[str, str]:
     return {**parameters.dict(), **form.dict()}  # type: ignore[dict-item]  # each is given once: a text
 
 
-def _is_dry(said: Mapping[str, str]) -> bool:
-    value = said.get("dry_run", "")
+def _is_dry(parameters: Mapping[str, str]) -> bool:
+    value = parameters.get("dry_run", "")
     if value not in ("", "true", "false"):
         raise InvalidInput(
             _("Not one of the words that are accepted: %(words)s.") % {"words": "true, false"}, field="dry_run"
@@ -182,8 +182,8 @@ def _is_dry(said: Mapping[str, str]) -> bool:
     return value == "true"
 
 
-def _format(said: Mapping[str, str]) -> Format | None:
-    name = said.get("format", "")
+def _format(parameters: Mapping[str, str]) -> Format | None:
+    name = parameters.get("format", "")
     if name in ("", "auto"):
         return None
     found = format_named(name)

@@ -45,9 +45,9 @@ class IngestViewSet(TraceViewSet):
         examples=examples.INGEST,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Stores sessions with their messages, all or nothing; what is already there is merged.
+        """Store sessions with their messages, all or nothing; those that exist are merged.
 
-        Invalid data: 400, and nothing is stored. Valid data for what was deleted, purged or completed is listed under
+        Invalid data: 400, and nothing is stored. Valid data for deleted, purged or completed targets is listed under
         `refused`, and the rest is stored.
         """
         check_parameters(request.query_params, ("project",))

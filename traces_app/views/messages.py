@@ -86,7 +86,7 @@ class MessageViewSet(TraceViewSet):
         selection = selection_in(parameters)
         page = page_request(parameters, by_time=True, newest_page_first=session_id is not None)
         filter_set = SessionMessageFilterSet if session_id else MessageFilterSet
-        filters = filter_set(parameters, page_ids=page.ids, also=BY_TIME)
+        filters = filter_set(parameters, also=BY_TIME)
         if session_id:
             session: FoundSession | None = find_session(scope, session_id)
         else:
@@ -100,7 +100,7 @@ class MessageViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request={"application/json": _ONE_OR_MANY},
         responses={
-            200: OpenApiResponse(_LIST_OR_ONE, description="What became of a list; or the one, which was there."),
+            200: OpenApiResponse(_LIST_OR_ONE, description="The outcome of a list; or the one message, which existed."),
             201: OpenApiResponse(schemas.Message, description="The one message that was sent, as stored."),
             **openapi.errors(400, 404, 409, 413, 415),
         },
@@ -109,7 +109,7 @@ class MessageViewSet(TraceViewSet):
     def create(self, request: Request, session_id: str) -> HttpResponseBase:
         """Stores one message (201, or 200 where it was already there) or a list of messages (200).
 
-        A message of the same id or external id is merged: what is new is added, empty values overwrite nothing.
+        A message of the same id or external id is merged: new parts are added, empty values overwrite nothing.
         """
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id)
@@ -123,7 +123,7 @@ class MessageViewSet(TraceViewSet):
         one = outcome.messages[0]
         if one.refused:
             raise Conflict(refusal_text(one.refused), code=one.refused)
-        assert one.id is not None, "only what was refused has no id"
+        assert one.id is not None, "only refused messages have no id"
         created = one.state == "created"
         stored = _answer(one.id, _readable(request), code=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
         stored.headers["Location"] = reverse("message", [one.id], request=request)
@@ -184,7 +184,7 @@ class MessageViewSet(TraceViewSet):
 
 
 def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
-    """Raises NotFound, also when the message is of another session than the URL says."""
+    """Raises NotFound, also when the message is of another session than that of the URL."""
     scope = requested_scope(request)
     session = None if session_id is None else find_session(scope, session_id)
     return find_message(scope, message_id, session, deleted=deleted)

@@ -1,4 +1,4 @@
-"""What became of what was sent, in the words of the API."""
+"""The outcomes of a write, as resources of the API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sent_sessions(outcomes: Sequence[SessionOutcome]) -> schemas.SentSessions:
     for index, outcome in enumerate(outcomes):
         path = f"sessions[{index}]"
         if outcome.refused:
-            # Its messages are refused with it; saying so once is enough.
+            # Its messages are refused with it: one refusal is enough.
             refused.append(_refusal(path, outcome.refused))
         else:
             refused += _refused(outcome.messages, f"{path}.messages")

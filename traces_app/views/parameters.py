@@ -1,8 +1,6 @@
-"""What requests to several resources say alike: the projects they scope, who sent them, fields and expand."""
+"""Parameters that several resources share: projects, session, sender, fields and expand."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 from django.http import QueryDict
 from django.utils.translation import gettext as _
@@ -21,7 +19,7 @@ BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
 
 
 def requested_scope(request: Request) -> ProjectScope:
-    """The projects that a request is about: the one that it names, else all that are open to it. Raises NotFound."""
+    """Return the projects of a request: the one that it names, else all that it may read. Raises NotFound."""
     scope = project_scope(request)
     slug = request.query_params.get("project")
     if not slug:
@@ -36,30 +34,15 @@ def requested_scope(request: Request) -> ProjectScope:
 
 
 def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:
-    """The session that the parameter `session` names; None where it is not given. Raises NotFound and Conflict."""
+    """Find the session that the parameter `session` names; None where it is not given. Raises NotFound and Conflict."""
     name = request.query_params.get("session")
     return find_session(scope, name, among=among, field="session") if name else None
 
 
 def sender_of(request: Request) -> str:
-    """Who sent the request, as the trash names them."""
+    """Return the name of the sender for the trash."""
     key = request.auth
     return f"key {key.name}" if isinstance(key, ApiKey) else request.user.get_username()
-
-
-N = TypeVar("N", int, int | None)
-
-
-def whole_number(parameters: QueryDict, name: str, default: N, *, at_least: int, at_most: int) -> int | N:
-    """A parameter that is a whole number; `default` where it is not given. Raises InvalidInput."""
-    text = parameters.get(name)
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and at_least <= int(text) <= at_most):
-        raise InvalidInput(
-            _("Expected a whole number from %(least)d to %(most)d.") % {"least": at_least, "most": at_most}, field=name
-        )
-    return int(text)
 
 
 def selection_in(parameters: QueryDict) -> Selection:

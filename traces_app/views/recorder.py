@@ -1,4 +1,4 @@
-"""/recorder/: what a project asks of those who record for it."""
+"""/recorder/: the settings of a project for its recorders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RecorderViewSet(TraceViewSet):
         responses={200: schemas.RecorderSettings, **openapi.errors(400, 404)},
     )
     def settings_of(self, request: Request) -> HttpResponseBase:
-        """What the project of the key asks of recorders, as it is set now. Needs the scope `write`.
+        """The settings for recorders of the project of the key. Needs the scope `write`.
 
         Ask for it every now and then, once a minute for example.
         """

@@ -62,8 +62,8 @@ class SessionViewSet(TraceViewSet):
         """Sessions, newest first."""
         parameters = request.query_params
         page = page_request(parameters)
-        filters = SessionFilterSet(parameters, page_ids=page.ids, also=PAGING)
-        if filters.said.get("deleted"):
+        filters = SessionFilterSet(parameters, also=PAGING)
+        if filters.given.get("deleted"):
             require_scope(request, Scope.DELETE)
         rows = filters.found(requested_scope(request))
         fields = words(parameters, "fields", SESSION_FIELDS) or SESSION_FIELDS
@@ -87,7 +87,7 @@ class SessionViewSet(TraceViewSet):
         outcome = ingest(project.pk, [record])[0]
         if outcome.refused:
             raise Conflict(refusal_text(outcome.refused), code=outcome.refused)
-        assert outcome.id is not None, "only what was refused has no id"
+        assert outcome.id is not None, "only refused sessions have no id"
         session = _one_session(outcome.id, _readable_fields(request))
         body = schemas.SessionWithSent(
             **{name: getattr(session, name) for name in session.__struct_fields__},

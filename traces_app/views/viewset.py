@@ -1,4 +1,4 @@
-"""What all views of traces have in common."""
+"""The base of all views of traces."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rest_framework.viewsets import ViewSet
 
 
 class TraceViewSet(ViewSet):
-    """Answers hold what agents and people said: no cache may keep them, whatever header the credentials came in."""
+    """Responses hold conversations: no cache may keep them, whatever header the credentials came in."""
 
     required_scope: str | None = None
-    """Set by the URL where the method does not say it all; see access_app.permissions.HasScope."""
+    """Set by the URL where the method alone does not decide; see access_app.permissions.HasScope."""
 
     def finalize_response(  # type: ignore[override]  # the stubs know of no streamed answers
         self, request: Request, response: Any, *args: Any, **kwargs: Any

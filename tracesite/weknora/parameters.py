@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from access_app.errors import InvalidInput
 from messages_app.http.request_body import JSON, media_type_of, read_body
-from messages_app.sql.pagination import DEFAULT_LIMIT, MAX_PAGE, PageRequest
+from messages_app.sql.pagination import DEFAULT_LIMIT, PageRequest
 from messages_app.timestamps import parse_instant
 from traces_app.ingest.decode import invalid, json_of
 
@@ -38,17 +38,6 @@ def page_in(parameters: QueryDict) -> PageRequest | None:
     if limit == 0:
         return None
     return PageRequest(limit=limit, order="asc", before=before, finish_ties=True)
-
-
-def number_in(parameters: QueryDict, name: str, default: int, at_most: int = MAX_PAGE) -> int:
-    """A whole number from 1 on; `default` where there is none, or 0. Raises InvalidInput."""
-    text = parameters.get(name) or "0"
-    number = int(text) if _WHOLE.fullmatch(text) else -1
-    if not 0 <= number <= at_most:
-        raise InvalidInput(
-            _("Expected a whole number from %(least)d to %(most)d.") % {"least": 1, "most": at_most}, field=name
-        )
-    return number or default
 
 
 def body_as(request: Request, type_: type[T]) -> T:

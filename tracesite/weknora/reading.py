@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Max, QuerySet
+from django.core.exceptions import EmptyResultSet
+from django.db import DEFAULT_DB_ALIAS
+from django.db.models import Count, F, Max, QuerySet, Value
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Left
 from django.http import QueryDict
 
-from access_app.visibility import ProjectScope
+from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app.http.filters import SessionFilterSet
 from messages_app.ids import range_below
 from messages_app.models import Message as MessageRow
-from messages_app.sql.batch import LIST_MS, fetch
+from messages_app.models import Session as SessionRow
+from messages_app.queries import FoundSession
+from messages_app.sql.batch import LIST_MS, Query, fetch
+from messages_app.sql.compiled import CompiledRows
 from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
 from messages_app.sql.pagination import MAX_LIMIT, Page
 from traces_app.models import Event
+from traces_app.queries.filters import MessageFilterSet
 from traces_app.queries.messages import messages
 
 from .shapes import Message, Session, message_of
@@ -24,7 +32,12 @@ from .shapes import Message, Session, message_of
 # What a title is made of.
 _BEGINNING = 1000
 # Pinned ones first. No index: one on updated_at would make every write to a session dearer, for this list alone.
-_ORDER = "ORDER BY session.pinned_at DESC NULLS LAST, session.updated_at DESC, session.id DESC LIMIT %s OFFSET %s"
+_ORDER = (F("pinned_at").desc(nulls_last=True), "-updated_at", "-pk")
+
+
+def messages_in(session: FoundSession) -> CompiledRows:
+    """The messages of a session that is alive."""
+    return MessageFilterSet(QueryDict()).found(ALL_PROJECTS, session)
 
 
 def messages_of(page: Page) -> Iterator[Message]:
@@ -48,14 +61,24 @@ def session_page(scope: ProjectScope, said: QueryDict, *, number: int, size: int
     """
     title = QueryDict(mutable=True)
     title["title"] = said.get("keyword", "")
-    rows = SessionFilterSet(title).found(scope)
+    rows = SessionFilterSet(title, SessionRow.objects.visible_to(scope)).qs
     for name in ("source", "agent_id"):
         if value := said.get(name, "").replace("\x00", ""):
-            rows = rows.where("session.metadata ->> %s = %s", name, value)
-    counted = rows.query("count(*)")
-    page = rows.query("session.id::text", _ORDER, size, (number - 1) * size)
-    ((total,),), found = fetch([counted, page], at_most_ms=LIST_MS)
-    return sessions([row[0] for row in found]), total
+            rows = rows.alias(**{name: KeyTextTransform(name, "metadata")}).filter(**{name: value})
+    first = (number - 1) * size
+    page = rows.order_by(*_ORDER).values_list("pk")[first : first + size]
+    # Without rows to count there is no row with their number.
+    counted = rows.order_by().values(every=Value(1)).annotate(total=Count("*")).values_list("total")
+    total, found = fetch([_query(counted), _query(page)], at_most_ms=LIST_MS)
+    return sessions([str(row[0]) for row in found]), total[0][0] if total else 0
+
+
+def _query(rows: QuerySet[SessionRow, Any]) -> Query:
+    try:
+        sql, values = rows.query.get_compiler(DEFAULT_DB_ALIAS).as_sql()
+    except EmptyResultSet:
+        return Query(sql="SELECT 1 WHERE FALSE", parameters=())
+    return Query(sql=sql, parameters=values)
 
 
 def first_question(session_id: UUID) -> str:

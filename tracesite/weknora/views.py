@@ -21,8 +21,7 @@ from access_app.permissions import may_read, project_for_write, project_scope, r
 from messages_app.http.responses import answer, stream_answer
 from messages_app.models import Message
 from messages_app.queries import FoundMessage, FoundSession, as_uuid, find_message, find_session
-from messages_app.sql.pagination import MAX_LIMIT, read_page
-from messages_app.sql.row_query import alive_messages
+from messages_app.sql.pagination import MAX_LIMIT, MAX_PAGE, read_page, whole_number
 from messages_app.writes import clear_session, delete_message, delete_session, delete_sessions, update_session
 from traces_app.events.store import record_events
 from traces_app.ingest.batch import Refusal
@@ -36,8 +35,8 @@ from traces_app.views.outcomes import refusal_text
 from traces_app.views.parameters import sender_of
 from traces_app.views.viewset import TraceViewSet
 
-from .parameters import MOST_SESSIONS, body_as, converted, number_in, page_in
-from .reading import first_question, has_events, last_number, messages_of, session_page, sessions
+from .parameters import MOST_SESSIONS, body_as, converted, page_in
+from .reading import first_question, has_events, last_number, messages_in, messages_of, session_page, sessions
 from .shapes import STOPPED, Session
 from .titles import title_from
 
@@ -67,7 +66,7 @@ class MessageViewSet(WeKnoraViewSet):
         session = find_session(project_scope(request), session_id)
         if wanted is None:
             return _success(data=[])
-        page = read_page(alive_messages(session.pk), wanted)
+        page = read_page(messages_in(session), wanted)
         if page.tie is None and len(page.ids) <= MAX_LIMIT:
             return _success(data=list(messages_of(page)))
         # Written while it is read, so that it never lies in memory.
@@ -106,8 +105,8 @@ class SessionViewSet(WeKnoraViewSet):
     def list(self, request: Request) -> HttpResponseBase:
         """Pinned ones first, then those that changed last."""
         parameters = request.query_params
-        number = number_in(parameters, "page", 1)
-        size = number_in(parameters, "page_size", 20, MOST_SESSIONS)
+        number = whole_number(parameters, "page", 0, at_most=MAX_PAGE) or 1
+        size = whole_number(parameters, "page_size", 0, at_most=MOST_SESSIONS) or 20
         found, total = session_page(project_scope(request), parameters, number=number, size=size)
         return _success(data=found, total=total, page=number, page_size=size)
 

@@ -768,7 +768,7 @@ def test_list_by_last_activity_is_walked_to_its_end_and_back(staff: Client, proj
     def names(url: str) -> list[str]:
         return [row[0] for row in rows_of(staff.get(url))]
 
-    pages = [f"{SESSIONS}?order=activity&project=owner"]
+    pages = [f"{SESSIONS}?order=activity&project=owner&has_errors=no"]
     while "Older →" in (links := links_of(staff.get(pages[-1]))):
         assert "order=activity" in links["Older →"] and "project=owner" in links["Older →"]
         pages.append(SESSIONS + links["Older →"])

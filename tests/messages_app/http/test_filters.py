@@ -66,8 +66,8 @@ def rows(db: None) -> list[Session]:
 
 
 def found(query: dict[str, Any], scope: ProjectScope = ALL_PROJECTS, page_ids: IdRange | None = None) -> list[Any]:
-    filters = SessionFilterSet(QueryDict(urlencode(query, doseq=True)), page_ids=page_ids)
-    return filters.found(scope).keys(newest_first=False, limit=200)
+    rows = SessionFilterSet(QueryDict(urlencode(query, doseq=True))).found(scope)
+    return rows.within(page_ids or IdRange()).keys(newest_first=False, limit=200)
 
 
 def upper(text: str) -> str:
@@ -98,7 +98,7 @@ CASES: list[tuple[dict[str, Any], Callable[[Session], bool]]] = [
 ]  # fmt: skip
 
 
-def test_each_filter_passes_what_it_says(rows: list[Session]) -> None:
+def test_session_filters_match_the_same_in_python(rows: list[Session]) -> None:
     own = ProjectScope(frozenset({rows[0].project_id}))
     passed = 0
     for query, passes in CASES:
@@ -113,21 +113,21 @@ def test_each_filter_passes_what_it_says(rows: list[Session]) -> None:
     assert passed > 300, "the rows are of all kinds, so that filters have something to pass and to keep"
 
 
-def test_the_ids_of_a_page_narrow_what_the_times_say(rows: list[Session]) -> None:
+def test_page_and_times_both_limit_the_ids(rows: list[Session]) -> None:
     page = IdRange(lower=rows[10].pk, upper=rows[20].pk)
     query = {"created_after": instant_text(rows[15].created_at), "has_errors": "false"}
     expected = [row.pk for row in rows[15:20] if row.problem_count == 0 and row.deleted_at is None]
     assert expected == found(query, page_ids=page)
 
 
-def test_values_are_kept_apart_from_one_request_to_the_next(rows: list[Session]) -> None:
+def test_filter_set_keeps_no_values_of_other_requests(rows: list[Session]) -> None:
     first = SessionFilterSet(QueryDict("title=a&tag=red"))
     second = SessionFilterSet(QueryDict("status=running"))
-    assert (first.said, second.said) == ({"title": "a", "tag": ["red"]}, {"status": "running"})
+    assert (first.given, second.given) == ({"title": "a", "tag": ["red"]}, {"status": "running"})
 
 
 @pytest.mark.parametrize("name", ["title", "end_user", "external_id", "tag"])
-def test_a_null_character_is_refused_before_postgresql_sees_it(name: str) -> None:
+def test_null_character_is_refused_with_its_field(name: str) -> None:
     with pytest.raises(InvalidInput, match="Null characters are not allowed") as refused:
         SessionFilterSet(QueryDict(urlencode({name: "a\x00b"})))
     assert refused.value.field == name

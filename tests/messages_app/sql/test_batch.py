@@ -22,7 +22,7 @@ def limit_now() -> str:
 
 
 @pytest.mark.parametrize("at_most_ms", [None, 5_000])
-def test_the_rows_of_all_statements_come_in_one_exchange(db: None, at_most_ms: int | None) -> None:
+def test_fetch_sends_all_statements_in_one_round_trip(db: None, at_most_ms: int | None) -> None:
     queries = [
         Query(sql="SELECT %s::text, n FROM generate_series(1, %s) AS n", parameters=["it's; 100%", 2]),
         Query(sql="SELECT 1 WHERE %s", parameters=[False]),
@@ -35,7 +35,7 @@ def test_the_rows_of_all_statements_come_in_one_exchange(db: None, at_most_ms: i
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_statement_whose_time_is_up_is_stopped_and_the_request_is_told() -> None:
+def test_fetch_beyond_its_time_raises_too_slow() -> None:
     before = limit_now()
     with translation.override("en"), pytest.raises(InvalidInput) as refused:
         fetch([sleep(0), sleep(30)], at_most_ms=20)
@@ -46,7 +46,7 @@ def test_a_statement_whose_time_is_up_is_stopped_and_the_request_is_told() -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_each_statement_has_the_time_for_itself_and_the_limit_ends_with_them() -> None:
+def test_fetch_limits_each_statement_and_resets_the_limit() -> None:
     before = limit_now()
     assert fetch([sleep(0.08)] * 3, at_most_ms=150) == [[("",)]] * 3
     assert limit_now() == before
@@ -57,7 +57,7 @@ def test_each_statement_has_the_time_for_itself_and_the_limit_ends_with_them() -
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_is_stopped_without_a_limit_of_ours_is_an_error_of_the_database() -> None:
+def test_fetch_without_limit_raises_operational_error() -> None:
     with pytest.raises(OperationalError) as stopped, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout TO 20")
         fetch([sleep(30)])
@@ -65,7 +65,7 @@ def test_what_is_stopped_without_a_limit_of_ours_is_an_error_of_the_database() -
 
 
 @pytest.mark.django_db(transaction=True)
-def test_other_errors_of_the_database_are_left_as_they_are() -> None:
+def test_fetch_leaves_other_errors_as_they_are() -> None:
     with pytest.raises(OperationalError) as failed:
         fetch([Query(sql="SELECT pg_terminate_backend(pg_backend_pid())", parameters=[])], at_most_ms=5_000)
     assert not was_stopped(failed.value)

@@ -17,7 +17,7 @@ from messages_app.http.schemas import Resource
 from messages_app.models import Message, Session
 from messages_app.sql import json_rows
 from messages_app.sql.batch import fetch
-from messages_app.sql.json_rows import Column, Source, Through, look_up
+from messages_app.sql.json_rows import Column, Source, look_up
 from tests.traces_app.conftest import question, store
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)
@@ -70,7 +70,7 @@ def keys(db: None) -> list[str]:
     return [str(row.pk) for row in made]
 
 
-def test_values_become_json_and_empty_ones_are_left_out(keys: list[str]) -> None:
+def test_make_converts_values_and_omits_empty_ones(keys: list[str]) -> None:
     rows = sorted(ROWS.read(keys), key=lambda row: keys.index(row[0]))
     assert [row[:2] for row in rows] == [(key, "running") for key in keys]
     assert [msgspec.json.encode(one).decode() for one in ROWS.make(rows, extra=["e", "e"])] == [
@@ -80,21 +80,21 @@ def test_values_become_json_and_empty_ones_are_left_out(keys: list[str]) -> None
     ]
 
 
-def test_only_the_fields_that_are_wanted_are_read(keys: list[str]) -> None:
+def test_read_selects_wanted_fields_only(keys: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
         rows = ROWS.read(keys[:1], frozenset({"name", "extra"}))
     assert "metadata" not in queries[0]["sql"]
     assert msgspec.json.encode(ROWS.make(rows, frozenset({"name", "extra"}))) == b'[{"name":"FULL"}]'
 
 
-def test_no_keys_are_no_query(db: None) -> None:
+def test_read_without_keys_sends_no_query(db: None) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert ROWS.read([]) == []
         assert ROWS.make([]) == []
     assert not queries.captured_queries
 
 
-def test_resources_are_in_the_order_of_their_rows_with_what_is_said_beside_them(keys: list[str]) -> None:
+def test_make_keeps_row_order_and_adds_other_values(keys: list[str]) -> None:
     rows = sorted(ROWS.read(keys, frozenset({"name"})), key=lambda row: keys.index(row[0]), reverse=True)
     fields = frozenset({"name", "extra"})
     assert msgspec.json.encode(ROWS.make(rows, fields, extra=["1", "2"])) == (
@@ -103,26 +103,35 @@ def test_resources_are_in_the_order_of_their_rows_with_what_is_said_beside_them(
     assert msgspec.json.encode(ROWS.make(rows, fields, extra=UNSET)) == b'[{"name":"BARE"},{"name":"FULL"}]'
 
 
-def test_rows_are_found_through_the_table_that_leads_to_them(db: None) -> None:
+class Pair(Resource, frozen=True):
+    title: str
+
+
+def test_joined_source_appends_its_columns(db: None) -> None:
     project = Project.objects.create(slug="owner")
     names = ["of 0", "of 1"]
     sessions = [str(store(project, question(content=name), external_id=name).id) for name in names]
     contents = Source(
-        resource=Content,
-        table="messages_app_message",
-        columns={"content": Column(sql="content")},
-        through=Through(table="messages_app_message", key="id", gives="id"),
+        resource=Content, table="messages_app_message AS message", columns={"content": Column(sql="message.content")}
+    )
+    titles = Source(
+        resource=Pair,
+        table="messages_app_session AS session",
+        columns={"title": Column(sql="session.external_id")},
+        join="""LEFT JOIN LATERAL (
+            SELECT * FROM messages_app_session
+            WHERE id = message.session_id AND message.id >= %s AND message.id < %s
+        ) AS session ON TRUE""",
     )
     made = [str(Message.objects.get(session_id=of).pk) for of in sessions]
-    with CaptureQueriesContext(connection) as queries:
-        assert [(row[0], row[1]) for row in contents.read(made[1:])] == [(made[1], "of 1")]
-    assert len(queries) == 1
-    pairs, rows = fetch([look_up("session_id::text", "messages_app_message", made), contents.query(made[:1])])
+    query = contents.query(made[1:], joined=titles)
+    assert query.prepared
+    pairs, rows = fetch([look_up("session_id::text", "messages_app_message", made), query])
     assert dict(pairs) == dict(zip(made, sessions, strict=True))
-    assert [one.content for one in contents.make(rows)] == ["of 0"]
+    assert rows == [(made[1], "of 1", sessions[1], "of 1")]
 
 
-def test_months_are_those_of_the_ids() -> None:
+def test_months_of_covers_first_and_last_id() -> None:
     at = [str(ids.message_id(datetime(2026, month, 15, tzinfo=UTC), "user")) for month in (3, 1)]
     months = json_rows.months_of(at)
     assert (months.lower, months.upper) == (ids.first_id_of_month(2026, 1), ids.first_id_of_month(2026, 4))

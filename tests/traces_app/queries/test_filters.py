@@ -130,7 +130,7 @@ TIMES: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_messages_pass_what_the_filters_say(rows: Rows, within: bool) -> None:
+def test_message_filters_match_the_same_in_python(rows: Rows, within: bool) -> None:
     def with_call(passes: Callable[[ToolCall], bool]) -> Callable[[Message], bool]:
         return lambda message: any(passes(call) for call in rows.of[message.pk])
 
@@ -181,7 +181,7 @@ def test_messages_pass_what_the_filters_say(rows: Rows, within: bool) -> None:
         assert check(MessageFilterSet, trash, deleted, session=named) > 10
 
 
-def test_calls_pass_what_the_filters_say(rows: Rows) -> None:
+def test_call_filters_match_the_same_in_python(rows: Rows) -> None:
     alive = [call for call in rows.calls if rows.alive(rows.by_id[call.message_id])]
     some = alive[len(alive) // 2]
     parent = next(call.parent_id for call in alive if call.parent_id)
@@ -206,7 +206,7 @@ def test_calls_pass_what_the_filters_say(rows: Rows) -> None:
     assert check(CallFilterSet, cases, within, session=FoundSession(session.pk, session.project_id)) > 50
 
 
-def test_chains_pass_what_the_filters_say(rows: Rows) -> None:
+def test_chain_filters_match_the_same_in_python(rows: Rows) -> None:
     def failed(row: Message) -> bool:
         left_open = row.is_completed and any(call.status == "pending" for call in rows.of[row.pk])
         return bool(row.error) or left_open or any(call.status == "error" for call in rows.of[row.pk])
@@ -259,7 +259,7 @@ def test_chains_pass_what_the_filters_say(rows: Rows) -> None:
     assert check(ChainFilterSet, cases, within, session=FoundSession(session.pk, session.project_id)) > 20
 
 
-def test_tools_pass_what_the_filters_say_and_times_are_not_about_them(rows: Rows) -> None:
+def test_tool_filters_match_python_and_ignore_times(rows: Rows) -> None:
     Tool.objects.filter(name="search").update(category="web")
     tools = list(Tool.objects.order_by("pk"))
     cases: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [

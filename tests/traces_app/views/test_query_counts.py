@@ -100,7 +100,7 @@ def test_an_export_reads_in_chunks(viewer: Caller, project: Project) -> None:
     with CaptureQueriesContext(connection) as queries:
         exported = viewer.get(f"sessions/{session.id}/export/")
     assert len(exported.json["messages"]) == 45
-    # The key, the session twice, and for each of three chunks its ids and five tables; one look finds no fourth.
-    assert len(queries_in(queries)) == 3 + 3 * (1 + 5) + 1
-    # The five of the two whole chunks are asked at once.
-    assert len(queries) <= len(queries_in(queries)) - 2 * 4
+    # The key, the session twice, and for each of three chunks its ids and four statements; one look finds no fourth.
+    assert len(queries_in(queries)) == 3 + 3 * (1 + 4) + 1
+    # The four of the two whole chunks are sent at once.
+    assert len(queries) <= len(queries_in(queries)) - 2 * 3

@@ -173,7 +173,7 @@ def test_sessions_are_filtered(
         ("tag=%00", "tag", "Null characters are not allowed."),
         ("&".join(["tag=x"] * 51), "tag", "Too many: at most 50 are accepted."),
         ("format=json", "format", "There is no such parameter here."),
-        ("cursor=abc", "cursor", "This is no cursor of ours."),
+        ("cursor=abc", "cursor", "Invalid cursor."),
     ],
 )
 def test_a_bad_parameter_is_named_and_never_ignored(

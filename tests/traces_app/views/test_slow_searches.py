@@ -45,10 +45,10 @@ def kept_from_others(table: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("path", "table"), LISTS, ids=[path for path, _table in LISTS])
-def test_a_list_that_takes_too_long_is_refused_with_a_hint(
+def test_slow_list_is_refused_with_a_hint(
     owner: Caller, path: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("messages_app.sql.row_query", "traces_app.queries.tools"):
+    for module in ("messages_app.sql.compiled", "traces_app.queries.filters", "traces_app.queries.tools"):
         monkeypatch.setattr(f"{module}.LIST_MS", 50)
     with kept_from_others(table):
         answer = owner.get(path)
