@@ -1,4 +1,4 @@
-"""What describes the API: its index, the OpenAPI document, and a page that shows it."""
+"""The description of the API: its index, the OpenAPI document, and a page that shows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTS = ("sessions", "messages", "tool-calls", "chains", "tools", "ingest", "sc
 
 
 class OpenToAll(APIView):
-    """A view that says nothing of anybody's data."""
+    """A view without anybody's data."""
 
     authentication_classes = ()
     permission_classes = ()

@@ -1,4 +1,4 @@
-"""Answers as zstd or gzip, as the client's Accept-Encoding says: a trace shrinks to a fifth.
+"""Compress responses as zstd or gzip, by the client's Accept-Encoding: a trace shrinks to a fifth.
 
 Only JSON and other data. Pages are compressed by Django's GZipMiddleware (see tracesite.http.pages.Gzip), which guards
 against BREACH. Static files are WhiteNoise's, which knows their own ways.
@@ -22,16 +22,16 @@ else:
 
 Encoding = Literal["zstd", "gzip"]
 
-# In the order in which they are chosen where the client likes them equally.
+# In order of preference if the client weighs them equally.
 ENCODINGS: tuple[Encoding, ...] = ("zstd", "gzip")
-# Below it an answer fits into one packet as it is.
+# A smaller response fits into one packet as it is.
 LEAST_BYTES = 1000
 TYPES = frozenset(["application/json", "application/x-ndjson"])
 
-# Of a nested page of 1.25 MB zstd 3 makes 9 % in 1.4 ms, gzip 1 13 % in 5.5 ms, gzip 6 9 % in 14 ms: an answer should not wait.
+# Of a nested page of 1.25 MB zstd 3 makes 9 % in 1.4 ms, gzip 1 13 % in 5.5 ms, gzip 6 9 % in 14 ms: a response should not wait.
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 1
-_GZIP_WINDOW = 31  # how zlib is told to write a gzip header and trailer
+_GZIP_WINDOW = 31  # zlib writes a gzip header and trailer
 
 
 class _Compressor(Protocol):
@@ -40,7 +40,7 @@ class _Compressor(Protocol):
 
 
 class CompressionMiddleware:
-    """Compresses what is large enough, also while it is streamed; what is encoded already, or a part, stays as it is."""
+    """Compress large responses, also while they are streamed, unless they are encoded already or partial."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -50,10 +50,10 @@ class CompressionMiddleware:
 
 
 def compressed(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    """The answer as it goes to who asked for it."""
+    """Return the response, compressed if the client accepts that and the response is large enough."""
     if not _is_compressible(response):
         return response
-    # Said of both forms, so that a cache gives neither to those who cannot read it.
+    # In both forms, so that a cache serves neither to clients that cannot decode it.
     patch_vary_headers(response, ("Accept-Encoding",))
     encoding = chosen_encoding(request.META.get("HTTP_ACCEPT_ENCODING", ""))
     if encoding is None:
@@ -75,7 +75,7 @@ def compressed(request: HttpRequest, response: HttpResponseBase) -> HttpResponse
 
 
 def chosen_encoding(accept_encoding: str) -> Encoding | None:
-    """The encoding that the header asks for most; None for none of ours, or where it likes plain answers better."""
+    """Return the encoding that the header prefers; None if it accepts none of ours or prefers identity."""
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         name, _, parameter = part.partition(";")
@@ -87,7 +87,7 @@ def chosen_encoding(accept_encoding: str) -> Encoding | None:
 
 
 def _weight(parameter: str) -> float:
-    """The number in `q=0.5`; 1 where none is given, 0 where it cannot be read."""
+    """Return the number in `q=0.5`; 1 if there is none, 0 if it is not valid."""
     name, _, value = parameter.partition("=")
     if name.strip() != "q":
         return 1.0
@@ -113,7 +113,7 @@ def _compressor(encoding: Encoding) -> _Compressor:
 
 
 def _pieces(pieces: Iterable[bytes], compressor: _Compressor) -> Iterator[bytes]:
-    """The compressed form, in pieces as they get full: no more of the answer is held than the compressor's window."""
+    """Yield the compressed form in pieces, so that no more of the response is held than the compressor's window."""
     for piece in pieces:
         if compressed := compressor.compress(piece):
             yield compressed

@@ -1,7 +1,7 @@
 """The one shape of every error: `{"error": {"code", "message", "field", "request_id"}}`; foreign APIs have their own.
 
-Errors that views raise come through `exception_handler`; what fails before or outside of them through the handlers that
-urls.py names. An error that nobody foresaw is left to Django, which logs it with its stack and calls `server_error`.
+Errors that views raise come through `exception_handler`; errors before or outside of views through the handlers that
+urls.py names. An unforeseen error is left to Django, which logs it with its stack and calls `server_error`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 5
 
-# Ours for what Django and DRF raise; codes of DRF that are not here are kept.
+# Our codes for exceptions of Django and DRF; other codes of DRF are kept.
 _CODES = {
     "permission_denied": "not_permitted",
     "authentication_failed": "not_authenticated",
@@ -46,7 +46,7 @@ def error_response(
     field: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> JsonResponse:
-    """An error in the one shape. `request` is Django's or DRF's."""
+    """Return an error response in the one shape. `request` is Django's or DRF's."""
     if foreign := foreign_api_of(request.path):
         body = foreign.error_body(request.path, request.headers, status, code, message, field)
         return JsonResponse(body, status=status, headers=headers, json_dumps_params={"ensure_ascii": False})
@@ -56,13 +56,13 @@ def error_response(
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
-    """The answer to an error that a REST view raised; None for one that nobody foresaw."""
+    """Return the response to an error that a REST view raised; None for an unforeseen one."""
     request = context["request"]
     error = _as_api_error(exc)
     if error is not None:
         return _answer(request, error)
     if isinstance(exc, exceptions.MethodNotAllowed):
-        # The header Allow says it too; DRF sets that.
+        # DRF also sets the header Allow.
         allowed = ", ".join(context["view"].allowed_methods)
         text = _("%(method)s is not allowed here; allowed are %(allowed)s.")
         exc = exceptions.MethodNotAllowed(request.method, text % {"method": request.method, "allowed": allowed})
@@ -80,7 +80,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if isinstance(exception, DisallowedHost):
-        # The first thing that goes wrong behind a proxy: said plainly, in the API's shape or as plain text. Django's own
+        # The first thing that goes wrong behind a proxy, so the text is plain, in the API's shape or as plain text. Django's own
         # record of it has a stack of 3 KB, which anybody may cause: the settings leave it out.
         logger.warning("refused the host name %s", clean_for_log(request.META.get("HTTP_HOST", "")))
         wrong_host = errors.InvalidInput(
@@ -137,7 +137,7 @@ def _is_api(request: HttpRequest) -> bool:
 
 
 def _as_api_error(exc: Exception) -> errors.ApiError | None:
-    """The error itself when it is ours, else the one of ours that says the same as Django's."""
+    """Return the error itself if it is ours, otherwise our equivalent of Django's."""
     match exc:
         case errors.ApiError():
             return exc

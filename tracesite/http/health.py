@@ -1,4 +1,4 @@
-"""Two questions for whoever runs Tracesite: is this process alive, and can it work?"""
+"""Liveness and readiness checks: is this process alive, and can it work?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .api_root import OpenToAll
 
 
 class HealthView(OpenToAll):
-    """`/healthz`: this process answers. It asks nobody else: a database that is away is no reason to restart us."""
+    """Liveness (`/healthz`): this process responds. The database is not checked, because a restart would not bring it back."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""`/metrics`, for Prometheus: who has the token of the settings reads the numbers of Tracesite."""
+"""The view of `/metrics`, for Prometheus, behind the token of the settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from tracesite.metrics.registry import render
 from .errors import error_response
 
 
-@csrf_exempt  # nothing changes here, and a POST hears that it is not allowed, not that a cookie is missing
+@csrf_exempt  # nothing changes here, and a POST is answered 405 instead of a missing cookie
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The numbers, to `Authorization: Bearer TRACESITE_METRICS_TOKEN`: they say something about the business.
+    """Return the metrics to `Authorization: Bearer TRACESITE_METRICS_TOKEN`, because they are confidential.
 
-    Without that setting there is nothing at this address, from wherever one asks: behind a proxy everybody comes from
-    the same machine.
+    Without that setting the view is off for every address: behind a proxy all requests come from the same machine.
     """
     if not settings.METRICS_TOKEN:
         message = _("There is nothing here: set TRACESITE_METRICS_TOKEN to turn metrics on.")

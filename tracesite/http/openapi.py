@@ -1,4 +1,4 @@
-"""The OpenAPI document: our structs as its components, our errors in every operation, and the pages that show it."""
+"""The OpenAPI document: structs as components, and errors in every operation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from messages_app.http.schemas import ErrorAnswer
 from traces_app.queries import schemas as trace_resources
 from traces_app.schema import records
 
-# What the types of records do not say, because importers make such calls: the decoder of the wire refuses them.
+# Fields that the types of records leave optional for importers, and that the decoder of the API requires.
 _REQUIRED: dict[type[records.Record], list[str]] = {records.ToolCall: ["name"]}
 
 _DOCUMENTED = {module.__name__ for module in (records, trace_resources, message_resources)}
@@ -31,7 +31,7 @@ _PATH = {
     "session_id": "The `id` of a session, or its `external_id`.",
     "message_id": "The `id` of a message.",
     "call_id": "The `uuid` of a call. What the model called it is the parameter `call_id` of the list.",
-    "ref": "What events of the session say as `contextRef`.",
+    "ref": "The `contextRef` of an event of the session.",
     "chain_id": "The `id` of the message, or a tracker's `chain-...` id.",
 }
 
@@ -49,7 +49,7 @@ class AutoSchema(SpectacularAutoSchema):
         return str(super().get_description()).partition("\n")[0]
 
     def get_description(self) -> str:  # type: ignore[override]  # as the package has it; DRF has another
-        """What the docstring says beyond its first line."""
+        """Return the docstring without its first line."""
         return str(super().get_description()).partition("\n")[2].strip()
 
     def map_parsers(self) -> list[str]:
@@ -57,13 +57,13 @@ class AutoSchema(SpectacularAutoSchema):
         return [JSON]
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        # Our lists are types of their own: nothing is to be wrapped.
+        # Our lists are types of their own; the package would document arrays of them. It has no documented switch for that.
         return False
 
 
 class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]  # the package is typed in part
-    """Any msgspec struct: what is read and written is what is documented. Records are what comes in, so they are named
-    `...Input` beside the resources of the same name."""
+    """Document any msgspec struct by its own JSON schema. Records are input, so they are named `...Input` beside the
+    resources of the same name."""
 
     target_class = "msgspec.Struct"
     match_subclasses = True
@@ -93,7 +93,7 @@ class StructExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-ca
 
 
 def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Describe the parameters of paths, and leave out a filter for what the path already names."""
+    """Describe the parameters of paths, and leave out the filter `session` if the path names the session."""
     for path, operations in result["paths"].items():
         for operation in operations.values():
             parameters = operation.get("parameters", [])
@@ -107,8 +107,7 @@ def describe_paths(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Every operation can fail in ways that are not its own: by a parameter that is not there, by a project that is not
-    there, without credentials, without the right, or with 5xx."""
+    """Add the errors that every operation can have: an unknown parameter or project, missing credentials or rights, 5xx."""
     answer = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
     common = {
         400: openapi.MEANINGS[400],
@@ -129,9 +128,9 @@ def _suffix(target: type) -> str:
 
 
 def _describe(schema: dict[str, Any], struct: type, name: str) -> None:
-    """Names a component as it is referred to, and gives its fields the words that stand under them in the code."""
+    """Set the title of a component, and describe its fields by the docstrings under them in the code."""
     schema["title"] = name
-    # A record takes no others, but what sends it may: see traces_app.normalize.extra_fields.
+    # A record has no other fields, but a sender may add some: see traces_app.normalize.extra_fields.
     schema.pop("additionalProperties", None)
     documented = _field_docs(struct)
     for field, property_ in schema["properties"].items():
@@ -152,7 +151,7 @@ def _refuse_null(property_: dict[str, Any]) -> None:
 
 
 def _struct_called(name: str, beside: type) -> type:
-    """What `beside` refers to by name: a record, or a resource of one of the two apps."""
+    """Return the struct that `beside` refers to by name: a record, or a resource of one of the two apps."""
     modules = [records] if beside.__module__ == records.__name__ else [trace_resources, message_resources]
     found: type = next(getattr(module, name) for module in modules if hasattr(module, name))
     return found
@@ -160,7 +159,7 @@ def _struct_called(name: str, beside: type) -> type:
 
 @cache
 def _field_docs(struct: type) -> dict[str, str]:
-    """The text under each field of a struct, with those that it inherits."""
+    """Return the docstring of each field of a struct, with those of inherited fields."""
     found: dict[str, str] = {}
     for class_ in reversed(struct.__mro__):
         if class_.__module__ in _DOCUMENTED:

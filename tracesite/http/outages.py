@@ -1,4 +1,4 @@
-"""Tell a database that is away from one that failed: while it is away, a line of log for each request is enough."""
+"""Distinguish an unreachable database from one that failed: while it is away, one log line for each request is enough."""
 
 from __future__ import annotations
 

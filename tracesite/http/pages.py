@@ -1,4 +1,4 @@
-"""Middleware of pages: what only browsers need is passed over for the API's data, a tenth of a small answer's time.
+"""Middleware that only pages need and that is skipped for API data, where it would take a tenth of a small response.
 
 The API has its own way to everything here: keys instead of cookies, a CSRF check of its own for the sessions of staff,
 JSON that no browser shows in a frame or runs.
@@ -47,8 +47,8 @@ class ContentSecurityPolicy(_ForPages, CSPMiddleware):
 class Gzip(_ForPages, GZipMiddleware):
     """Compress pages: the first page of a run of 300 steps shrinks from 117 KB to 8 KB.
 
-    Compression of pages invites BREACH: who can make a browser send many requests, choose a part of each page and see
-    the length of the responses can guess what else is on the page. Here (1) the session cookie is SameSite=Lax, so that
+    Compression of pages invites BREACH: an attacker who makes a browser send many requests, chooses a part of each page
+    and sees the length of the responses can guess the rest of the page. Here (1) the session cookie is SameSite=Lax, so that
     another site cannot make the browser load pages as a member of staff, save one at a time in a window that everybody
     sees; (2) Django masks the CSRF token anew in each response; (3) GZipMiddleware adds up to 100 random bytes to each
     response; (4) the page with a new API key answers one POST and cannot be asked for again.

@@ -17,25 +17,25 @@ from tracesite.metrics.registry import count_request
 
 logger = logging.getLogger(__name__)
 
-# What a caller's X-Request-ID may look like. Anything else is replaced: the id is logged and echoed as it stands.
+# The valid form of a caller's X-Request-ID. Anything else is replaced, because the id is logged and echoed as it is.
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 # Callers put keys into paths by mistake.
 _KEY = next(shape.pattern for shape in DEFAULT_RULES.shapes if shape.name == "tracesite_key")
 
-# The URL arguments that are worth a field of their own in the line of a request.
+# URL arguments that have a field of their own in the log line of a request.
 LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
 
 _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
 def current_request_id() -> str | None:
-    """The id of the request that this thread or task is serving; None outside of requests."""
+    """Return the id of the request that this thread or task serves; None outside of requests."""
     return _current.get()
 
 
 class RequestIdFilter(logging.Filter):
-    """Gives every log record a `request_id`, None outside of requests."""
+    """Add a `request_id` to every log record, None outside of requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):
@@ -44,7 +44,7 @@ class RequestIdFilter(logging.Filter):
 
 
 class RequestIdMiddleware:
-    """Must come first: what it wraps can log with the id, and every answer carries it."""
+    """Set the id of the request. It must be the first middleware, so that all log lines and all responses have the id."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -67,15 +67,15 @@ class RequestIdMiddleware:
 
 
 def clean_for_log(text: str, limit: int = 200) -> str:
-    """Return the text on one line, without keys of Tracesite. What does not print (line ends, escapes, directions of writing)
-    becomes `?`, the end is cut off."""
+    """Return the text on one line, without keys of Tracesite. Unprintable characters (line ends, escapes,
+    writing directions) become `?`, and the text is truncated."""
     # Before it is cut: half a key would be logged otherwise.
     text = _KEY.sub(MARKER, text)[:limit]
     return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _log(request: HttpRequest, status: int, duration_ms: int) -> None:
-    """One line: who asked for which thing, and how it went. No contents, and nothing of the query string."""
+    """Log one line for the request, without content and without the query string."""
     path = clean_for_log(request.path)
     method = clean_for_log(request.method or "", 16)
     match = request.resolver_match

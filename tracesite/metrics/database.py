@@ -1,7 +1,7 @@
-"""What the database says of itself when it is asked for `/metrics`: connections, months, rows, age of the newest message.
+"""Gauges of the database for `/metrics`: connections, months, rows, age of the newest message.
 
-Asked over a connection of its own with short timeouts, so that a scrape neither waits for a database that hangs nor
-leaves its settings on a connection that serves requests. Every question is cheap whatever the tables hold: catalogues,
+They are read over a connection of their own with short timeouts, so that a scrape neither waits for a database that hangs nor
+leaves its settings on a connection that serves requests. Every query is cheap for tables of any size: catalogues,
 estimates, one entry of an index; never a count of rows.
 """
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 # Prometheus waits for 10.
 CONNECT_SECONDS = 2
 STATEMENT_MS = 2000
-# A month that is being dropped is locked for a moment. Waiting for longer would hold up whoever waits behind us.
+# A month that is being dropped is locked for a moment. Waiting for longer would hold up the statements queued behind it.
 LOCK_MS = 200
 
 Row = tuple[Any, ...]
@@ -44,7 +44,7 @@ _LEAVES = """
 def database_metrics() -> list[Metric]:
     """Never raises for a database that is away: then `tracesite_database_up` is 0 and the others are missing.
 
-    So are those whose question was not answered in time.
+    So are gauges whose query took too long.
     """
     is_up = _gauge("tracesite_database_up", "Whether the database answered.")
     found: list[Metric] = [is_up]

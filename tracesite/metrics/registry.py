@@ -1,9 +1,9 @@
-"""What is counted of requests, and the numbers of all workers as one text for Prometheus.
+"""Counters of requests, and the metrics of all workers as one text for Prometheus.
 
-`serve` forks its workers, and whichever of them answers a scrape speaks for all: each keeps its numbers in files of a
+`serve` forks its workers, and any of them answers a scrape for all: each keeps its numbers in files of a
 directory that all of them read (the multiprocess mode of prometheus-client, mmapped, so counting makes no system call
 that waits). Under any other WSGI server the numbers are those of the process that answers, unless that server
-is told of PROMETHEUS_MULTIPROC_DIR, as prometheus-client documents it. What the mode does not do by itself is done here:
+is given PROMETHEUS_MULTIPROC_DIR, as prometheus-client documents it. This module adds to that mode:
 
 * it decides when it is first imported, which here is long before `serve` knows that it serves: metrics have labels
   only, their children are made when something is first counted, and `share_between_workers` comes before that;
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
-# Methods that have a number of their own; what else a sender makes up is OTHER.
+# Methods that are counted by name; all others, which senders make up, are OTHER.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 REQUESTS = Counter(
@@ -66,7 +66,7 @@ _FILES = {"counter": 256 * 1024, "histogram": 512 * 1024}
 
 
 def count_request(request: HttpRequest, status: int, seconds: float) -> None:
-    """Counts a request by the name of its route, which comes from our URLs: nothing that a sender wrote is a label."""
+    """Count a request by the name of its route: no text of a sender becomes a label."""
     match = request.resolver_match
     route = match.view_name if match else "none"
     method = request.method or ""
@@ -78,15 +78,15 @@ def count_request(request: HttpRequest, status: int, seconds: float) -> None:
 
 
 def render(others: Iterable[Metric]) -> bytes:
-    """The numbers of all workers, and `others`, in Prometheus' text format 0.0.4."""
+    """Return the metrics of all workers, and `others`, in Prometheus' text format 0.0.4."""
     ingest_metrics.begin_at_zero()
     return generate_latest(_Collected([*_numbers(), *others]))
 
 
 def share_between_workers(home: Path) -> None:
-    """Forgets what was counted so far; processes that are forked from now on add up, in a directory below `home`.
+    """Reset all counters; processes that are forked from now on add up, in a directory below `home`.
 
-    What servers that are gone left there is removed. A server that executes itself anew goes on in its own directory,
+    Directories of servers that have ended are removed. A server that executes itself anew goes on in its own directory,
     which it finds in its environment. Where the disk does not let us, each worker counts for itself, and a warning is logged.
     """
     if SHARED not in os.environ:  # else we were executed anew and have counted nothing yet
@@ -149,7 +149,7 @@ def _numbers() -> list[Metric]:
 
 
 def _directory(home: Path) -> Path:
-    """The one in our environment, else a new one in `home`: ours as long as we or a worker live. Those of nobody are removed."""
+    """Return the directory in our environment, else a new one in `home`, locked as long as we or a worker live. Remove unlocked ones."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -159,7 +159,7 @@ def _directory(home: Path) -> Path:
         given = os.environ.get(SHARED)
         directory = Path(given) if given and Path(given).is_dir() else Path(tempfile.mkdtemp(dir=home))
         # Never closed: the kernel lets go of it when we and all our forks have ended, however that comes. Process ids
-        # would say nothing of the container next door.
+        # mean nothing in another container.
         fcntl.flock(_open_holder(directory), fcntl.LOCK_SH)
     return directory
 

@@ -5,8 +5,8 @@ long as it lives, however it dies. Beside the server runs its keeper (this file 
 that Ctrl-C passes it by): it starts the server, starts it again should it be killed, and stops it once the exclusive
 lock on `users.lock` is to be had, that is when nobody uses it any more.
 
-Who may connect: nobody over the network, and over the Unix socket only the operating system user who started the
-server ("peer": the kernel says who is asking). The role Tracesite works as is no superuser.
+Connections are refused over the network, and over the Unix socket for all but the operating system user who started the
+server (authentication by "peer"). The role Tracesite works as is no superuser.
 
 PostgreSQL refuses to run as root. Started by root, the server runs as `nobody`, and only root may connect. Its files
 lie in the data directory where `nobody` can reach that, else (a clone below /root) in /var/lib/tracesite.
@@ -67,25 +67,25 @@ SETTINGS = {
     "log_min_error_statement": "panic",
     "log_checkpoints": "off",
 }
-# For test clusters: what a power cut would lose is thrown away anyway.
+# For test clusters, whose data need not survive a power cut.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 _home: Path | None = None
 
 
 class EmbeddedError(Exception):
-    """The embedded PostgreSQL cannot be had; the text says why and what to do."""
+    """The embedded PostgreSQL is not available; the text gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where one embedded server lives and whom it runs as."""
+    """Directory and OS user of one embedded PostgreSQL cluster."""
 
     home: str
-    """Configuration, log, locks, `data` and usually the socket; belongs to the user who starts Tracesite."""
+    """Configuration, log, locks, `data` and usually the socket; owned by the user that starts Tracesite."""
     uid: int
     gid: int
-    """Whom the server runs as: ourselves, or `nobody` for root."""
+    """The user of the server process: our own, or `nobody` for root."""
     durable: bool
 
     def path(self, name: str) -> Path:
@@ -127,7 +127,7 @@ def ensure(*, durable: bool = True) -> None:
 
 
 def home() -> Path | None:
-    """Where the embedded database that this process uses lies; None if it uses another one."""
+    """Return the directory of the embedded database that this process uses; None if it uses another one."""
     return _home
 
 
@@ -143,7 +143,7 @@ def reset() -> Path:
         for path in Path(cluster.home).iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.suffix != ".lock":  # somebody may be waiting for these
+            elif path.suffix != ".lock":  # other processes may wait for these
                 path.unlink()
     return Path(cluster.home)
 
@@ -162,7 +162,7 @@ def _cluster(durable: bool) -> Cluster:
             server_user = pwd.getpwnam(ROOTS_SERVER_USER)
             uid, gid = server_user.pw_uid, server_user.pw_gid
             home = _roots_home(data_dir, Cluster(home=str(home), uid=uid, gid=gid, durable=durable))
-        # Root's server user has to pass through; what only it may read is `data`, and that is its own.
+        # Root's server user has to pass through; the private directory is `data`, which it owns.
         _make_directory(home, 0o700 if uid == os.geteuid() else 0o711)
     except KeyError:
         raise EmbeddedError(
@@ -186,7 +186,7 @@ def _cluster(durable: bool) -> Cluster:
 def _roots_home(data_dir: Path, cluster: Cluster) -> Path:
     """The data directory where the server's user can reach it, else a directory that stands for it."""
     elsewhere = ROOTS_HOME / hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
-    # What was begun in one place stays there, whatever becomes of the modes of the directories above.
+    # A cluster stays where it was created, even if the modes of the directories above change.
     if (elsewhere / "data").exists():
         return elsewhere
     if _runs(cluster, "/bin/sh", "-c", 'cd "$0"', str(data_dir)):
@@ -203,7 +203,7 @@ def _roots_home(data_dir: Path, cluster: Cluster) -> Path:
 def _make_directory(path: Path, mode: int) -> None:
     with contextlib.suppress(FileExistsError):
         path.mkdir()
-        path.chmod(mode)  # whatever the umask said
+        path.chmod(mode)  # regardless of the umask
 
 
 def _name_of(uid: int) -> str:
@@ -379,7 +379,7 @@ def _wait_until_ready(cluster: Cluster) -> Path:
 
 
 def _ready_socket(cluster: Cluster) -> Path | None:
-    """The directory of the socket if the server says it is ready and somebody listens; else None."""
+    """Return the directory of the socket if the server is ready and listens; otherwise None."""
     lines = _pid_file(cluster)
     if len(lines) < 8 or lines[7].strip() != "ready":
         return None
@@ -450,7 +450,7 @@ def _keep(cluster: Cluster, binaries: Path) -> None:
     keeper_lock = _open_lock(cluster.path("keeper.lock"))
     if not _try_lock(keeper_lock, fcntl.LOCK_EX):
         return
-    # Forked with the lock in hand: whoever started us returns now and finds it taken.
+    # Forked with the lock held: the process that started us returns now and finds it taken.
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -481,7 +481,7 @@ class _Server:
         self.socket_dir: Path | None = None
 
     def keep_running(self) -> None:
-        """Starts the server if it does not run; gives up (SystemExit) when it was told to end, or never got to serve.
+        """Starts the server if it does not run; gives up (SystemExit) after a signal to end, or if it never served.
 
         One that has served is started again and again, whatever it ended of: on a full disk it ends itself, and comes
         back when there is room.
@@ -532,7 +532,7 @@ class _Server:
         return _postmaster(self.cluster) is not None
 
     def _take_over_pid_file(self) -> None:
-        """Lets the server start although a killed one left its pid file, and that pid now is a zombie or somebody else.
+        """Lets the server start although a killed one left its pid file, and that pid is now a zombie or another process.
 
         PostgreSQL refuses to start while any process has the pid in the file, unless it is its own parent's, so ours
         goes in. The rest of the file stays: PostgreSQL checks by it that no process of the old server is left.
@@ -595,7 +595,7 @@ def _postmaster(cluster: Cluster) -> int | None:
         return None
     pid = int(lines[0])
     try:
-        # "1234 (postgres) S ...": a pid outlives its process in the file and may be somebody else's by now.
+        # "1234 (postgres) S ...": a pid outlives its process in the file and may belong to another process by now.
         name, state = re.findall(r"\((.*)\) (\S)", Path(f"/proc/{pid}/stat").read_text())[0]
     except FileNotFoundError:
         if Path("/proc/self").exists():

@@ -10,7 +10,7 @@ from pythonjsonlogger.msgspec import MsgspecFormatter, msgspec_default
 
 
 class JsonLineFormatter(MsgspecFormatter):
-    """One object a line, in ASCII: no sender chooses what a terminal makes of it. Times are UTC, as in RFC 3339."""
+    """Write one object a line, in ASCII, so that no sender controls a terminal. Times are UTC, as in RFC 3339."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, json_default=_plain, **kwargs)
@@ -20,11 +20,11 @@ class JsonLineFormatter(MsgspecFormatter):
             line: str | None = super().jsonify_log_record(log_data)
         except UnicodeEncodeError:  # half of a surrogate pair
             line = None
-        except RecursionError:  # what holds itself
+        except RecursionError:  # a value that contains itself
             return json.dumps({name: repr(value) for name, value in log_data.items()})
         return line if line and line.isascii() else json.dumps(to_builtins(log_data, enc_hook=_plain))
 
 
 def _plain(value: Any) -> Any:
-    # str() of what Django calls safe is the same again, without end.
+    # str() of a SafeString is the same object, so it would be encoded without end.
     return "".join(value) if isinstance(value, str) else msgspec_default(value)

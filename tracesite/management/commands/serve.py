@@ -1,4 +1,4 @@
-"""Serves the admin, the REST API and the live part, and for a first look prepares an empty database."""
+"""Serve the admin, the REST API and the live part; with --demo, prepare an empty database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREPARING_LOCK = 0x7472616365736974  # "tracesit"
 
 class Command(BaseCommand):
     requires_system_checks = []  # --check runs more of them, once
-    help = "Serves the admin, the REST API and live sessions. With --demo also migrates, loads sample traces and makes a login."
+    help = "Serve the admin, the REST API and live sessions. With --demo, also migrate, load sample traces and create a login."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: %(default)s).")
@@ -40,24 +40,24 @@ class Command(BaseCommand):
             "--threads",
             type=int,
             default=8,
-            help="Threads per process: so many requests at a time, each with a database connection (default: %(default)s).",
+            help="Requests that a process serves at a time, each with a database connection (default: %(default)s).",
         )
         parser.add_argument(
             "--grace",
             type=float,
             default=30,
             metavar="SECONDS",
-            help="What requests at hand have when the server is stopped or restarted (default: %(default)s).",
+            help="Time for requests in flight to finish when the server is stopped or restarted (default: %(default)s).",
         )
         parser.add_argument(
             "--live",
             choices=server.LIVE,
-            help="/live/ beside the rest (default with one worker), not at all (default with more), or nothing else.",
+            help="Serve /live/ with the rest (default with one worker), not at all (default with more), or alone.",
         )
         parser.add_argument(
             "--check",
             action="store_true",
-            help="Serve nothing: say whether it would serve, and what should be better; exit status 1 if it would not.",
+            help="Do not serve, but report what would prevent it or should be improved; exit status 1 if it would not serve.",
         )
         parser.add_argument("--demo", action="store_true", help="Prepare an empty database for a first look.")
 
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         handover = server.take_over()
         with socket.socket(fileno=handover.listener) if handover else listening_socket(host, port) as listener:
             Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-            # Imported in the parent, so that what keeps it from loading is reported once and plainly, and shared by the workers.
+            # Imported in the parent, so that an error is reported once and plainly, and the workers share the modules.
             import_module("tracesite.serving.asgi")
             made = None
             if options["demo"]:
@@ -92,7 +92,7 @@ class Command(BaseCommand):
         self.stdout.write("Tracesite has stopped.")
 
     def _check(self, workers: int, threads: int) -> None:
-        """Says all that is wrong, the worst last."""
+        """Report all problems, the worst last."""
         import_module("tracesite.serving.asgi")
         found = run_checks(databases=["default"], include_deployment_checks=True)
         if not any(message.id == system_checks.NO_ANSWER for message in found):
@@ -151,9 +151,9 @@ class Command(BaseCommand):
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """systemd's, or one of our own that nobody can connect to until the workers listen.
+    """Return systemd's socket, or a bound one that refuses connections until the workers listen.
 
-    Raises CommandError, which says what to do.
+    Raises CommandError with a remedy.
     """
     try:
         listener = server.socket_of_systemd()
