@@ -61,7 +61,7 @@ def test_nginx_and_tracesite_agree_on_the_largest_body() -> None:
     assert int(megabytes) * 1024 * 1024 == int(environment["TRACESITE_MAX_BODY_BYTES"])
 
 
-def test_nginx_closes_connections_that_nobody_uses_before_a_worker_that_ends_does() -> None:
+def test_nginx_closes_idle_connections_before_tracesite() -> None:
     (seconds,) = re.findall(r"keepalive_timeout (\d+)s;", NGINX)
     assert int(seconds) < server.KEEP_ALIVE_SECONDS
 
@@ -216,7 +216,7 @@ def seconds_of_a_quick_one(connect: Connect, port: int, key: str) -> float:
 
 
 @needs_nginx
-def test_behind_nginx_slow_senders_hold_nobody_up(site: Supervised, tmp_path: Path) -> None:
+def test_slow_senders_behind_nginx_delay_no_request(site: Supervised, tmp_path: Path) -> None:
     """Fifty of them hold every one of the 16 threads where nothing is in front."""
     key = site.site.key
     with nginx(site.port, tmp_path) as tls_port:
@@ -237,7 +237,7 @@ def test_behind_nginx_slow_senders_hold_nobody_up(site: Supervised, tmp_path: Pa
 
 @needs_nginx
 @pytest.mark.parametrize("kind", KINDS)
-def test_behind_nginx_a_restart_is_not_seen(site: Supervised, kind: str, tmp_path: Path) -> None:
+def test_restart_behind_nginx_fails_no_request(site: Supervised, kind: str, tmp_path: Path) -> None:
     with nginx(site.port, tmp_path) as port:
         load = Load(port, site.site.key, f"nginx-{kind}/", connect=tls)
         load.start()
@@ -253,7 +253,7 @@ def test_behind_nginx_a_restart_is_not_seen(site: Supervised, kind: str, tmp_pat
 
 
 @needs_nginx
-def test_behind_nginx_sessions_are_followed_in_a_process_of_their_own(site: Supervised, tmp_path: Path) -> None:
+def test_nginx_routes_live_requests_to_their_process(site: Supervised, tmp_path: Path) -> None:
     agent = make_agent(site.site, "behind nginx")
     with socket.create_server(("127.0.0.1", free_port()), backlog=64) as listener:
         live = Supervised(site.site, listener, workers=1, options=("--live", "only"))

@@ -36,9 +36,7 @@ def new_key(project: Project, **fields: Any) -> dict[str, Any]:
     }
 
 
-def test_the_token_is_shown_on_the_page_after_adding_and_never_again(
-    admin: Client, project: Project, superuser: User
-) -> None:
+def test_new_key_token_is_shown_once(admin: Client, project: Project, superuser: User) -> None:
     page = admin.post(NEW_KEY, new_key(project))
 
     key = ApiKey.objects.get()
@@ -183,7 +181,7 @@ def sampled(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("001-45")
-def test_what_recorders_keep_is_set_on_the_page_of_a_project(admin: Client, project: Project) -> None:
+def test_project_page_sets_the_shares_of_recorders(admin: Client, project: Project) -> None:
     page = f"{PROJECTS}{project.pk}/change/"
     content = admin.get(page).content.decode()
     assert "Of how many sessions recorders keep what happens, from 0 to 1." in content
@@ -228,7 +226,7 @@ def test_what_recorders_keep_is_set_on_the_page_of_a_project(admin: Client, proj
         *(("sampling_keep_slower_than_ms", value) for value in ("-1", "1.5", "99999999999")),
     ],
 )
-def test_shares_that_cannot_be_are_refused_where_they_stand(
+def test_project_form_invalid_share_is_refused_at_its_field(
     admin: Client, project: Project, field: str, value: str
 ) -> None:
     page = admin.post(f"{PROJECTS}{project.pk}/change/", sampled(**{field: value}))

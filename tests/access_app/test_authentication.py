@@ -31,7 +31,7 @@ def test_a_key_opens_its_project_by_either_header(client: Client, token: str, he
 
 
 @pytest.mark.requirement("001-56")
-def test_no_credentials_are_answered_401_saying_which_header_to_send(client: Client, db: None) -> None:
+def test_request_without_credentials_gets_401_naming_the_header(client: Client, db: None) -> None:
     answer = client.get(WHO)
 
     assert answer.status_code == 401
@@ -75,7 +75,7 @@ def test_a_superuser_sees_all_projects_and_other_staff_none(
     assert login(staff).get(WHO).json() == {"user": "bob", "projects": []}
 
 
-def test_who_is_no_longer_staff_or_active_is_not_known(login: Callable[[User], Client], superuser: User) -> None:
+def test_session_of_former_or_inactive_staff_is_refused(login: Callable[[User], Client], superuser: User) -> None:
     client = login(superuser)
     User.objects.filter(pk=superuser.pk).update(is_staff=False)
     assert client.get(WHO).status_code == 401

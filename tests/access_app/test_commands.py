@@ -30,7 +30,7 @@ def test_create_project_makes_a_project(db: None) -> None:
 
 
 @pytest.mark.parametrize("slug", ["", "with space", "a" * 65, "../x"])
-def test_create_project_refuses_what_is_no_slug(db: None, slug: str) -> None:
+def test_create_project_invalid_slug_is_refused(db: None, slug: str) -> None:
     with pytest.raises(CommandError, match="^slug: "):
         run("create_project", slug)
 
@@ -40,7 +40,7 @@ def test_create_project_refuses_a_slug_that_is_taken(project: Project) -> None:
         run("create_project", "owner")
 
 
-def test_create_api_key_writes_the_token_alone_on_the_standard_output(project: Project) -> None:
+def test_create_api_key_stdout_holds_only_the_token(project: Project) -> None:
     token = run("create_api_key", "--project", "owner", "--name", "agent").removesuffix("\n")
 
     key = find_key(token)
@@ -91,7 +91,7 @@ def test_create_api_key_answers_in_json(project: Project) -> None:
         (("--project", "owner", "--name", "a", "--expires-days", "9999999999"), "too far away"),
     ],
 )
-def test_create_api_key_says_what_is_wrong(project: Project, args: tuple[str, ...], message: str) -> None:
+def test_create_api_key_invalid_options_are_refused(project: Project, args: tuple[str, ...], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         run("create_api_key", *args)
     assert not ApiKey.objects.exists()
@@ -133,7 +133,7 @@ def test_list_api_keys_shows_everything_but_the_token(key: ApiKey, token: str, s
 
 
 @pytest.mark.parametrize("how", ["id", "prefix", "token"])
-def test_revoke_api_key_takes_the_id_the_beginning_or_the_whole_key(key: ApiKey, token: str, how: str) -> None:
+def test_revoke_api_key_accepts_id_prefix_or_token(key: ApiKey, token: str, how: str) -> None:
     given = {"id": str(key.pk), "prefix": key.prefix, "token": token}[how]
 
     assert run("revoke_api_key", given) == "The key 'agent' of owner is revoked.\n"
@@ -141,7 +141,7 @@ def test_revoke_api_key_takes_the_id_the_beginning_or_the_whole_key(key: ApiKey,
     assert "had been revoked at" in run("revoke_api_key", given)
 
 
-def test_revoke_api_key_refuses_what_it_cannot_tell_apart(key: ApiKey, project: Project) -> None:
+def test_revoke_api_key_ambiguous_prefix_is_refused(key: ApiKey, project: Project) -> None:
     twin = ApiKey.objects.create(project=project, name="twin", prefix=key.prefix, digest="0" * 64, scopes=["read"])
 
     with pytest.raises(CommandError, match=f"Give an id: {key.pk}, {twin.pk}"):

@@ -20,7 +20,7 @@ LEAVES = {
 }
 
 
-def test_every_error_has_a_status_a_code_of_its_own_and_a_message() -> None:
+def test_errors_have_a_status_a_unique_code_and_a_message() -> None:
     assert {
         leaf: leaf.status for leaf in errors.ApiError.__subclasses__() if leaf.__module__ == errors.__name__
     } == LEAVES
@@ -28,7 +28,7 @@ def test_every_error_has_a_status_a_code_of_its_own_and_a_message() -> None:
     assert all(leaf().message for leaf in LEAVES)
 
 
-def test_an_error_carries_what_was_wrong_where_and_how_programs_know_it() -> None:
+def test_error_carries_message_field_and_code() -> None:
     error = errors.InvalidInput("No such role.", field="messages[0].role", code="invalid_role")
 
     assert (str(error), error.message, error.field, error.code, error.status) == (

@@ -33,7 +33,7 @@ def test_a_token_is_random_and_stored_only_as_its_digest(project: Project, super
         assert token not in str(cursor.fetchall())
 
 
-def test_a_key_is_found_by_its_token_with_its_project_in_one_query(
+def test_find_key_reads_key_and_project_in_one_query(
     project: Project, token: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     find_key(token)
@@ -104,7 +104,7 @@ def test_the_last_use_is_noted_at_most_once_a_minute(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_noting_the_use_waits_for_nobody_who_holds_the_row(token: str) -> None:
+def test_noting_the_use_skips_a_locked_row(token: str) -> None:
     found: list[ApiKey | None] = []
 
     def find() -> None:

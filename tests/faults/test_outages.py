@@ -137,14 +137,14 @@ def no_connections_left(site: Site) -> Iterator[None]:
         yield
 
 
-def test_with_no_connection_to_spare_everything_says_503_and_recovers(site: Site) -> None:
+def test_requests_get_503_without_a_free_connection_and_recover(site: Site) -> None:
     with no_connections_left(site):
         assert_everything_is_answered_503(site)
     assert_recovers_by_itself(site)
     assert send(site, "connections", "one")[0] == 200
 
 
-def test_while_the_database_is_away_everything_says_503_and_recovers(site: Site) -> None:
+def test_requests_get_503_without_the_database_and_recover(site: Site) -> None:
     postmaster = site.postmaster()
     keeper = processes.parent_of(postmaster)
     os.kill(keeper, signal.SIGSTOP)  # or it would start another while we ask
@@ -214,7 +214,7 @@ def use_up_the_log(site: Site) -> None:
         time.sleep(0.1)
 
 
-def test_a_full_disk_is_said_plainly_halves_nothing_and_is_recovered_from(small_disk: Path) -> None:
+def test_full_disk_is_answered_507_or_503_and_recovers(small_disk: Path) -> None:
     with running(data_dir=small_disk, workers=1) as site:
         assert send(site, "full", "before")[0] == 200
         acknowledged, refused = {"before"}, set()

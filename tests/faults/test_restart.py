@@ -55,7 +55,7 @@ def begun_request(server: Supervised) -> http.client.HTTPConnection:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restart_under_load_fails_no_request_and_loses_nothing(server: Supervised, kind: Kind) -> None:
+def test_restart_under_load_fails_and_loses_nothing(server: Supervised, kind: Kind) -> None:
     load = Load(server.port, server.site.key, f"{kind}/")
     load.start()
     try:
@@ -73,7 +73,7 @@ def test_a_restart_under_load_fails_no_request_and_loses_nothing(server: Supervi
 
 @pytest.mark.skipif(not wrk.is_installed(), reason="wrk is not installed (Debian: apt install wrk)")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restart_under_wrk_fails_no_request_and_loses_nothing(server: Supervised, kind: Kind) -> None:
+def test_restart_under_wrk_fails_and_loses_nothing(server: Supervised, kind: Kind) -> None:
     process = wrk.start(server, seconds=4)
     time.sleep(1)
     server.restart(kind)
@@ -82,7 +82,7 @@ def test_a_restart_under_wrk_fails_no_request_and_loses_nothing(server: Supervis
     assert acknowledged > 50
 
 
-def test_a_reload_keeps_the_process_that_the_supervisor_knows_and_replaces_the_rest(server: Supervised) -> None:
+def test_reload_keeps_the_parent_and_replaces_the_workers(server: Supervised) -> None:
     assert server.process is not None
     before = server.wait_for_workers()
     server.restart("reload")
@@ -90,7 +90,7 @@ def test_a_reload_keeps_the_process_that_the_supervisor_knows_and_replaces_the_r
     assert set(before).isdisjoint(server.wait_for_workers())
 
 
-def test_what_would_not_start_does_not_replace_what_serves(server: Supervised) -> None:
+def test_reload_of_a_broken_release_keeps_the_old_workers(server: Supervised) -> None:
     assert server.process is not None
     workers = server.wait_for_workers()
     with server.site.connect() as connection:
@@ -119,7 +119,7 @@ def make_release(directory: Path, *, says: str) -> None:
     health.write_text(health.read_text().replace('"status": "ok"', f'"status": "{says}"'))
 
 
-def test_a_reload_serves_the_code_that_the_link_points_to(server: Supervised, tmp_path: Path) -> None:
+def test_reload_serves_the_code_that_the_link_points_to(server: Supervised, tmp_path: Path) -> None:
     """As docs/production.md has it: a directory for each version, and a link."""
     for version in ("old", "new"):
         make_release(tmp_path / version, says=version)
@@ -148,7 +148,7 @@ def health(port: int) -> str:
     return status
 
 
-def test_a_stopped_server_answers_what_it_has_begun_and_says_that_it_closes(server: Supervised) -> None:
+def test_stop_finishes_requests_and_announces_the_close(server: Supervised) -> None:
     assert server.process is not None
     idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
     idle.request("GET", "/healthz")
@@ -170,7 +170,7 @@ def test_a_stopped_server_answers_what_it_has_begun_and_says_that_it_closes(serv
     server.wait_for_workers()
 
 
-def test_a_request_that_takes_longer_than_the_grace_is_cut_off_and_the_log_says_so(server: Supervised) -> None:
+def test_request_beyond_the_grace_is_cut_off_and_logged(server: Supervised) -> None:
     assert server.process is not None
     connection = begun_request(server)
     begin = time.monotonic()
@@ -184,7 +184,7 @@ def test_a_request_that_takes_longer_than_the_grace_is_cut_off_and_the_log_says_
     server.wait_for_workers()
 
 
-def test_connections_wait_while_nobody_serves(server: Supervised) -> None:
+def test_connections_wait_while_no_server_runs(server: Supervised) -> None:
     server.stop()
     answers: list[int] = []
 
@@ -206,7 +206,7 @@ def test_connections_wait_while_nobody_serves(server: Supervised) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("systemd-socket-activate"), reason="systemd is not installed")
-def test_systemd_starts_it_at_the_first_connection_and_hears_when_it_serves(server: Supervised, tmp_path: Path) -> None:
+def test_systemd_socket_activation_starts_and_is_notified(server: Supervised, tmp_path: Path) -> None:
     with socket.socket() as probe, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -61,12 +61,12 @@ def end(other: psycopg.Connection, process: int) -> None:
     other.execute("SELECT pg_terminate_backend(%s, 5000)", [process])
 
 
-def test_the_backend_of_the_settings_is_ours() -> None:
+def test_settings_name_our_backend_with_health_checks() -> None:
     assert connection.settings_dict["ENGINE"] == "access_app.db"
     assert connection.settings_dict["CONN_HEALTH_CHECKS"] is True
 
 
-def test_a_connection_that_was_ended_is_unusable_and_the_next_request_has_another(other: psycopg.Connection) -> None:
+def test_ended_connection_is_replaced_by_the_next_request(other: psycopg.Connection) -> None:
     before = backend()
     assert connection.is_usable()
     end(other, before)
@@ -79,7 +79,7 @@ def test_a_connection_that_was_ended_is_unusable_and_the_next_request_has_anothe
     assert Client().get("/readyz").status_code == 200
 
 
-def test_a_whole_connection_is_kept_and_asked_nothing(other: psycopg.Connection) -> None:
+def test_is_usable_open_connection_sends_no_query(other: psycopg.Connection) -> None:
     before = backend()
     with CaptureQueriesContext(connection) as queries:
         assert connection.is_usable()
@@ -93,7 +93,7 @@ def test_a_whole_connection_is_kept_and_asked_nothing(other: psycopg.Connection)
     assert backend() == before
 
 
-def test_a_word_from_the_server_is_no_end(other: psycopg.Connection) -> None:
+def test_notification_does_not_mark_connection_unusable(other: psycopg.Connection) -> None:
     before = backend()
     with connection.cursor() as cursor:
         cursor.execute("LISTEN tracesite_test")
@@ -104,7 +104,7 @@ def test_a_word_from_the_server_is_no_end(other: psycopg.Connection) -> None:
     assert backend() == before
 
 
-def test_what_is_closed_is_unusable() -> None:
+def test_is_usable_closed_connection_returns_false() -> None:
     assert not connection.is_usable()  # never opened
     backend()
     connection.connection.close()
@@ -113,7 +113,7 @@ def test_what_is_closed_is_unusable() -> None:
     assert backend()
 
 
-def test_after_an_error_in_a_statement_the_connection_goes_on(other: psycopg.Connection) -> None:
+def test_connection_is_kept_after_a_failed_statement(other: psycopg.Connection) -> None:
     before = backend()
     with pytest.raises(OperationalError), connection.cursor() as cursor:
         cursor.execute("SET statement_timeout TO 10; SELECT pg_sleep(5)")
@@ -170,7 +170,7 @@ def test_find_key_refuses_a_key_from_its_expiry_on(token: str, other: psycopg.Co
 # --- How long a statement of the server may take ----------------------------------------------------------------------
 
 
-def test_a_statement_of_a_request_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_statement_over_the_limit_raises_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 50)
     sleep = Query(sql="SELECT pg_sleep(%s)", parameters=[30], prepared=True)
     with pytest.raises(OperationalError):
@@ -192,7 +192,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-def test_what_is_read_is_what_a_cursor_reads() -> None:
+def test_read_prepared_returns_the_rows_of_a_cursor() -> None:
     with prepared_cursor() as cursor:
         cursor.execute(EVERYTHING, VALUES)
         expected = cursor.fetchall()
@@ -200,7 +200,7 @@ def test_what_is_read_is_what_a_cursor_reads() -> None:
     assert expected[0][:3] == ("上\t海 $1 '\\", UUID(int=7), 3)
 
 
-def test_the_same_text_with_values_of_other_types_is_another_statement() -> None:
+def test_read_prepared_same_text_takes_values_of_other_types() -> None:
     assert [read_prepared("SELECT %s", [value]) for value in (1, "a", 2, 2**40, None)] == [
         [(1,)], [("a",)], [(2,)], [(2**40,)], [(None,)],
     ]  # fmt: skip
@@ -212,13 +212,13 @@ def prepared(part: str) -> list[str]:
         return [text for (text,) in cursor.fetchall()]
 
 
-def test_what_is_read_again_is_prepared_once() -> None:
+def test_read_prepared_prepares_a_repeated_statement_once() -> None:
     for number in range(3):
         assert read_prepared("SELECT 'once', %s", [number]) == [("once", number)]
     assert prepared("'once'") == ["SELECT 'once', $1"]
 
 
-def test_nothing_stands_in_the_way_of_reading_after_an_error(other: psycopg.Connection) -> None:
+def test_read_prepared_works_after_an_error(other: psycopg.Connection) -> None:
     before = backend()
     for statement, values, expected in (
         ("SELECT nothing", [], ProgrammingError),
@@ -231,14 +231,14 @@ def test_nothing_stands_in_the_way_of_reading_after_an_error(other: psycopg.Conn
     assert backend() == before
 
 
-def test_what_was_deallocated_is_read_all_the_same() -> None:
+def test_read_prepared_prepares_deallocated_statement_again() -> None:
     assert read_prepared("SELECT %s", ["a"]) == [("a",)]
     with connection.cursor() as cursor:
         cursor.execute("DEALLOCATE ALL")
     assert read_prepared("SELECT %s", ["b"]) == [("b",)]
 
 
-def test_a_connection_that_ends_while_it_is_read_is_an_error_and_closed(other: psycopg.Connection) -> None:
+def test_read_prepared_lost_connection_is_closed(other: psycopg.Connection) -> None:
     for how in ("while it is read", "before"):
         ending = threading.Timer(0.3, end, [other, backend()])
         ending.start()
@@ -252,7 +252,7 @@ def test_a_connection_that_ends_while_it_is_read_is_an_error_and_closed(other: p
         assert read_prepared("SELECT %s", ["a"]) == [("a",)]
 
 
-def test_in_a_transaction_its_own_changes_are_read(written: Callable[[], list[str]]) -> None:
+def test_read_prepared_in_a_transaction_sees_its_changes(written: Callable[[], list[str]]) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO at_once VALUES ('a')")
@@ -261,7 +261,7 @@ def test_in_a_transaction_its_own_changes_are_read(written: Callable[[], list[st
     assert read_prepared("SELECT said FROM at_once WHERE said = %s", ["a"]) == []
 
 
-def test_a_transaction_can_begin_with_what_is_read(other: psycopg.Connection) -> None:
+def test_read_prepared_can_begin_a_transaction(other: psycopg.Connection) -> None:
     with transaction.atomic():
         now = read_prepared("SELECT now()", [])
         time.sleep(0.01)
@@ -269,7 +269,7 @@ def test_a_transaction_can_begin_with_what_is_read(other: psycopg.Connection) ->
     assert read_prepared("SELECT now()", []) != now
 
 
-def test_what_is_read_stands_among_the_queries() -> None:
+def test_read_prepared_is_logged_with_its_values() -> None:
     with CaptureQueriesContext(connection) as queries:
         read_prepared("SELECT %s", ["a"])
     assert [query["sql"] for query in queries] == ["SELECT 'a'"]
@@ -299,9 +299,7 @@ def is_ready() -> bool:
     return status == psycopg.pq.TransactionStatus.IDLE
 
 
-def test_statements_at_once_are_one_transaction_and_committed(
-    written: Callable[[], list[str]], other: psycopg.Connection
-) -> None:
+def test_execute_at_once_commits_one_transaction(written: Callable[[], list[str]], other: psycopg.Connection) -> None:
     read = "SELECT said, length(said) FROM at_once ORDER BY said"
     answers = execute_at_once([(WRITE, ["a"]), (WRITE, ["上\t海"]), (read, []), (WRITE, [None]), (read, [])])
     assert answers == [[], [], [("a", "1"), ("上\t海", "3")], [], [("a", "1"), ("上\t海", "3"), (None, None)]]
@@ -319,7 +317,7 @@ def test_statements_at_once_are_one_transaction_and_committed(
     ],
     ids=["commit", "statement", "preparation"],
 )
-def test_where_one_fails_none_is_done(
+def test_execute_at_once_failure_rolls_back_all_statements(
     written: Callable[[], list[str]], failing: tuple[str, list[str]], expected: type[Exception]
 ) -> None:
     before = backend()
@@ -332,7 +330,7 @@ def test_where_one_fails_none_is_done(
     assert (written(), backend()) == (["c", "xb"], before)
 
 
-def test_a_text_is_refused_and_not_cut_where_postgresql_cannot_hold_it(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_text_with_nul_is_refused(written: Callable[[], list[str]]) -> None:
     with pytest.raises(DataError):
         execute_at_once([(WRITE, ["a"]), (WRITE, ["b\x00c"])])
     assert written() == []
@@ -341,7 +339,7 @@ def test_a_text_is_refused_and_not_cut_where_postgresql_cannot_hold_it(written: 
     assert written() == ["d"]
 
 
-def test_a_statement_is_prepared_once(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_prepares_each_statement_once(written: Callable[[], list[str]]) -> None:
     for number in range(3):
         execute_at_once([(WRITE, [f"{number}a"]), (WRITE, [f"{number}b"])])
     with connection.cursor() as cursor:
@@ -350,7 +348,7 @@ def test_a_statement_is_prepared_once(written: Callable[[], list[str]]) -> None:
     assert len(written()) == 6
 
 
-def test_what_psycopg_deallocated_is_prepared_again(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_prepares_deallocated_statement_again(written: Callable[[], list[str]]) -> None:
     execute_at_once([(WRITE, ["a"])])
     find_key("trc_of_nobody")  # prepared by psycopg, which deallocates all when it has prepared something
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -362,16 +360,14 @@ def test_what_psycopg_deallocated_is_prepared_again(written: Callable[[], list[s
     assert written() == ["a", "b", "c"]
 
 
-def test_a_new_connection_prepares_anew(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_new_connection_prepares_again(written: Callable[[], list[str]]) -> None:
     execute_at_once([(WRITE, ["a"])])
     connection.close()
     execute_at_once([(WRITE, ["b"])])
     assert written() == ["a", "b"]
 
 
-def test_a_connection_that_ends_meanwhile_is_an_error_and_closed(
-    written: Callable[[], list[str]], other: psycopg.Connection
-) -> None:
+def test_execute_at_once_lost_connection_is_closed(written: Callable[[], list[str]], other: psycopg.Connection) -> None:
     ending = threading.Timer(0.3, end, [other, backend()])
     ending.start()
     with pytest.raises(OperationalError):
@@ -384,7 +380,9 @@ def test_a_connection_that_ends_meanwhile_is_an_error_and_closed(
     assert written() == ["c"]
 
 
-def test_statements_at_once_have_their_time(monkeypatch: pytest.MonkeyPatch, written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_obeys_the_statement_timeout(
+    monkeypatch: pytest.MonkeyPatch, written: Callable[[], list[str]]
+) -> None:
     monkeypatch.setattr(DatabaseWrapper, "longest_statement_ms", 50)
     connection.close()
     with pytest.raises(OperationalError) as stopped:
@@ -394,7 +392,7 @@ def test_statements_at_once_have_their_time(monkeypatch: pytest.MonkeyPatch, wri
     assert written() == []
 
 
-def test_much_to_send_and_much_to_answer_do_not_wait_for_each_other(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_large_statements_do_not_deadlock(written: Callable[[], list[str]]) -> None:
     large = "长\\\t\n\r\"'{}%s$1 " * 20_000
     execute_at_once(
         [("INSERT INTO at_once VALUES ($1 || $2) RETURNING said", [str(number), large]) for number in range(20)]
@@ -402,13 +400,13 @@ def test_much_to_send_and_much_to_answer_do_not_wait_for_each_other(written: Cal
     assert written() == sorted(f"{number}{large}" for number in range(20))
 
 
-def test_in_a_transaction_nothing_is_done_at_once(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_in_a_transaction_is_refused(written: Callable[[], list[str]]) -> None:
     with transaction.atomic(), pytest.raises(transaction.TransactionManagementError):
         execute_at_once([(WRITE, ["a"])])
     assert written() == []
 
 
-def test_statements_at_once_stand_among_the_queries_as_one(written: Callable[[], list[str]]) -> None:
+def test_execute_at_once_is_logged_as_one_query(written: Callable[[], list[str]]) -> None:
     with CaptureQueriesContext(connection) as queries:
         execute_at_once([(WRITE, ["a"]), (WRITE, ["b"])])
     assert [query["sql"] for query in queries] == [f"{WRITE}; {WRITE}"]

@@ -350,7 +350,7 @@ def test_bad_input_of_every_kind_is_answered_as_documented(kind: str, api: Sende
         b"{}",
     ],
 )
-def test_arguments_and_data_are_answered_alike_however_they_are_read(api: Sender, written: bytes) -> None:
+def test_arguments_and_data_give_the_same_response_on_both_paths(api: Sender, written: bytes) -> None:
     """A field that nobody knows makes all of a body be decoded; of others, arguments and data are stored as they came."""
     body = b'{"role": "assistant", %s"agent_steps": [{"tool_calls": [{"name": "t", "args": %s, "result": {"output": "x", "data": %s}}]}]}'
     quick, slow = (api.post(MESSAGES, body % (unknown, written, written)) for unknown in (b"", b'"unknown": 1, '))

@@ -205,6 +205,6 @@ KINDS: dict[str, Callable[[Server], None]] = {
 
 @pytest.mark.requirement("002-18")
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_wrong_on_the_connection_is_answered_as_documented(kind: str, server: Server) -> None:
+def test_bad_connections_are_answered_as_documented(kind: str, server: Server) -> None:
     KINDS[kind](server)
     assert server.is_alive()

@@ -79,15 +79,13 @@ def plain(response: HttpResponseBase) -> bytes:
         (",;,=;q,\x00", None),
     ],
 )
-def test_the_client_says_which_encoding_it_likes_most(accept: str, chosen: str | None) -> None:
+def test_encoding_follows_the_weights_of_accept_encoding(accept: str, chosen: str | None) -> None:
     assert chosen_encoding(accept) == chosen
 
 
 @pytest.mark.requirement("000-52")
 @pytest.mark.parametrize("accept", ["gzip", "zstd"])
-def test_an_answer_of_several_megabytes_is_compressed_when_the_client_accepts_it(
-    client: Client, weather: SessionOutcome, accept: str
-) -> None:
+def test_large_response_is_compressed_if_accepted(client: Client, weather: SessionOutcome, accept: str) -> None:
     path = f"/api/v1/messages/{weather.messages[1].id}/"
     as_it_is, compressed = client.get(path), client.get(path, headers={"Accept-Encoding": accept})
 
@@ -115,7 +113,7 @@ def test_an_export_is_compressed_while_it_is_written(client: Client, weather: Se
     assert plain(compressed) == body(as_it_is)
 
 
-def test_the_etag_of_a_compressed_answer_is_a_version_to_send_back(client: Client, weather: SessionOutcome) -> None:
+def test_etag_of_a_compressed_response_is_accepted_as_if_match(client: Client, weather: SessionOutcome) -> None:
     path = f"/api/v1/messages/{weather.messages[1].id}/"
     etag = client.get(path, headers={"Accept-Encoding": "gzip"}).headers["ETag"]
 
@@ -155,7 +153,7 @@ def test_page_is_plain_when_browser_does_not_accept_gzip(client: Client) -> None
         (LARGE, {"Content-Encoding": "identity"}),
     ],
 )
-def test_what_is_small_or_encoded_or_no_data_is_left_as_it_is(content: bytes, headers: dict[str, str]) -> None:
+def test_small_encoded_or_other_responses_are_not_compressed(content: bytes, headers: dict[str, str]) -> None:
     before = {"Content-Type": "application/json", **headers}
     response = answered(HttpResponse(content, headers=before))
     assert (body(response), dict(response.headers)) == (content, before)

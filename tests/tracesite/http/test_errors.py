@@ -46,7 +46,7 @@ def test_errors_of_views_are_answered_in_the_one_shape(
     assert answer.headers["Content-Type"] == "application/json"
 
 
-def test_headers_say_what_can_be_done(client: Client) -> None:
+def test_error_headers_name_allowed_methods_and_schemes(client: Client) -> None:
     assert client.get("/api/raise/drf_unauthenticated/").headers["WWW-Authenticate"] == "Bearer"
     assert client.get("/api/raise/unavailable/").headers["Retry-After"] == "5"
     assert client.get("/api/raise/throttled/").headers["Retry-After"] == "8"
@@ -102,9 +102,7 @@ def test_bodies_that_cannot_be_read_are_refused(client: Client, settings: Any) -
 
 @pytest.mark.requirement("002-24")
 @pytest.mark.django_db
-def test_a_database_that_does_not_answer_is_logged_with_its_stack_and_answered_503(
-    client: Client, log_lines: LogLines
-) -> None:
+def test_database_failure_is_logged_and_answered_503(client: Client, log_lines: LogLines) -> None:
     answer = client.get("/api/raise/database/")
 
     assert (answer.status_code, answer.json()) == (
@@ -132,7 +130,7 @@ def test_database_away_is_logged_in_one_line(client: Client, log_lines: LogLines
 
 @pytest.mark.requirement("002-24")
 @pytest.mark.parametrize("path", ["/api/raise/unforeseen/", "/api/plain/unforeseen/"])
-def test_an_error_that_nobody_foresaw_is_logged_with_its_stack_and_answered_without_details(
+def test_unforeseen_error_is_logged_and_answered_without_details(
     client: Client, log_lines: LogLines, path: str
 ) -> None:
     answer = client.get(path + "?q=private")
@@ -158,7 +156,7 @@ def test_an_error_that_nobody_foresaw_is_logged_with_its_stack_and_answered_with
         ("unforeseen", 500, "internal_error"),
     ],
 )
-def test_outside_of_rest_views_the_api_answers_json_and_other_pages_are_html(
+def test_errors_outside_views_are_json_for_the_api_and_html_else(
     client: Client, what: str, status: int, code: str
 ) -> None:
     api, page = client.get(f"/api/plain/{what}/"), client.get(f"/plain/{what}/")
@@ -225,9 +223,7 @@ def test_form_without_csrf_token_is_answered_in_frame_of_admin() -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/sessions/", "/admin/"])
-def test_a_host_that_is_not_served_is_told_which_setting_to_change(
-    client: Client, log_lines: LogLines, path: str
-) -> None:
+def test_unknown_host_error_names_the_setting(client: Client, log_lines: LogLines, path: str) -> None:
     answer = client.get(path, headers={"host": "traces.example.org"})
     refusal, request = log_lines()
     assert (refusal["level"], refusal["message"]) == ("WARNING", "refused the host name traces.example.org")

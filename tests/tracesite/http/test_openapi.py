@@ -61,7 +61,7 @@ def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
     assert {"sessions_list", "sessions_messages_create", "messages_partial_update", "ingest_create"} <= set(names)
 
 
-def test_every_operation_says_what_it_does_who_may_and_how_it_fails(document: dict[str, Any]) -> None:
+def test_operations_document_summary_access_and_errors(document: dict[str, Any]) -> None:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}}
     for operations in document["paths"].values():
         for operation in operations.values():
@@ -77,7 +77,7 @@ def test_every_operation_says_what_it_does_who_may_and_how_it_fails(document: di
                     assert response["content"]["application/json"]["schema"], operation["operationId"]
 
 
-def test_every_write_that_takes_a_body_says_which(document: dict[str, Any]) -> None:
+def test_writes_document_their_bodies(document: dict[str, Any]) -> None:
     bodies = {
         one["operationId"]: set(one["requestBody"]["content"])
         for operations in document["paths"].values()
@@ -109,7 +109,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
         assert part.partition('"')[0] in document["components"]["schemas"]
 
 
-def test_what_comes_in_and_what_goes_out_are_two_types(document: dict[str, Any]) -> None:
+def test_input_and_output_are_separate_components(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert {"Message", "MessageInput", "Session", "SessionInput", "ToolCall", "ToolCallInput"} <= set(schemas)
     assert schemas["MessageInput"]["required"] == ["role"]
@@ -141,7 +141,7 @@ def test_every_field_and_parameter_that_is_sent_is_described(document: dict[str,
 
 
 @pytest.mark.requirement("001-18")
-def test_the_durations_of_chains_are_seconds_and_all_others_milliseconds(document: dict[str, Any]) -> None:
+def test_durations_are_milliseconds_except_in_chains(document: dict[str, Any]) -> None:
     units = {
         name: schema["properties"]["duration"]["description"].split()[0].strip(".,;")
         for name, schema in document["components"]["schemas"].items()

@@ -17,12 +17,12 @@ def test_structs_and_plain_values_become_json() -> None:
     assert rendered == (b'{"results":[{"input_tokens":1,"output_tokens":2,"total_tokens":3,"duration":4}],"next":null}')
 
 
-def test_what_is_unset_is_left_out() -> None:
+def test_renderer_leaves_out_unset_fields() -> None:
     sent = SentMessage(id=UNSET, external_id="上海", state="created")
     assert JsonRenderer().render(sent) == '{"external_id":"上海","state":"created"}'.encode()
 
 
-def test_nothing_is_no_body() -> None:
+def test_renderer_none_gives_an_empty_body() -> None:
     assert JsonRenderer().render(None) == b""
 
 
@@ -31,6 +31,6 @@ def test_texts_are_translated_when_they_are_rendered() -> None:
         assert JsonRenderer().render({"name": gettext_lazy("read")}) == b'{"name":"read"}'
 
 
-def test_what_is_no_json_is_an_error() -> None:
+def test_renderer_other_values_raise_type_error() -> None:
     with pytest.raises(TypeError, match="object is no JSON"):
         JsonRenderer().render({"name": object()})

@@ -26,9 +26,7 @@ def token(db: None) -> str:
 
 
 @pytest.mark.requirement("002-26")
-def test_the_id_of_a_request_comes_back_in_its_answer_and_stands_in_every_line(
-    client: Client, token: str, log_lines: LogLines
-) -> None:
+def test_request_id_is_in_the_response_and_every_log_line(client: Client, token: str, log_lines: LogLines) -> None:
     answer = client.get(MESSAGE, headers={"X-API-Key": token, "X-Request-ID": "trace:7.a_b-C"})
 
     assert answer.headers["X-Request-ID"] == "trace:7.a_b-C"
@@ -56,9 +54,7 @@ def test_answers_to_failed_requests_carry_the_id_too(path: str) -> None:
 
 
 @pytest.mark.requirement("002-23")
-def test_a_request_leaves_one_line_with_what_was_asked_and_how_it_went(
-    client: Client, token: str, log_lines: LogLines
-) -> None:
+def test_request_is_logged_in_one_line_with_its_outcome(client: Client, token: str, log_lines: LogLines) -> None:
     client.get(MESSAGE + "?q=private&cursor=private", headers={"X-API-Key": token, "X-Request-ID": "r1"})
 
     line = log_lines()[-1]
@@ -102,9 +98,7 @@ def test_a_refused_request_is_logged_once(client: Client, db: None, log_lines: L
 
 
 @pytest.mark.requirement("002-25")
-def test_ids_from_the_url_cannot_write_lines_or_escapes_of_their_own(
-    client: Client, token: str, log_lines: LogLines
-) -> None:
+def test_logged_ids_from_the_url_are_cleaned(client: Client, token: str, log_lines: LogLines) -> None:
     path = "/api/sessions/s%0Aroot%20logged%20in/messages/m%1B[31m%E2%80%AE%00/"
 
     client.get(path, headers={"X-API-Key": token})

@@ -76,7 +76,7 @@ def scrape(client: Client) -> str:
 
 
 @override_settings(METRICS_TOKEN="")
-def test_without_a_token_in_the_settings_there_is_nothing_and_it_says_which_one() -> None:
+def test_metrics_without_the_setting_returns_404_naming_it() -> None:
     response = Client(headers={"Authorization": "Bearer "}).get("/metrics", headers={"X-Request-ID": "r1"})
     assert (response.status_code, response.json()) == (
         404,
@@ -92,7 +92,7 @@ def test_without_a_token_in_the_settings_there_is_nothing_and_it_says_which_one(
 
 
 @pytest.mark.parametrize("given", [None, "", TOKEN, "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}é"])
-def test_who_does_not_send_the_token_reads_nothing(given: str | None) -> None:
+def test_metrics_without_token_returns_401(given: str | None) -> None:
     with override_settings(METRICS_TOKEN=TOKEN):
         response = Client().get("/metrics", headers={} if given is None else {"Authorization": given})
     error = response.json()["error"]
@@ -102,23 +102,21 @@ def test_who_does_not_send_the_token_reads_nothing(given: str | None) -> None:
 
 
 @pytest.mark.django_db
-def test_whoever_sends_it_reads_them_and_no_cache_keeps_them(scraped: Client) -> None:
+def test_metrics_with_token_returns_200_and_no_store(scraped: Client) -> None:
     response = scraped.get("/metrics", headers={"Authorization": f"bearer {TOKEN}"})
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_nothing_can_be_posted_there(scraped: Client) -> None:
+def test_metrics_post_returns_405(scraped: Client) -> None:
     response = Client(enforce_csrf_checks=True).post("/metrics")
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD")
     assert response.json()["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize("bad", ["short", "with a space in it", "with-a-line-end\n-in-it", "with-an-é-in-the-middle"])
-def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(
-    monkeypatch: pytest.MonkeyPatch, bad: str
-) -> None:
+def test_invalid_metrics_token_is_refused_without_quoting_it(monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
     monkeypatch.setenv("X", bad)
     with pytest.raises(ImproperlyConfigured, match="X is no token: write at least 16 ") as caught:
         environment.token("X", at_least=16)
@@ -129,7 +127,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(
 
 
 @pytest.mark.django_db
-def test_a_request_is_counted_by_its_route_with_its_time_and_its_size(scraped: Client) -> None:
+def test_request_is_counted_by_route_with_time_and_size(scraped: Client) -> None:
     before = samples(scrape(scraped))
     Client().get("/healthz")
     Client().get("/healthz?q=private")
@@ -150,7 +148,7 @@ def test_a_request_is_counted_by_its_route_with_its_time_and_its_size(scraped: C
 
 @pytest.mark.django_db
 @pytest.mark.requirement("002-25")
-def test_nothing_that_a_sender_wrote_becomes_a_label(scraped: Client, project: Project) -> None:
+def test_labels_hold_no_text_of_senders(scraped: Client, project: Project) -> None:
     store(project, question(content="the secret of the message"), answer(), external_id="the-name-of-a-session")
     before = samples(scrape(scraped))
     hostile = Client()
@@ -183,7 +181,7 @@ def test_nothing_that_a_sender_wrote_becomes_a_label(scraped: Client, project: P
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_database_tells_of_its_connections_months_and_newest_message(scraped: Client, project: Project) -> None:
+def test_database_gauges_show_connections_months_and_age(scraped: Client, project: Project) -> None:
     store(project, question(), answer())
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -206,7 +204,7 @@ def seconds_until(month: Month) -> float:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_question_that_is_not_answered_in_time_is_missing_alone(scraped: Client, project: Project) -> None:
+def test_slow_gauge_is_left_out_alone(scraped: Client, project: Project) -> None:
     store(project, question())
     locking = connection.copy()
     try:
@@ -233,7 +231,7 @@ def silent_port() -> Iterator[str]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("hangs", "most"), [(False, 1), (True, 4)])
-def test_a_database_that_is_away_leaves_the_numbers_of_the_process(
+def test_metrics_without_database_keep_process_counters(
     scraped: Client, silent_port: str, hangs: bool, most: float
 ) -> None:
     there = dict(connection.settings_dict)
@@ -253,7 +251,7 @@ def test_a_database_that_is_away_leaves_the_numbers_of_the_process(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_document_lists_every_metric_with_its_type_and_labels(scraped: Client, project: Project) -> None:
+def test_docs_list_every_metric_with_type_and_labels(scraped: Client, project: Project) -> None:
     store(project, question())
     Client().post("/healthz", b"x", content_type="text/plain")
     told = {
@@ -340,7 +338,7 @@ def send_until_all_have_counted(site: Site, prefix: str) -> int:
     raise AssertionError("one of the workers gets nothing")
 
 
-def test_the_workers_add_up_whoever_answers_and_a_dead_ones_counts_stay(site: Site) -> None:
+def test_metrics_add_up_over_workers_and_keep_dead_ones(site: Site) -> None:
     before = scrape_site(site)
     sent = send_until_all_have_counted(site, "first")
     calls = stored_calls(before) + sent
@@ -368,7 +366,7 @@ def test_the_workers_add_up_whoever_answers_and_a_dead_ones_counts_stay(site: Si
     assert len(files_of(site)) == files
 
 
-def test_a_restart_that_no_client_sees_counts_on(site: Site) -> None:
+def test_counters_survive_a_reload(site: Site) -> None:
     calls = stored_calls(scrape_site(site))
     send(site, "before-the-restart")
     old = site.server.worker_pids()
@@ -383,7 +381,7 @@ def test_a_restart_that_no_client_sees_counts_on(site: Site) -> None:
     assert len({file.parent for file in files_of(site)}) == 1
 
 
-def test_a_new_server_begins_at_zero_and_removes_what_the_old_one_left(site: Site) -> None:
+def test_new_server_resets_counters_and_removes_old_files(site: Site) -> None:
     send(site, "before")
     before = {file.parent for file in files_of(site)}
     assert site.server.process is not None
@@ -415,13 +413,13 @@ sys.stdout.buffer.write(registry.render([]))
 """
 
 
-def test_a_worker_that_finds_no_room_counts_for_itself(tmp_path: Path) -> None:
+def test_worker_on_a_full_disk_counts_for_itself(tmp_path: Path) -> None:
     limited = CHILD.replace("if os.fork", "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\nif os.fork")
     assert run_child(limited, tmp_path) == 3
     assert [file.name for file in tmp_path.glob("*/*")] == ["held"]
 
 
-def test_a_directory_that_others_hold_is_left_alone_and_one_of_nobody_is_removed(tmp_path: Path) -> None:
+def test_unlocked_directories_are_removed_and_locked_ones_kept(tmp_path: Path) -> None:
     assert run_child(CHILD, tmp_path) == 3
     (first,) = (path for path in tmp_path.iterdir() if path.is_dir())
     holding = subprocess.Popen(["flock", "--shared", str(first / "held"), "sleep", "60"], start_new_session=True)

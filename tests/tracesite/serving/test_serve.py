@@ -105,9 +105,7 @@ def log_in(port: int, username: str, password: str) -> int:
     return request(port, "POST", "/admin/login/", urlencode(form), content)[0]
 
 
-def test_the_first_run_prepares_everything_and_the_second_changes_nothing(
-    environment: dict[str, str], port: int
-) -> None:
+def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> None:
     with serving(environment, port, "--demo") as first:
         [(password, api_key)] = re.findall(r"password (\S+) .*shown this once.*\n.*API key +(\S+) .*this once", first)
         assert log_in(port, "admin", password) == 302
@@ -145,7 +143,7 @@ def test_the_operators_password_is_not_printed(environment: dict[str, str], port
         assert log_in(port, "admin", chosen) == 302
 
 
-def test_ctrl_c_ends_it_at_once_even_while_somebody_looks_at_a_session(environment: dict[str, str], port: int) -> None:
+def test_ctrl_c_with_a_live_viewer_ends_serve(environment: dict[str, str], port: int) -> None:
     with serving(environment | {"TRACESITE_DEBUG": "true"}, port, "--demo") as printed:
         assert "TRACESITE_DEBUG is on" in printed
         [key] = re.findall(r"API key +(\S+)", printed)
@@ -156,12 +154,12 @@ def test_ctrl_c_ends_it_at_once_even_while_somebody_looks_at_a_session(environme
     viewer.close()
 
 
-def test_ctrl_c_ends_it_at_once_even_while_the_workers_are_starting(environment: dict[str, str], port: int) -> None:
+def test_ctrl_c_while_workers_start_ends_serve(environment: dict[str, str], port: int) -> None:
     with serving(environment, port, "--demo", "--workers", "2"):
         pass
 
 
-def test_a_taken_port_is_said_plainly() -> None:
+def test_serve_on_a_taken_port_names_the_remedy() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -179,7 +177,7 @@ def test_an_address_that_is_not_this_machines_is_refused(port: int) -> None:
         call_command("serve", host="192.0.2.1", port=port)
 
 
-def test_a_port_that_cannot_be_is_refused() -> None:
+def test_serve_on_an_invalid_port_is_refused() -> None:
     with pytest.raises(CommandError, match="70000 is no port: choose one from 1 to 65535."):
         call_command("serve", port=70000)
 
