@@ -214,7 +214,7 @@ def use_up_the_log(site: Site) -> None:
         time.sleep(0.1)
 
 
-def test_full_disk_is_answered_507_or_503_and_recovers(small_disk: Path) -> None:
+def test_requests_get_503_on_a_full_disk_and_recover(small_disk: Path) -> None:
     with running(data_dir=small_disk, workers=1) as site:
         assert send(site, "full", "before")[0] == 200
         acknowledged, refused = {"before"}, set()
