@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 # Idle connections are closed after so long. A proxy must close its own sooner, or a request may meet a closed connection.
 KEEP_ALIVE_SECONDS = 10
-# A stopped worker goes on for so long with responses that announce the end of their connections, so that no client sends
-# its next request at the moment in which gunicorn closes them.
+# A stopped worker goes on for at most so long with responses that announce the end of their connections, so that no client
+# sends its next request at the moment in which gunicorn closes them.
 LINGER_SECONDS = 2
 # A body of which nothing arrives for so long is given up; gunicorn also replaces a worker that hangs for so long.
 BODY_SECONDS = 60
@@ -171,7 +171,13 @@ class Worker(ASGIWorker):
             self.asgi.end()
             for server in self.servers:
                 server.close()
-            self.loop.call_later(LINGER_SECONDS, super().handle_exit_signal)
+            self.loop.call_later(0.2, self._exit_when_idle, self.loop.time() + LINGER_SECONDS)
+
+    def _exit_when_idle(self, deadline: float) -> None:
+        if self.nr_conns and self.loop.time() < deadline:
+            self.loop.call_later(0.05, self._exit_when_idle, deadline)
+        else:
+            super().handle_exit_signal()
 
     def handle_quit_signal(self) -> None:
         self.asgi.end()
