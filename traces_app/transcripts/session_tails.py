@@ -1,9 +1,9 @@
-"""Tails of turns: messages that a file began in the middle of a turn, once the whole turn is stored.
+"""Delete tails of turns: messages of files that began in the middle of a turn, once the whole turn is stored.
 
-A turn is called by its first line. A file that begins later in it, or whose first lines are damaged, calls it by another
-line, so that the same replies and calls are two messages as soon as a file with the whole turn is imported. Claude Code's ids
-of replies and calls are unique in the world. A message that holds nothing but what the message before it holds, with no
-user between them, is a tail of that one: it goes to the trash, whichever of the two came first.
+The id of a turn is that of its first line. A file that begins later in it, or whose first lines are damaged, gives it
+another id, so that the same replies and calls become two messages once a file with the whole turn is imported. Claude
+Code's ids of replies and calls are globally unique. A message whose replies and calls are all in the message before it,
+with no user message between them, is a tail of that one: it goes to the trash, whichever of the two came first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from traces_app.models import AgentStep, ToolCall
 from .outline import SHARE
 
 _ASIDES = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isSynthetic", "queued_at")
-"""What is in the metadata of user messages that begin no turn."""
-# Turns are parted by what the user says: in a session without tails there is no such pair.
+"""Metadata keys of user messages that begin no turn."""
+# User messages separate turns: in a session without tails there is no such pair.
 _NEIGHBOURS = """
     SELECT session_id, earlier, id FROM (
         SELECT message.id, message.session_id, message.role,
@@ -43,13 +43,13 @@ _NEIGHBOURS = """
 def trash_tails(project_id: int, names: Collection[str]) -> None:
     """Delete the messages of these sessions that are tails of the message before them."""
     with connection.cursor() as cursor:
-        said: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "project_id": project_id,
             "names": sorted(names),
             "asides": list(_ASIDES),
             "share": SHARE,
         }
-        cursor.execute(_NEIGHBOURS, said)
+        cursor.execute(_NEIGHBOURS, parameters)
         pairs = cursor.fetchall()
     held = _held({message for _session, *pair in pairs for message in pair})
     whole: dict[UUID, UUID] = {}

@@ -1,9 +1,9 @@
-"""Shares of a session that sub-agents wrote into files of their own: put below the calls that started them.
+"""Move the steps of sub-agents, which have files of their own, below the calls that started them.
 
-Such a file knows its session and its agent, but not the call. It is stored as a message of the session, "agent-<id>"
-(SHARE). As soon as the session says which call started that agent - by the `agentId` in the data of the call's result, or
-by steps of the agent that stand below it already - its steps go to the message of that call, and the message of its own
-to the trash. So the files of a session may be imported in any order, and again.
+Such a file names its session and its agent, but not the call. It is stored as a message of the session, "agent-<id>"
+(SHARE). Once the call is known - from the `agentId` in the data of its result, or from steps of the agent below it - the
+steps move to the message of that call, and the message of the agent to the trash. So the files of a session may be
+imported in any order and more than once.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def place_shares(project_id: int, names: Collection[str]) -> None:
         if start is None:
             continue
         for message in queries.messages([str(message_id)]):
-            # What is given out and what is taken in have the same fields here.
+            # Records that are read and records that are written have the same fields here.
             steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
             share = records.Message(role="assistant", health=message.health or None)
             placed = _placed(share, _as_they_came(steps), start)
             (outcome,) = ingest(
                 project_id, [records.Session(external_id=session_name, messages=[placed])], source="import"
             )
-            if not any(said.refused for said in outcome.messages):
+            if not any(message.refused for message in outcome.messages):
                 delete_message(message_id, by="import", session_id=session_id)
 
 
@@ -109,7 +109,7 @@ def _starts(project_id: int, session: str, agents: Collection[str]) -> dict[str,
 
 
 def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _Start) -> records.Message:
-    """The message of the call, with the steps of a share below it; nothing else of it is said."""
+    """Return the message of the call with the steps of a share below it and no other field."""
     return records.Message(
         role="assistant",
         external_id=start.message,
@@ -128,13 +128,13 @@ def _placed(share: records.Message, steps: Iterable[records.AgentStep], start: _
 
 
 def _as_they_came(steps: Iterable[records.AgentStep]) -> Iterator[records.AgentStep]:
-    """Stored steps as their transcript said them: with its ids instead of ours, which are those of another message."""
+    """Return stored steps with the ids of their transcript, because the stored ids belong to another message."""
     names: dict[str | None, str | None] = {}
     for step in steps:
         names |= {call.uuid: call.id for call in step.tool_calls or ()}
-        said = (step.metadata or {}).get("message_id")
+        message_id = (step.metadata or {}).get("message_id")
         yield replace(
             step,
-            id=said if isinstance(said, str) else step.id,
+            id=message_id if isinstance(message_id, str) else step.id,
             tool_calls=[replace(call, uuid=None, parent=names.get(call.parent)) for call in step.tool_calls or ()],
         )

@@ -125,7 +125,7 @@ def test_map_of_a_sparse_file_in_its_data_is_not_held() -> None:
         header(b"x", len(records)) + records.ljust(512, b"\0") + header(b"0", 60 * MEGABYTE) + b"30000000\n"
     ) + packed(61, b"1\n")
     outcome = uploaded(attack)
-    assert outcome.reports[0] == ["skipped", "body/a.json", "a link, or no file at all"]
+    assert outcome.reports[0] == ["skipped", "body/a.json", "not a regular file"]
     assert outcome.megabytes < 200
 
 
@@ -154,7 +154,7 @@ def test_tar_archives_of_every_form_are_read(form: int) -> None:
             member.size = len(talk) if kind == tarfile.REGTYPE else 0
             archive.addfile(member, io.BytesIO(talk) if member.size else None)
     assert uploaded(data.getvalue()).reports == [
-        ["skipped", "body/l", "a link, or no file at all"],
+        ["skipped", "body/l", "not a regular file"],
         ["read", f"body/{long}", ""],
         ["read", "body/b.json", ""],
     ]
@@ -197,7 +197,7 @@ def test_zip_directory_behind_a_comment_or_something_else_is_counted() -> None:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 TALK = b'{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]}'
-TOO_MANY = "it holds more JSON values than are accepted at once"
+TOO_MANY = "the file has more JSON values than are accepted at once"
 LEFT_OUT = "more than 100000 entries of it are no transcript"
 
 

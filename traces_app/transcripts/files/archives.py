@@ -1,15 +1,15 @@
-"""The files in a source of bytes: itself, or what is packed in it. Told by content, never by name.
+"""Unpack archives: yield the file itself or the files in it. The content decides, never the name.
 
 Zip archives, tar archives, and streams of gzip, bzip2, xz and zstd, whether they hold a file or a tar archive; also in
-each other, to a small depth. Names in an archive are for reports: nothing is ever written under one. A file of a zip
-archive is read where it lies; one that cannot be read twice there is kept in a temporary file without a name.
+each other, to a small depth. Names in an archive are for reports: no file is ever written under such a name. A file of a
+zip archive is read in place; a file that cannot be read twice there is copied to a temporary file without a name.
 
-Everything that is unpacked is counted: the bytes of the files, those of the streams that they lie in (headers and
-members that are passed over are a part of these), and the number of files. A source that unpacks to more than it may is
-refused, whatever it says of its size. The directory of a zip archive is counted before it is read, and tar archives are
-read header by header here, because tarfile holds some headers and the maps of sparse files in memory, whatever their size.
+All unpacked data counts towards the budget: the bytes of the files, the bytes of the streams that contain them (headers
+and skipped members included) and the number of files. A source over its budget is refused, whatever size its headers
+declare. The entries of a zip archive are counted before its directory is read. Tar archives are read header by header
+here, because tarfile holds some headers and the maps of sparse files in memory, whatever their size.
 
-Pure Python, without Django.
+Works without Django.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST_FILES = 100_000
 """Files that are read of one archive."""
 
 _MOST_DEPTH = 3
-# Small: what is left of a block when a part ends in it is copied.
+# Small, because the rest of a block is copied when a part ends in it.
 _BLOCK = 64 * 1024
 _MOST_PARTS = 1_000_000
 _TAR_MAGIC = slice(257, 262)
@@ -58,7 +58,7 @@ _MORE_MAP = 482
 _MORE_MAP_GOES_ON = slice(504, 505)
 _EXTENDED = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)  # fmt: skip
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-# What a stream may ask for to be unpacked: 64 MB is the most that xz -9 does, 128 MB zstd --long.
+# Memory limit of a decompressor: xz -9 needs up to 64 MB, zstd --long 128 MB.
 _MOST_MEMORY = 160 * 1024 * 1024
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 
@@ -76,7 +76,7 @@ _ZIP64_LOCATOR = struct.Struct("<4sLQL")
 _ZIP64_END = struct.Struct("<4sQ2H2L4Q")
 _LONGEST_COMMENT = 65_535
 
-# What the readers of archives raise when the bytes are not what they should be; zip readers raise RuntimeError for an
+# Exceptions of the readers for malformed archives; zip readers raise RuntimeError for an
 # entry that needs a password.
 _BROKEN = (
     EOFError,
@@ -92,7 +92,7 @@ _BROKEN = (
 
 
 class BrokenArchive(Exception):
-    """The archive cannot be read on; the text says why."""
+    """The rest of the archive cannot be read; the message gives the reason."""
 
 
 @dataclass(kw_only=True)
@@ -138,11 +138,11 @@ class Budget:
 
 
 def files_in(source: Source, skip: Skip, budget: Budget | None = None, *, depth: int = 0) -> Iterator[Source | Zip]:
-    """The source itself, or the files that are packed in it, in their order, each to be read before the next is asked for.
+    """Yield the source itself or the files packed in it, in order. Read each before requesting the next.
 
-    What is packed and not read is told to `skip`, with its name. A zip archive comes first as itself, so that a format
-    whose transcripts are archives can claim it; its files come when `Zip.claimed` was not set.
-    Raises OSError, and BrokenArchive for an archive that cannot be read on.
+    Report skipped entries to `skip` with their names. Yield a zip archive itself first, so that a format whose
+    transcripts are archives can claim it; yield its files unless `Zip.claimed` is set then.
+    Raise OSError, and BrokenArchive if the rest of an archive cannot be read.
     """
     budget = budget or Budget()
     with _speaking():
@@ -166,8 +166,8 @@ def is_packed(head: bytes) -> bool:
 
 @contextmanager
 def kept(stream: BufferedIOBase | BinaryIO, name: str, budget: Budget | None = None) -> Iterator[Source]:
-    """What a stream holds, in a temporary file while it is wanted, so that it can be read again. The file has no name: it is
-    not redacted, and must not outlive a process that is killed."""
+    """Copy a stream to a temporary file, so that it can be read again. The file has no name, because it is not redacted and
+    must not outlive a killed process."""
     with TemporaryFile() as file:
         while block := stream.read(_BLOCK):
             if budget is not None:
@@ -203,9 +203,9 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
             if info.flag_bits & 1:
                 skip(name, "it needs a password")
             elif info.filename in entries:
-                skip(name, "there is another file of this name before it")
+                skip(name, "a duplicate: an earlier file has the same name")
             else:
-                # An entry never unpacks to more than it says: its reader stops there.
+                # An entry never unpacks to more than its declared size: its reader stops there.
                 budget.take(info.file_size)
                 entries[info.filename] = Source(name, partial(_opened_entry, archive, info))
         counted: set[str] = set()
@@ -268,30 +268,30 @@ def _entry(entries: dict[str, Source], skip: Skip, budget: Budget, counted: set[
 
 
 def _in_tar(stream: BufferedIOBase, name: str, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
-    said: dict[str, str] = {}
-    """What extended headers say of the next member."""
+    headers: dict[str, str] = {}
+    """Fields of extended headers for the next member."""
     while (member := _tar_member(stream)) is not None:
         content = _Content(stream, member.size)
         if member.type in _EXTENDED:
             if member.size > _MOST_HEADER:
                 raise BrokenArchive("the archive is broken: a header of more than 1 MB")
-            # What a global header says is of no interest here, and neither is where a link leads.
+            # Global headers and the targets of links are not needed here.
             if member.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE):
-                said |= _pax_records(content.read())
+                headers |= _pax_records(content.read())
             elif member.type == tarfile.GNUTYPE_LONGNAME:
-                said["path"] = content.read().rstrip(b"\0").decode("utf-8", "surrogateescape")
+                headers["path"] = content.read().rstrip(b"\0").decode("utf-8", "surrogateescape")
             content.pass_over()
             continue
-        if "size" in said:
-            content = _Content(stream, _tar_size(said["size"]))
-        own = f"{name}/{said.get('path', member.name)}"
-        is_sparse = any(key.startswith("GNU.sparse.") for key in said)
-        said.clear()
+        if "size" in headers:
+            content = _Content(stream, _tar_size(headers["size"]))
+        own = f"{name}/{headers.get('path', member.name)}"
+        is_sparse = any(key.startswith("GNU.sparse.") for key in headers)
+        headers.clear()
         budget.take_files(1)
         if member.isdir() or own.endswith("/"):
             pass
         elif member.type not in _REGULAR or is_sparse:
-            skip(own, "a link, or no file at all")
+            skip(own, "not a regular file")
         else:
             with kept(cast(BufferedIOBase, content), own, budget) as file:
                 yield from _within(file, skip, budget, depth)
@@ -305,7 +305,7 @@ def _tar_member(stream: BufferedIOBase) -> tarfile.TarInfo | None:
         return None
     member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     if member.size < 0:
-        raise BrokenArchive("the archive is broken: a size below zero")
+        raise BrokenArchive("the archive is broken: a negative size")
     if member.type == tarfile.GNUTYPE_SPARSE and block[_MORE_MAP]:
         # The map of a sparse file goes on in blocks of its own.
         while stream.read(_TAR_BLOCK)[_MORE_MAP_GOES_ON].strip(b"\0"):
@@ -315,27 +315,27 @@ def _tar_member(stream: BufferedIOBase) -> tarfile.TarInfo | None:
 
 def _pax_records(data: bytes) -> dict[str, str]:
     """The records of an extended header of pax: "25 path=a/long/name.json" and a newline, the number being their length."""
-    said: dict[str, str] = {}
+    headers: dict[str, str] = {}
     at = 0
     while at < len(data) and data[at]:
         length, blank, _rest = data[at : at + 16].partition(b" ")
         end = at + (int(length) if length.isdigit() else 0)
         key, equals, value = data[at + len(length) + 1 : end - 1].partition(b"=")
         if not blank or not equals or end > len(data):
-            raise BrokenArchive("the archive is broken: an extended header that cannot be read")
-        said[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
+            raise BrokenArchive("the archive is broken: an extended header is unreadable")
+        headers[key.decode("utf-8", "replace")] = value.decode("utf-8", "surrogateescape")
         at = end
-    return said
+    return headers
 
 
-def _tar_size(said: str) -> int:
-    if not said.isdigit() or len(said) > 20:
-        raise BrokenArchive("the archive is broken: a size that is no number")
-    return int(said)
+def _tar_size(size: str) -> int:
+    if not size.isdigit() or len(size) > 20:
+        raise BrokenArchive("the archive is broken: a size is not a number")
+    return int(size)
 
 
 class _Content(RawIOBase):
-    """What one member of a tar archive holds; what follows it begins with the next block."""
+    """The content of one member of a tar archive; the next header begins at the next block."""
 
     def __init__(self, stream: BufferedIOBase, size: int) -> None:
         self._stream = stream
@@ -411,7 +411,7 @@ class _Unpacked(RawIOBase):
                     continue
                 self._parts += 1
                 if self._parts > _MOST_PARTS:
-                    raise BrokenArchive("it has too many parts")
+                    raise BrokenArchive("it has too many compressed parts")
                 self._decompressor = _decompressor_of(self._block)
             if self._decompressor.eof:
                 self._block = self._decompressor.unused_data
@@ -431,21 +431,21 @@ def _decompressor_of(head: bytes) -> Any:
     for magic, decompressor in _DECOMPRESSORS.items():
         if head.startswith(magic):
             return decompressor()
-    raise BrokenArchive("something else stands behind what is packed")
+    raise BrokenArchive("other data follows the compressed data")
 
 
 # --- All of them ----------------------------------------------------------------------------------------------------
 
 
 def _within(file: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
-    """A file of an archive, or the files in it; one that is broken is told of and the others follow."""
+    """Yield a file of an archive or the files in it; report a broken one and go on."""
     try:
         with file.open() as stream:
             head = stream.read(_HEAD)
         if not is_packed(head):
             yield file
         elif depth >= _MOST_DEPTH:
-            skip(file.name, "archives in archives in archives")
+            skip(file.name, "archives are nested too deeply")
         elif file.is_file:
             yield from files_in(file, skip, budget, depth=depth + 1)
         else:
@@ -458,7 +458,7 @@ def _within(file: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[So
 
 
 class _Speaking(RawIOBase):
-    """A file of an archive whose reader raises what callers can expect of a file: OSError."""
+    """A file of an archive whose reader raises OSError only, as for a plain file."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -482,7 +482,7 @@ class _Speaking(RawIOBase):
 
 @contextmanager
 def _speaking() -> Iterator[None]:
-    """Says in one way what many readers say in theirs."""
+    """Raise BrokenArchive for the exceptions of all readers."""
     try:
         yield
     except _BROKEN as error:

@@ -1,10 +1,10 @@
-"""What a format is given to read, and how it is found in the bytes of a file: one JSON value, or lines of JSON values.
+"""Documents that formats parse: decode the bytes of a file as one JSON value or as lines of JSON values.
 
-One value is held whole, so its text may have MOST_BYTES at most. Lines are held one at a time: they are read again
-from the file whenever somebody goes through them, so a file of lines may have any size. A line may hold several values
-one behind the other (writers that forget the newline glue two records); one that is broken is left out and told once.
+One value is held in memory, so its text is limited to MOST_BYTES. Lines are held one at a time and read again from the
+file for each iteration, so a file of lines may have any size. A line may contain several values in a row, because some
+writers forget the newline. A broken line is left out and reported once.
 
-Pure Python, without Django.
+Works without Django.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Lines:
         return self.read()
 
     def head(self, count: int = 50) -> list[Any]:
-        """The first values, with the beginnings of their lists: enough to tell the format."""
+        """Return the first values, with the beginnings of their lists: enough to recognise the format."""
         return [_begun(line.value, _LOOKED_INTO) for line in islice(self.read(), count)]
 
 
@@ -72,7 +72,7 @@ class _TooMany(ValueError):
 
 
 class Unreadable(Exception):
-    """The bytes hold no JSON; the text says where they stop being any."""
+    """The file is not JSON; the message gives the position of the error."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ Document = Lines | Files | Any
 """Decoded JSON (object, array, text ...), Lines, or Files. A format that knows nothing of archives takes Files for an
 object that it does not know."""
 _LOOKED_AT = 1_000
-"""Items of a list that are looked at to tell the format; a conversation may say only late what it is of."""
+"""Items of a list that are checked to recognise the format; its marks may come late in a conversation."""
 _NAMES_LOOKED_AT = 10_000
 """Of an object."""
 _LOOKED_INTO = 5
@@ -223,18 +223,18 @@ class ValueBudget:
                 lines += block.count(b"\n")
                 if found > self.left or lines > self.left * (1 if is_lines else _LINES_PER_VALUE):
                     self.left = 0
-                    raise Unreadable("it holds more JSON values than are accepted at once")
+                    raise Unreadable("the file has more JSON values than are accepted at once")
         self.left -= lines if is_lines else found
 
 
 def read(source: Source, skip: Skip, values: ValueBudget | None = None) -> Any:
-    """The document that a source holds: a JSON value, or Lines.
+    """Return the document of a source: a JSON value or Lines.
 
-    With `values` no more JSON values than that are read, of which those in it are taken.
+    `values` limits the number of JSON values; those in the source are taken from it.
 
-    It is lines when its first line is a value and others follow, or when at least half of the first lines are values:
-    of a log whose start was cut off the rest is still read. So is what there is of a list that was cut off, if it has
-    an item in each line. Raises OSError, and Unreadable for what is neither.
+    A document is Lines if its first line is a value and others follow, or if at least half of the first lines are values,
+    so that a log without its start is still read. A truncated list with one item a line is read as well.
+    Raise OSError, and Unreadable if the source is neither.
     """
     if values is not None:
         values.take(source)
@@ -273,12 +273,12 @@ def _read(source: Source, skip: Skip) -> Any:
 
 
 def decoded(data: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError, which says where it is broken."""
+    """Return the value of a JSON text. Raise ValueError with the position of the error."""
     values, error = _values(data)
     if error is not None:
         raise error
     if len(values) != 1:
-        raise ValueError("several values one behind the other" if values else "no value")
+        raise ValueError("several values in a row" if values else "no value")
     return values[0]
 
 
@@ -286,28 +286,28 @@ def decoded(data: bytes) -> Any:
 
 
 @dataclass
-class _Teller:
-    """Tells of the lines that are broken, of each once however often the lines are read."""
+class _BrokenLines:
+    """Reports each broken line once, however often the lines are read."""
 
     skip: Skip
-    told: int = field(default=0)
+    last_reported: int = field(default=0)
 
-    def tell(self, number: int, why: str) -> None:
-        if number > self.told:
-            self.told = number
+    def report(self, number: int, why: str) -> None:
+        if number > self.last_reported:
+            self.last_reported = number
             self.skip(f"line {number}", why)
 
 
 def _lines(source: Source, skip: Skip) -> Lines:
-    return Lines(partial(_read_lines, source, _Teller(skip)))
+    return Lines(partial(_read_lines, source, _BrokenLines(skip)))
 
 
-def _read_lines(source: Source, teller: _Teller) -> Iterator[Line]:
+def _read_lines(source: Source, broken_lines: _BrokenLines) -> Iterator[Line]:
     with source.open() as stream:
         for number, raw in _raw_lines(stream):
             values, error = _values(raw)
             if error is not None:
-                teller.tell(number, _reason(error))
+                broken_lines.report(number, _reason(error))
             for value in values:
                 # Of a line that is broken, a number is the start of something else, such as a date.
                 if error is None or isinstance(value, dict | list):
@@ -386,7 +386,7 @@ _python = json.JSONDecoder(parse_constant=lambda _name: None, parse_int=_integer
 
 
 def _values(data: bytes) -> tuple[list[Any], ValueError | None]:
-    """The values that stand one behind the other in a text, up to where it is broken, and what is broken there."""
+    """Return the consecutive values of a text up to the first error, and that error."""
     if data is _TOO_LONG:
         return [], ValueError(f"more than {MOST_BYTES} bytes")
     if len(data) > MOST_VALUES and count_values(data, MOST_VALUES) > MOST_VALUES:
@@ -397,7 +397,7 @@ def _values(data: bytes) -> tuple[list[Any], ValueError | None]:
         return [], ValueError("nested too deeply")
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
-    # Python's own reader also takes what it writes: NaN, and halves of surrogate pairs, which no table can hold.
+    # Python's json also accepts NaN and lone surrogates, which PostgreSQL cannot store.
     values: list[Any] = []
     replaced: _Replaced | None = None
     encoding = json.detect_encoding(data)

@@ -1,1 +1,1 @@
-"""What the formats share: documents and what is packed in them, loose JSON, and shapes that many of them keep."""
+"""Message shapes, logs and notations that several formats share."""

@@ -1,7 +1,7 @@
-"""What an API for chat completions answers (OpenAI's and those made after it): responses and the chunks of streams, as messages.
+"""Messages of chat completions responses (OpenAI and compatible APIs), whole or as the chunks of a stream.
 
-The message is that of the first choice, with what the response says of it beside: usage, model, `created`, why it ended.
-Other choices are kept under `choices`. For formats; nothing here raises. Pure Python, without Django.
+The message is that of the first choice, with usage, model, `created` and finish reason of the response. Other choices
+are kept under `choices`. No function here raises. Works without Django.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from traces_app.normalize.json_values import fields, items, text
 
 _BESIDE = ("id", "model", "created", "usage", "system_fingerprint", "service_tier")
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
-"""What chunks say piece by piece."""
+"""Fields whose pieces in the chunks are joined."""
 
 
 def is_response(value: object) -> bool:
@@ -57,12 +57,12 @@ def answer_in(value: object) -> dict[str, Any] | None:
 
 
 def reason(error: object) -> str | None:
-    """What an error says, which is an object with a message or a text."""
+    """Return the text of an error, which is an object with a message or a text."""
     return text(error.get("message")) or text(error) if isinstance(error, dict) else text(error)
 
 
 def merged(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The message that the chunks of one answer make. Of what is said in pieces each piece, of anything else the last."""
+    """Merge the chunks of one response into a message: join the fields that come in pieces, keep the last of the others."""
     message: dict[str, Any] = {"role": "assistant", "content": None}
     calls: dict[Any, dict[str, Any]] = {}
     response: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def merged(chunks: list[dict[str, Any]]) -> dict[str, Any]:
                         _add_piece(calls, piece)
                 elif name == "function_call" and isinstance(value, dict):
                     message["function_call"] = fields(message.get("function_call"))
-                    _add_said(message["function_call"], value)
+                    _add_function(message["function_call"], value)
                 elif value is not None:
                     message[name] = value
     if calls:
@@ -99,22 +99,22 @@ def _add_piece(calls: dict[Any, dict[str, Any]], piece: object) -> None:
         index = text(piece.get("id")) or (next(reversed(calls)) if calls else 0)
     call = calls.setdefault(index, {"type": "function", "function": {}})
     if not call.get("id") and piece.get("id"):
-        # Said once; servers that repeat it mean the same call.
+        # A server that repeats the id means the same call.
         call["id"] = piece["id"]
     if isinstance(piece.get("function"), dict) and isinstance(call.get("function"), dict):
-        _add_said(call["function"], piece["function"])
+        _add_function(call["function"], piece["function"])
 
 
-def _add_said(said: dict[str, Any], piece: dict[str, Any]) -> None:
+def _add_function(function: dict[str, Any], piece: dict[str, Any]) -> None:
     name, arguments = piece.get("name"), piece.get("arguments")
-    if isinstance(name, str) and name != said.get("name"):
-        known = said.get("name")
-        said["name"] = (known if isinstance(known, str) else "") + name
+    if isinstance(name, str) and name != function.get("name"):
+        known = function.get("name")
+        function["name"] = (known if isinstance(known, str) else "") + name
     if isinstance(arguments, str):
-        known = said.get("arguments")
-        said["arguments"] = (known if isinstance(known, str) else "") + arguments
+        known = function.get("arguments")
+        function["arguments"] = (known if isinstance(known, str) else "") + arguments
     elif arguments is not None:
-        said["arguments"] = arguments
+        function["arguments"] = arguments
 
 
 def _answer(response: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:

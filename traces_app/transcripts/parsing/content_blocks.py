@@ -1,11 +1,11 @@
-"""Content blocks as Anthropic's Messages API has them, which Claude Code and others keep too: what each kind becomes.
+"""Map the content blocks of Anthropic's Messages API, which Claude Code and others store too.
 
-* text is what is said; so are images, documents and whatever else is shown to a person, as parts of the content;
+* text, images, documents and other blocks that a person sees are content;
 * thinking is reasoning; its signature, and thinking that was redacted, are metadata;
 * tool_use, server_tool_use and mcp_tool_use are calls;
-* tool_result, and web_search_tool_result and its like, are results; without a flag they have not failed, as the API says.
+* tool_result, and web_search_tool_result and its like, are results; without a flag they succeeded, as the API defines.
 
-A block of another kind is kept as a part of the content. Pure Python, without Django.
+A block of another kind is kept as a part of the content. Works without Django.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MARKS = {
     "image": "source",
     "document": "source",
 }
-"""What a block of a kind has that tells it from other formats' blocks of the same name."""
+"""The key that distinguishes a block from blocks of the same type in other formats."""
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,7 @@ class Blocks:
 
     @property
     def content(self) -> str | list[Any] | None:
-        """What is said: the text of a single text block, else the parts."""
+        """The content: the text of a single text block, else the parts."""
         if len(self.said) == 1:
             (only,) = self.said
             if isinstance(only, str):
@@ -99,7 +99,7 @@ def read_blocks(message_content: object, id_: str, where: str, skip: Skip) -> Bl
 
 
 def tell_of_unknown(message_content: object, where: str, skip: Skip) -> None:
-    """Tell of the blocks whose type is not known: they are kept as parts of the content, whatever they mean."""
+    """Report the blocks of unknown type, which are kept as parts of the content."""
     for index, block in enumerate(blocks_of(message_content)):
         kind = block.get("type") if isinstance(block, dict) else None
         if isinstance(kind, str) and kind not in _KNOWN and not _is_result(block):
@@ -107,7 +107,7 @@ def tell_of_unknown(message_content: object, where: str, skip: Skip) -> None:
 
 
 def turns_of(blocks: list[Any]) -> Iterator[list[Any]]:
-    """The blocks of one answer, parted where the provider itself ran tools: what follows results is another reply."""
+    """Split the blocks of one response after results of tools that the provider ran: another reply follows them."""
     part: list[Any] = []
     for block in blocks:
         if part and _is_result(part[-1]) and not _is_result(block):

@@ -1,10 +1,10 @@
-"""Content of Google's Gemini API, which Gemini CLI and Qwen Code keep in their files: what each kind of part becomes.
+"""Map the content parts of Google's Gemini API, which Gemini CLI and Qwen Code store in their files.
 
-* `text` is what is said, with `thought: true` it is reasoning;
+* `text` is content, or reasoning with `thought: true`;
 * `functionCall` is a call, `functionResponse` the result of one: its `response` is `{"output"}`, `{"error"}` or any object;
 * images, files and any other part are kept as parts of the content.
 
-A content is a text, a part, or a list of both. Pure Python, without Django.
+A content is a text, a part or a list of both. Works without Django.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Response:
     name: str | None
     output: Any
     failed: bool | None
-    """True where it holds an error, else None: nothing says that a call succeeded."""
+    """True for an error, else None, because the format has no mark of success."""
 
 
 @dataclass(kw_only=True)
@@ -38,7 +38,7 @@ class Parts:
 
     @property
     def content(self) -> str | list[Any] | None:
-        """What is said: text where it is nothing but one text, else the parts."""
+        """The content: the text if it is a single text, else the parts."""
         if len(self.said) == 1 and isinstance(self.said[0], dict) and self.said[0].keys() == {"type", "text"}:
             return str(self.said[0]["text"])
         return self.said or None

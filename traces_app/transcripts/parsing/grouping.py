@@ -1,6 +1,6 @@
-"""What belongs together in a long log, brought together while as little of the log as possible is held.
+"""Group the entries of a long log while holding as little of it as possible.
 
-For formats; pure Python, without Django.
+Works without Django.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ Found = TypeVar("Found")
 def together(
     found: Callable[[Skip], Iterable[Found]], groups: Callable[[Iterable[Found]], Iterable[Hashable]], skip: Skip
 ) -> Iterator[list[Found]]:
-    """What is found, group by group; a group is given out with its last member, and only groups that are open are held.
+    """Yield the groups, each once its last member is read, so that only open groups are held.
 
-    It is gone through twice: `groups` says for each what it belongs to, by what came before it, and must hold little.
-    What is left out is told once.
+    The log is read twice: `groups` yields the group of each entry, judged by earlier entries, and must hold little.
+    Skipped entries are reported once.
     """
     group_of = list(groups(found(skip_silently)))
     last = {group: at for at, group in enumerate(group_of)}
     held: dict[Hashable, list[Found]] = {}
     for at, one in enumerate(found(skip)):
         if at == len(group_of):
-            # The log is being written: what was added is not known yet.
+            # The log is being written: the added entries have no group yet.
             return
         group = group_of[at]
         held.setdefault(group, []).append(one)

@@ -1,9 +1,9 @@
-"""Messages of a model in whatever shape somebody wrote them down: what was said, what was asked of tools, what they said.
+"""Parse messages of a model in any known shape: text, tool calls and tool results.
 
-For exports of tracing systems, which keep the input and output of each model call as its SDK had them. Read are requests
-and responses, lists of messages and single ones, of OpenAI (chat and Responses), Anthropic, Bedrock, Gemini, LangChain
-(dumped, serialised, batched), the AI SDK and the gen_ai conventions of OpenTelemetry. Nothing here raises; a part that
-nobody knows stays in the content. Pure Python, without Django.
+For exports of tracing systems, which store the input and output of each model call as its SDK had them: requests and
+responses, lists of messages and single ones, of OpenAI (chat and Responses), Anthropic, Bedrock, Gemini, LangChain
+(dumped, serialised, batched), the AI SDK and the gen_ai conventions of OpenTelemetry. No function here raises; an
+unknown part stays in the content. Works without Django.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROLES: dict[str, Role] = {
     "FunctionMessage": "tool",
 }
 _MESSAGE = frozenset({"content", "parts", "tool_calls", "function_call", "toolInvocations", "refusal"})
-"""What a message has beside its role."""
+"""Keys that a message may have beside its role."""
 _LISTS = ("messages", "choices", "candidates", "generations")
 """Where requests and responses keep their messages."""
 _DEEPEST = 12
@@ -77,12 +77,12 @@ def decoded(value: Any) -> Any:
 
 
 def messages_in(value: Any, role: Role = "user") -> list[Spoken]:
-    """The messages that a value holds, none where it holds no shape of messages; `role` speaks what names no speaker."""
+    """Return the messages in a value, or none; `role` is the role of messages without one."""
     return _messages(value, role, 0)
 
 
 def joined(spoken: Iterable[Spoken]) -> Spoken | None:
-    """What the assistant said in several messages or items of one response, as one; None where it said nothing."""
+    """Merge the assistant's messages or items of one response into one message; None if there are none."""
     found = [one for one in spoken if one.role == "assistant"]
     if len(found) < 2:
         return found[0] if found else None
@@ -228,7 +228,7 @@ def _with_role(value: dict[str, Any]) -> Spoken | None:
     said = value["role"]
     role = _ROLES.get(said)
     if role is None:
-        # Langfuse's handler for LangChain says the tool's name in place of the role.
+        # Langfuse's handler for LangChain writes the name of the tool in place of the role.
         return Spoken(
             role="tool", results=[Result(id="", output=value.get("content"), failed=None, name=said)], name=said
         )
@@ -305,7 +305,7 @@ def _spoken(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, .
 
 
 def _calls_beside(value: dict[str, Any], known: set[str | None]) -> list[Call]:
-    """Calls under `tool_calls` (LangChain says them a second time in its content) or `function_call`."""
+    """Return the calls under `tool_calls` (LangChain repeats them in the content) or `function_call`."""
     extra = fields(value.get("additional_kwargs"))
     asked = items(value.get("tool_calls")) or items(extra.get("tool_calls"))
     found = [call for part in asked if isinstance(part, dict) and (call := _call(part))]
@@ -375,7 +375,7 @@ def _call(part: Any) -> Call | None:
 
 
 _OUTPUTS = ("text", "json", "content", "error-text", "error-json")
-"""How the AI SDK says what kind of output its `value` is."""
+"""Kinds of output of the AI SDK."""
 _ARGS = ("input", "args", "arguments", "rawInput")
 _IDS = ("call_id", "toolCallId", "toolUseId", "tool_call_id", "id")
 

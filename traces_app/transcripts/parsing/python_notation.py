@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 _PYTHON = re.compile(r"""\\.|'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL)
-"""What a Python dictionary has otherwise than JSON; an escape outside of a string is passed over, so that it begins none."""
+"""Differences between a Python dictionary and JSON. An escape outside of a string is skipped, so that it begins none."""
 _ESCAPE = re.compile(r"""\\(.)|\"""", re.DOTALL)
 _CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 
 
-def json_or_python(said: str) -> Any:
+def json_or_python(written: str) -> Any:
     """Return the JSON value, or the Python dictionary, that a text is; None where it is neither."""
-    stripped = said.strip()
+    stripped = written.strip()
     if not stripped.startswith(("{", "[")):
         return None
     try:

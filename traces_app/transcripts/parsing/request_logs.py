@@ -1,10 +1,10 @@
-"""Requests to a model and their answers: every request carries the whole conversation so far, so a log repeats it.
+"""Merge the requests of a log into conversations: every request repeats the whole conversation so far.
 
-Of such exchanges one whose messages begin with all messages of an earlier one is the same conversation, grown. They
-become one exchange, that of the longest, which knows when each message was first sent and which answer each reply was:
-an answer says more (usage, model, why it stopped) than the message that later requests make of it.
+An exchange whose messages begin with all messages of an earlier one is the same conversation, grown. Both become one
+exchange, the longer one, with the time at which each message was first sent and the response that each reply came from:
+a response has fields (usage, model, finish reason) that the message in later requests lacks.
 
-For formats; pure Python, without Django.
+Works without Django.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 @dataclass(kw_only=True)
 class Exchange:
-    """A conversation as one request sends it, with what came back."""
+    """A conversation as one request sends it, with the response."""
 
     place: int
     """Its index in the document."""
@@ -28,7 +28,7 @@ class Exchange:
     """The JSON path of its messages."""
     messages: list[Any]
     rest: Mapping[str, Any]
-    """What stands beside the messages."""
+    """Other fields of the request."""
     answer: dict[str, Any] | None = None
     """The message that came back."""
     sent_at: datetime | None = None
@@ -40,10 +40,10 @@ class Exchange:
     """Whether it is one request of perhaps many, no conversation that somebody kept."""
 
 
-def joined(exchanges: Iterable[Exchange], said: Callable[[Any], Any]) -> list[Exchange]:
-    """The conversations of a log in the order in which they began, their last answers among the messages.
+def joined(exchanges: Iterable[Exchange], identity: Callable[[Any], Any]) -> list[Exchange]:
+    """Return the conversations of a log in the order of their starts, with the last response as a message.
 
-    `said` is what a message says, without what one request marks and another does not.
+    `identity` returns the part of a message that is the same in every request.
     """
     kept: list[Exchange] = []
     ends: dict[bytes, int] = {}
@@ -53,7 +53,7 @@ def joined(exchanges: Iterable[Exchange], said: Callable[[Any], Any]) -> list[Ex
         if not exchange.can_grow or not exchange.messages:
             kept.append(exchange)
             continue
-        digests = prefix_digests(exchange.messages, said)
+        digests = prefix_digests(exchange.messages, identity)
         earlier = next((ends.pop(digest) for digest in reversed(digests) if digest in ends), None)
         if earlier is None:
             ends[digests[-1]] = len(kept)
@@ -64,7 +64,7 @@ def joined(exchanges: Iterable[Exchange], said: Callable[[Any], Any]) -> list[Ex
             exchange.answers = {**known.answers, **exchange.answers}
             exchange.times = {**exchange.times, **known.times}
             kept[earlier] = replace(exchange, place=known.place, where=known.where)
-    return [_with_answers(exchange, said) for exchange in kept]
+    return [_with_answers(exchange, identity) for exchange in kept]
 
 
 def _note(exchange: Exchange) -> None:
@@ -74,20 +74,22 @@ def _note(exchange: Exchange) -> None:
         exchange.times = dict.fromkeys(range(len(exchange.messages) + 1), exchange.sent_at)
 
 
-def _with_answers(exchange: Exchange, said: Callable[[Any], Any]) -> Exchange:
+def _with_answers(exchange: Exchange, identity: Callable[[Any], Any]) -> Exchange:
     """The exchange with the last answer as a message; an answer that later requests changed is none of its messages."""
     last = exchange.answers.get(len(exchange.messages))
     messages = exchange.messages if last is None else [*exchange.messages, last]
-    answers = {index: answer for index, answer in exchange.answers.items() if said(messages[index]) == said(answer)}
+    answers = {
+        index: answer for index, answer in exchange.answers.items() if identity(messages[index]) == identity(answer)
+    }
     return replace(exchange, messages=messages, answers=answers)
 
 
-def prefix_digests(messages: list[Any], said: Callable[[Any], Any]) -> list[bytes]:
-    """Return a digest for every prefix of the list; `said` returns the part of a message that counts."""
+def prefix_digests(messages: list[Any], identity: Callable[[Any], Any]) -> list[bytes]:
+    """Return a digest for every prefix of the list; `identity` returns the part of a message that counts."""
     running = blake2b(digest_size=16)
     digests = []
     for message in messages:
-        encoded = msgspec.json.encode(said(message), order="sorted")
+        encoded = msgspec.json.encode(identity(message), order="sorted")
         running.update(b"%d:%b" % (len(encoded), encoded))
         digests.append(running.digest())
     return digests

@@ -1,10 +1,10 @@
-"""Items of OpenAI's Responses API, which Codex keeps in its files too: what each kind of call and of result becomes.
+"""Map the calls and results of OpenAI's Responses API, which Codex stores in its files too.
 
-* an item whose type ends in `_call` is a call; what the provider carried out itself (web search, code interpreter, MCP ...)
-  holds its result as well;
+* an item whose type ends in `_call` is a call; a call that the provider carried out (web search, code interpreter, MCP ...)
+  contains its result as well;
 * an item whose type ends in `_call_output` is a result.
 
-Pure Python, without Django.
+Works without Django.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from traces_app.transcripts.entries import Call, Result, is_text
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 MARKED_PARTS = ("input_text", "output_text", "input_image", "input_file")
 _OUTPUT_PARTS = (*MARKED_PARTS, "text", "image", "computer_screenshot")
-# Calls whose result the provider puts into the call itself, with what is result in it.
+# Calls that contain their result, and the fields of the result.
 CARRIED_OUT = {
     "web_search_call": ("results",),
     "file_search_call": ("results",),
@@ -28,7 +28,7 @@ CARRIED_OUT = {
     "hosted_tool_call": ("output",),
 }
 _OPEN_STATES = ("in_progress", "searching", "interpreting", "generating", "calling", "queued", "incomplete")
-# What holds the arguments of a call, tried in turn; a call without any of them has all its own fields as arguments.
+# Fields of the arguments of a call, tried in turn; a call without any of them has all its own fields as arguments.
 ARGUMENTS = ("arguments", "input", "action", "actions", "operation")
 _CALL_FIELDS = frozenset({"type", "id", "call_id", "callId", "name", "status", "error", *ARGUMENTS})
 # Fields of calls that are about the call, where all others are arguments.
@@ -191,7 +191,7 @@ def _part(part: Any) -> Any:
 
 
 def joined(parts: list[Any]) -> str | list[Any] | None:
-    """A single text as it is: parts say no more than that."""
+    """Return a single text as it is, because its part adds nothing."""
     if len(parts) == 1 and is_text(parts[0]):
         text = parts[0] if isinstance(parts[0], str) else parts[0].get("text")
         return text if isinstance(text, str) else parts
