@@ -11,7 +11,7 @@ the shapes accept. `tests/access_app/redaction/test_engine.py` compares both on 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -26,16 +26,12 @@ _WIDE_COLON: Final = "：".encode()
 # İ and the Kelvin sign end a word and become ASCII letters in lower case.
 _BETWEEN_LETTERS: Final = ("\u0130".encode(), "\u212a".encode())
 _ASCII: Final = bytes(range(128))
-# JSON escapes that may stand for a part of what is searched for. Those of quotes, backslashes and whitespace end names and
-# secrets in JSON as they do in text.
-_HIDING_ESCAPE: Final = re.compile(rb"\\[u/b]")
-
 # After the word of a name: the rest of the name, perhaps more words, and what may stand before a value. In bytes of UTF-8,
 # where letters have up to four. The rest of a name is read as a whole (a lookahead that is repeated by its group): giving
 # it back one by one would be useless.
 _AHEAD: Final = re.compile(
     rb"""
-    (?=(?P<rest>[\w.\-\x80-\xff]{0,640}))(?P=rest)
+    (?=(?P<rest>(?:[\w.\-\x80-\xff]|\\{1,64}u[0-9a-f]{4}){0,640}))(?P=rest)
     (?:
       (?P<sign>[*_`\])]{0,3}(?:\\{0,64}["'])?[*_`\])]{0,3}
         (?:[\s\x1c-\x1f]{0,200}[:=|>]|(?<=["'])[\s\x1c-\x1f\x80-\xff]{0,200}(?:,|value)|[ \t]\\{0,64}["'`]|[ ](?:is|to)[ ]|<))
@@ -91,12 +87,10 @@ class Filter:
     """Finds a `part` with what it must stand after."""
     kinds_in_json: re.Pattern[bytes]
     """The same for names of fields, where anything may stand between the two."""
-    words: re.Pattern[bytes]
-    """All words of names."""
     foreign: tuple[bytes, ...]
     """Words outside of ASCII; of those with upper and lower case only a character, in both."""
     escapes: re.Pattern[bytes]
-    """Finds escapes that may stand for a part of a word, in text that is JSON itself."""
+    """Finds JSON escapes that may be a part of a name or secret."""
     foreign_words: re.Pattern[str] | None
     shapes: tuple[re.Pattern[str], ...]
     """Shapes without anchors: every text is searched for them."""
@@ -106,18 +100,15 @@ class Filter:
         however deep they are."""
         if self.shapes and (written or any(pattern.search(text) for pattern in self.shapes for text in texts)):
             return True
-        # Of a text of 50 MB no more than two copies at a time are to be there.
+        # At most two copies of the texts exist at a time, because a text may have 50 MB.
         pieces = [text.encode("utf-8", "surrogatepass") for text in texts]
+        begin_of_json = sum(map(len, pieces)) + len(pieces)
+        pieces += written
         encoded = b"\n".join(pieces)
-        if b"\\" in encoded and self.escapes.search(encoded):
+        if (backslash := encoded.find(b"\\")) >= 0 and (
+            self.escapes.search(encoded, backslash) or encoded.find(rb"\b", begin_of_json) >= 0
+        ):
             return True
-        begin_of_json = len(encoded)
-        if written:
-            raw = b"\n".join(written)
-            if b"\\" in raw and _HIDING_ESCAPE.search(raw):
-                return True
-            encoded = b"\n".join((encoded, raw))
-            pieces += written
         if foreign := [piece for piece in pieces if not piece.isascii()]:
             # Mostly little is left without ASCII.
             rest = b"\n".join(foreign).translate(None, _ASCII)
@@ -132,12 +123,17 @@ class Filter:
                 return True
         low = encoded.lower()
         del encoded
+        groups = set()
         for search in self.searches:
             for found in search.matches(low):
-                if found.lastgroup is None or self._is_name(found, low, in_json=found.start() >= begin_of_json):
+                group = found.lastgroup
+                if group is None:
                     return True
-        # A name may stand anywhere beside its value.
-        return b'"value' in low and self.words.search(low) is not None
+                if group != "value" and self._is_name(found, low, in_json=found.start() >= begin_of_json):
+                    return True
+                groups.add(group)
+        # In `{"name": "token", "value": "x"}` no value follows the word itself.
+        return len(groups) > 1 and "value" in groups
 
     def _is_name(self, found: re.Match[bytes], low: bytes, *, in_json: bool) -> bool:
         """Return whether a value may follow a word."""
@@ -181,25 +177,44 @@ def filter_of(rules: Rules) -> Filter:
         (parts if only_after else names).append((word, behind, ""))
     kinds = "|".join(sorted({re.escape(kind) for rule in keys for kind in rule.only_after or ()}))
     word = "|".join(re.escape(part) for part, *_rest in parts) or "(?!)"
-    after = rf"(?:{kinds or '(?!)'})[_\-. ]?(?:{word})\Z|[_\-. ]{{2}}(?:{word})\Z"
-    odd = rf"""(?:[^a-z0-9_\-. "]|[^a-z0-9][_\-. ]|\\["nrtf][_\-. ]?)(?:{word})\Z"""
+    after = rf"(?:{kinds or '(?!)'}|\\u[0-9a-f]{{4}}|[\x80-\xff])[_\-. ]?(?:{word})\Z|[_\-. ]{{2}}(?:{word})\Z"
+    odd = rf"""(?:[^a-z0-9_\-. "]|[^a-z0-9][_\-. ]|\\["nrtfb][_\-. ]?)(?:{word})\Z"""
     return Filter(
         exact=tuple(_pinned(_CAPITALS, {"": exact})),
-        searches=tuple(_pinned(_PINS, {"": lower, "P<name>": names, "P<part>": parts})),
+        searches=tuple(
+            _pinned(_PINS, {"": lower, "P<name>": names, "P<part>": parts, "P<value>": [('"value', "", "")]})
+        ),
         kinds=re.compile(after.encode()),
         kinds_in_json=re.compile(f"{after}|{odd}".encode()),
-        words=re.compile("|".join(map(re.escape, ascii_words)).encode()),
         foreign=tuple(sorted({part.encode() for word in foreign for part in _parts_of(word)})),
-        escapes=re.compile(f"(?i)\\\\u(?:{'|'.join(['00', *_escapes_of(foreign)])})".encode()),
+        escapes=_escapes(foreign),
         foreign_words=re.compile("|".join(map(re.escape, foreign))) if foreign else None,
         shapes=tuple(shape.pattern for shape in shapes if not shape.anchors),
     )
 
 
-def _escapes_of(words: Iterable[str]) -> list[str]:
-    """Return the hexadecimal digits of the first character outside of ASCII of each word, in both cases."""
-    first = [next(char for char in word if not char.isascii()) for word in words]
-    return sorted({f"{ord(char):04x}" for one in first for char in (one, one.upper()) if len(char) == 1})
+def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:
+    """Return a pattern of the JSON escapes that may be a part of a name or secret.
+
+    These are escaped slashes, ASCII and white space, the letters that become ASCII in lower case, the wide colon, and
+    words outside of ASCII. Other escaped letters are frequent in text that is not English and pass.
+    """
+
+    def either_case(char: str, form: Callable[[str], str]) -> str:
+        return "|".join(sorted({form(char), form(char.upper())}))
+
+    def digits(text: str) -> str:
+        units = text.encode("utf-16-be").hex()
+        return r"\\{1,64}u".join(units[at : at + 4] for at in range(0, len(units), 4))
+
+    words = []
+    for word in foreign:
+        # Only what follows the first escape may be written plainly.
+        first, *rest = word[next(at for at, char in enumerate(word) if not char.isascii()) :]
+        following = (rf"(?:{either_case(char, re.escape)}|\\{{1,64}}u(?:{either_case(char, digits)}))" for char in rest)
+        words.append(f"(?:{either_case(first, digits)}){''.join(following)}")
+    letters = map(digits, ("\u0130", "\u212a", "："))
+    return re.compile(rf"\\(?i:/|u(?:00[0-9ab]|{'|'.join([*letters, *words])}))".encode())
 
 
 def _parts_of(word: str) -> Iterable[str]:

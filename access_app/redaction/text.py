@@ -81,6 +81,7 @@ _MARKS = re.compile(r"[*_]{1,3}[ \t]*")
 # The letters are those of Python's literals: b"x".
 _OPENING_QUOTE = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?(?P<run>\\{0,64})(?P<quote>["'`])""")
 _QUOTE = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])""")
+_JSON_QUOTE = re.compile(r'(?<!\\)(?:\\\\){0,64}"')
 _QUOTE_OR_BRACKET = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])|[{}\[\]]""")
 _NUMBER = re.compile(r"[+-]?\d[\w.+-]*|-?(?:Infinity|NaN)")
 # The next ones match a piece, and _end_of_pieces goes on from there: a piece per match of bounded memory.
@@ -138,7 +139,7 @@ def lower(text: str) -> str:
 def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
     """Yield the values in a text that stand behind secret names, from left to right, without overlap."""
     in_json = _JSON_BEGIN.match(text) is not None
-    read = taken = 0
+    read = taken = counted = quotes = 0
     for word in rules.words.finditer(lower(text)):
         if word.start() < read:
             continue
@@ -153,7 +154,11 @@ def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
         if name is None:
             continue
         read = max(read, name.end)
-        secret = _value(text, name, in_json)
+        if in_json and name.start > counted:
+            quotes += len(_JSON_QUOTE.findall(text, counted, name.start))
+            counted = name.start
+        # A name between two strings is not part of JSON: `"x" password: "hunter2"`.
+        secret = _value(text, name, in_json and (name.quote is not None or quotes % 2 == 1))
         if secret is not None:
             yield secret
             read = taken = secret.end

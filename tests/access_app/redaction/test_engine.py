@@ -707,3 +707,37 @@ def test_names_are_remembered_up_to_a_bound() -> None:
     assert len(DEFAULT_RULES.verdicts) <= 10_000
     assert len(DEFAULT_RULES.harmless) <= 10_000
     assert receipts_of({"password": "x"}) == [("password", "password")]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (r'{"note": "password\uff1ahunter2"}', r'{"note": "password\uff1a[redacted]"}'),
+        (r'{"passwort\u4e2d": "hunter2"}', r'{"passwort\u4e2d": "[redacted]"}'),
+        (r'{"api\u4e2dkey": "hunter2"}', r'{"api\u4e2dkey": "[redacted]"}'),
+        (r'{"api中key": "hunter2"}', r'{"api中key": "[redacted]"}'),
+        (r'{"\u5bc6码": "hunter2"}', r'{"\u5bc6码": "[redacted]"}'),
+        (r'{"contrase\u00f1a": "hunter2"}', r'{"contrase\u00f1a": "[redacted]"}'),
+        (r'{"url": "postgresql:\/\/ada:s3cret@db\/x"}', r'{"url": "postgresql://ada:[redacted]@db/x"}'),
+    ],
+)
+def test_redact_json_text_with_escapes_finds_secrets(text: str, clean: str) -> None:
+    found, receipts = redact(text)
+    assert (found, len(receipts)) == (clean, 1)
+    assert redact(Raw(text.encode()))[1]
+
+
+def test_filter_passes_escapes_of_words_without_secrets() -> None:
+    # 金 begins a word for "key" and means money in most others.
+    assert not may_hold_secrets([r'{"note": "\u9000\u6b3e\u91d1\u989d, caf\u00e9"}'])
+    assert not may_hold_secrets([Raw(rb'{"note": "\u9000\u6b3e\u91d1\u989d, caf\u00e9"}')])
+
+
+@pytest.mark.parametrize("before", ['"x" ', "[1] ", '{"a": 1} ', '{"a": "\\"b\\\\"}\n'])
+def test_redact_name_after_json_value_finds_quoted_secret(before: str) -> None:
+    assert redact(f'{before}password: "hunter2"')[0] == f'{before}password: "[redacted]"'
+
+
+def test_redact_name_inside_json_string_keeps_next_member() -> None:
+    text = '{"note": "Enter password: ", "next": "hunter2", '
+    assert redact(text) == (text, [])
