@@ -1,1 +1,1 @@
-"""Who may see what: projects, API keys and redaction. Knows nothing of messages."""
+"""Projects, API keys, permissions and redaction. Imports nothing of the other apps."""

@@ -1,4 +1,4 @@
-"""Admin of projects and API keys. Nothing is deleted here: a key is revoked, a project stays."""
+"""Admin of projects and API keys. Keys are revoked and projects stay, so nothing is deleted here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATUS_LABELS = {
 
 
 class SharesField(forms.JSONField):
-    """Shows what was typed again as it was typed: not all that JSON can say can be shown."""
+    """JSON field that redisplays submitted text unchanged, because invalid JSON has no formatted form."""
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         return None if data is None else InvalidJSONInput(data)
@@ -53,7 +53,7 @@ class ProjectForm(ProjectModelForm):
         shares = self.cleaned_data["sampling_tools"]
         if shares is None:
             return {}
-        # Django asks validators only about what it does not take for empty: a list may be.
+        # Django skips validators for values it considers empty, such as `[]`.
         check_shares(shares)
         found: dict[str, float] = shares
         return found
@@ -82,7 +82,7 @@ class ProjectAdmin(ProjectModelAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> tuple[str, ...]:
-        # Clients send the slug: another one would lock them out.
+        # A changed slug would break clients, because requests name the project by it.
         return ("created_at",) if obj is None else ("slug", "created_at")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -118,7 +118,7 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
     actions = ("revoke_selected",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        # A key reads and writes all of its project, and may give no more than its maker has: others see no project.
+        # A key gives access to a whole project, and only superusers have that themselves.
         return request.user.is_active and request.user.is_superuser
 
     # --- One key ----------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
         obj.token = token
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
-        """The page that shows the token. No redirect: the token would have to be kept somewhere until the next page."""
+        """Render the page with the token. A redirect would require storing the token until the next request."""
         context = {
             **self.admin_site.each_context(request),
             "title": _("The API key is made"),
@@ -167,7 +167,7 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
 
     @admin.action(description=gettext_lazy("Revoke selected API keys"), permissions=["change"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
-        """Asks first, since a revoked key cannot be had back."""
+        """Revoke keys after a confirmation page, because revoking is final."""
         if "confirmed" not in request.POST:
             context = {
                 **self.admin_site.each_context(request),

@@ -1,4 +1,4 @@
-"""How Django finds this app and what people read as its name."""
+"""App configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking: an API key in a header, or a member of staff with a session of the admin."""
+"""Authentication of requests: an API key in a header, or the admin session of a staff member."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeyUser:
-    """`request.user` of a request that came with an API key; `request.auth` is the key itself."""
+    """`request.user` of a request with an API key; `request.auth` is the key."""
 
     key_id: int
     name: str
@@ -37,7 +37,7 @@ class KeyUser:
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer ts_...` or `X-API-Key: ts_...`; other schemes of Authorization are left to others."""
+    """Authenticate by `Authorization: Bearer ts_...` or `X-API-Key: ts_...`; ignore other Authorization schemes."""
 
     def authenticate(self, request: Request) -> tuple[KeyUser, ApiKey] | None:
         token = self.token_of(request)
@@ -58,7 +58,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         return "Bearer"
 
     def token_of(self, request: Request) -> str | None:
-        """The token that was sent; "" when the header was there without one."""
+        """Return the token of the request; "" for a header without one, None without a header."""
         bearer = bearer_in(request.META.get("HTTP_AUTHORIZATION", ""))
         if bearer is not None:
             return bearer
@@ -67,7 +67,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 class StaffSessionAuthentication(SessionAuthentication):
-    """The session of the admin, of staff only. What changes something must come with Django's CSRF token."""
+    """Authenticate staff by their admin session; writes need Django's CSRF token."""
 
     def authenticate(self, request: Request) -> Any:
         user = get_user(request)
@@ -88,7 +88,7 @@ class StaffSessionAuthentication(SessionAuthentication):
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI schema shows the keys."""
+    """OpenAPI security scheme of API keys."""
 
     target_class = ApiKeyAuthentication
     name = ["bearer", "apiKey"]
@@ -104,7 +104,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
 
 class StaffSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI schema shows the session of the admin."""
+    """OpenAPI security scheme of the admin session."""
 
     target_class = StaffSessionAuthentication
     name = "staffSession"

@@ -1,6 +1,6 @@
-"""What can go wrong for a client, in words and in a code; other apps derive their errors from these.
+"""API errors with a message and a code. Other apps derive their errors from these.
 
-Raised anywhere below HTTP; tracesite.http.errors turns them into the one error answer.
+Any layer below HTTP may raise them; `tracesite.http.errors` renders them as responses of one shape.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class ApiError(Exception):
-    """Base of every error that a client may see: `message` is shown to it as it stands, so it holds no internals."""
+    """Base of all errors that clients see. `message` goes to the client unchanged, so it must hold no internals."""
 
     status: ClassVar[int] = 500
-    """HTTP status of the answer."""
+    """HTTP status of the response."""
     default_code: ClassVar[str] = "error"
     default_message: ClassVar[str | StrPromise] = _("Something went wrong.")
 
@@ -31,13 +31,13 @@ class ApiError(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.message = str(message or self.default_message)
-        """For people: what was wrong and what would be right."""
+        """Text for people: the mistake, and a valid alternative."""
         self.field = field
-        """The JSON path (`messages[0].role`) or query parameter at fault, None when there is no single one."""
+        """JSON path (`messages[0].role`) or query parameter with the mistake; None without a single one."""
         self.code = code or self.default_code
-        """For programs: stable."""
+        """Stable identifier for programs."""
         self.headers = dict(headers or {})
-        """Headers of the answer that say what would be right."""
+        """Extra response headers, such as Retry-After."""
         super().__init__(self.message)
 
 

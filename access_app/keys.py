@@ -1,4 +1,4 @@
-"""API keys: made, found by their token, revoked. The token is shown once and kept only as its digest."""
+"""Creation, lookup and revocation of API keys. A token is shown once; only its digest is stored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .db.statements import prepared_cursor
 from .errors import InvalidInput
 from .models import ApiKey, Project, Scope
 
-TOKEN_START = "ts_"  # noqa: S105 - what every token begins with, so that scanners find lost ones
+TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
 
 _KEY_COLUMNS = [field.attname for field in ApiKey._meta.concrete_fields]
-# The fields of a project that requests need; others are read lazily.
+# The other columns are deferred, because requests rarely need them.
 _PROJECT_COLUMNS = ["id", "slug", "name", "created_at"]
-# Each request needs it, and Django takes 1.0 ms to compile the same query.
+# Raw SQL, because every request runs this query and the ORM takes 1.0 ms to compile it.
 _FIND = f"""
     SELECT {", ".join(f"key.{name}" for name in _KEY_COLUMNS)}, {", ".join(f"project.{name}" for name in _PROJECT_COLUMNS)}
     FROM access_app_apikey AS key JOIN access_app_project AS project ON project.id = key.project_id
@@ -37,9 +37,9 @@ def create_key(
     expires_at: dt.datetime | None = None,
     created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
-    """Makes a key and returns it with its token, which cannot be had again.
+    """Create a key and return it with its token, which cannot be retrieved later.
 
-    Raises InvalidInput for an empty name, for no or unknown scopes, and for an end that has passed.
+    Raise InvalidInput for an empty name, missing or unknown scopes, and an expiry in the past.
     """
     name = name.strip()
     if not name:
@@ -61,13 +61,13 @@ def create_key(
 
 
 def bearer_in(authorization: str) -> str | None:
-    """The token of an Authorization header of the scheme Bearer, "" where it has none; None for other schemes."""
+    """Return the token of a Bearer Authorization header; "" if it is missing, None for other schemes."""
     scheme, _space, token = authorization.strip().partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
 def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
-    """Return the active key with this token and its project, None when there is none. Notes the use, exact to a minute."""
+    """Return the active key of a token with its project, or None. Record the time of use to the minute."""
     now = now or timezone.now()
     key = _read_key(digest_of(token))
     if key is None or key.status(now) != "active":
@@ -78,7 +78,7 @@ def find_key(token: str, now: dt.datetime | None = None) -> ApiKey | None:
 
 
 def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
-    """Revoke a key for good, from the next request on. Return False if it had been revoked before: the first time stands."""
+    """Revoke a key, from the next request on. Return False if it was revoked before; the first time is kept."""
     now = now or timezone.now()
     revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=now)
     key.refresh_from_db(fields=["revoked_at"])
@@ -86,7 +86,7 @@ def revoke_key(key: ApiKey, now: dt.datetime | None = None) -> bool:
 
 
 def digest_of(token: str) -> str:
-    # Surrogates stand for bytes of a header that are not UTF-8: such a token is unknown, not an error.
+    # Header bytes that are not UTF-8 arrive as surrogates: such a token is unknown, not an error.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -114,7 +114,7 @@ def _read_key(digest: str) -> ApiKey | None:
 
 
 def _note_use(key: ApiKey, now: dt.datetime) -> None:
-    """One UPDATE that waits for nobody: of many requests at once, one writes and the others go on."""
+    """Set `last_used_at` without waiting: of concurrent requests, one writes and the others skip."""
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE access_app_apikey SET last_used_at = %s WHERE id IN"

@@ -1,4 +1,4 @@
-"""Callables that django-axes takes from the settings: who tries to log in, and the answer after too many failures."""
+"""Callables for django-axes: the name and address of a login attempt, and the lockout response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 LONGEST_NAME = 150
-"""Names of users are no longer: what is typed beyond is cut where it is counted and logged."""
+"""Maximum length of a user name; longer input is truncated before it is counted and logged."""
 
 
 def typed_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
@@ -21,15 +21,15 @@ def typed_name(request: HttpRequest, credentials: dict[str, Any] | None) -> str:
 def client_address(request: HttpRequest) -> str:
     """Return the address that a login comes from.
 
-    Behind a proxy (TRACESITE_HTTPS) it is the last one of X-Forwarded-For, which that proxy has added: the others are the
-    sender's own words.
+    Behind a proxy (TRACESITE_HTTPS) it is the last entry of X-Forwarded-For, which that proxy adds, because the client
+    can forge the others.
     """
     forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "") if settings.HTTPS else ""
     return forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
 
 
 def log_text(username: str | None, address: str, user_agent: str, path: Any, request: HttpRequest) -> str:
-    """Return how the log names who logs in: the name that was typed and the address."""
+    """Return the log entry of a login attempt: the submitted name and the address."""
     return f"{username or ''!r} at {address}"
 
 

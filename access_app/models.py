@@ -1,4 +1,4 @@
-"""Projects, and the API keys that open them."""
+"""Projects and their API keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Scope(models.TextChoices):
-    """What a request may do; one does not include another."""
+    """Permissions of an API key; none of them includes another."""
 
     READ = "read", _("read")
     WRITE = "write", _("write")
@@ -24,7 +24,7 @@ class Scope(models.TextChoices):
 
 
 class Sampling(TypedDict):
-    """How much recorders keep, as they read it: see tracesite.recorder.sinks.ServerSampling."""
+    """Sampling rules of a project in the form that recorders read (tracesite.recorder.sinks.ServerSampling)."""
 
     rate: float | None
     tools: dict[str, float]
@@ -33,13 +33,13 @@ class Sampling(TypedDict):
 
 
 def check_shares(value: object) -> None:
-    """A share by the name of a tool."""
+    """Raise ValidationError unless the value maps tool names to shares from 0 to 1."""
     if not isinstance(value, dict) or not all(map(_is_name, value)) or not all(map(_is_share, value.values())):
         raise ValidationError(_('Expected an object of names and shares from 0 to 1: {"search": 0.1}.'))
 
 
 class Project(models.Model):
-    """The isolation boundary: every row of the other apps belongs to exactly one project."""
+    """Isolation boundary: every row of the other apps belongs to exactly one project."""
 
     slug = models.SlugField(
         _("slug"),
@@ -93,7 +93,7 @@ class Project(models.Model):
         return self.slug
 
     def sampling(self) -> Sampling | None:
-        """What is asked of recorders; None where it is nothing."""
+        """Return the sampling rules for recorders; None if the project has none."""
         asked = Sampling(
             rate=self.sampling_rate,
             tools=self.sampling_tools,
@@ -106,18 +106,18 @@ class Project(models.Model):
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def active(self, now: dt.datetime | None = None) -> ApiKeyQuerySet:
-        """Keys that open their project at `now` (default: the present): not revoked, not expired."""
+        """Return keys that are neither revoked nor expired at `now` (default: the present)."""
         return self.filter(Q(expires_at=None) | Q(expires_at__gt=now or timezone.now()), revoked_at=None)
 
 
 class ApiKey(models.Model):
-    """A credential of one project. The token itself is not stored: `keys.create_key` shows it once."""
+    """Credential of one project. The token is not stored: `keys.create_key` returns it once."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="api_keys", verbose_name=_("project"))
     name = models.CharField(_("name"), max_length=200, help_text=_("What uses the key, for whoever revokes it."))
-    # The start of the token, enough to recognise a key in a list and too little to guess the rest.
+    # Enough of the token to recognise a key in a list, too little to guess the rest.
     prefix = models.CharField(_("begins with"), max_length=8, editable=False)
-    # SHA-256 without salt or stretching: the token has 256 random bits, nothing can be tried out.
+    # SHA-256 without salt or stretching suffices, because a token of 256 random bits cannot be guessed.
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), verbose_name=_("scopes"))
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
@@ -146,7 +146,7 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
     def status(self, now: dt.datetime | None = None) -> str:
-        """active, expired or revoked at `now`, as a machine word."""
+        """Return `active`, `expired` or `revoked`, as of `now`."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= (now or timezone.now()):
@@ -155,7 +155,7 @@ class ApiKey(models.Model):
 
 
 def _is_name(name: Any) -> bool:
-    # PostgreSQL holds neither of the two.
+    # PostgreSQL text holds neither NUL nor lone surrogates.
     return name != "" and "\x00" not in name and name == name.encode("utf-8", "ignore").decode()
 
 

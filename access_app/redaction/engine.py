@@ -1,19 +1,19 @@
-"""Takes secrets out of plain values (dict, list, str, and JSON) before they are stored, and says where they were.
+"""Redact plain values (dict, list, str and JSON) before they are stored, with a receipt for each redaction.
 
-Two kinds of places hold secrets: what stands under a telling key (`{"password": "x"}`), and text: JSON inside strings,
-singly or doubly encoded, header lines, `name=value`, command-line flags, URLs, and tokens that are known by their shape.
+Secrets are found in two places: under the key of a mapping (`{"password": "x"}`), and in text: JSON in strings, encoded
+once or several times, header lines, `name=value`, command-line flags, URLs, and tokens of a known shape.
 
-How it works, and why so:
+The algorithm:
 
-1. Almost every value is clean, so the first pass only decides whether to look closer (`may_hold_secrets`): it compares all
-   names of an object at once with those known to be harmless, and searches all texts at once with a filter that is derived
-   from the rules (redaction_filter). JSON that is not decoded, a msgspec.Raw, is searched as it is written.
-2. Only a suspicious value is walked again, rebuilt where it changes, and leaves a `Receipt` for each path and rule.
-3. Keys, and the names before a separator in text, are judged by one function (`Rules.rule_for`), and the values behind
-   them by another (redaction_values): a telling name alone is no proof, least of all in source code.
+1. Almost every value is clean, so a first pass only decides whether a closer look is needed (`may_hold_secrets`). It
+   compares all keys of a mapping at once with those known to be harmless, and searches all texts at once with a filter
+   that is derived from the rules (prefilter.py). Undecoded JSON, a msgspec.Raw, is searched without decoding it.
+2. Only a suspicious value is walked again and rebuilt where it changes, with a `Receipt` for each path and rule.
+3. One function judges keys and the names before a separator in text (`Rules.rule_for`), another the values behind them
+   (values.py), because a name alone is no proof, least of all in source code.
 
-What is under a secret key goes whole, also when it is a dict or a list (`{"authorization": {"type": "bearer", "value": "x"}}`), and
-what is nested too deeply to be searched is dropped. Plain Python: the recorder runs this in processes without Django.
+The value of a secret key is redacted whole, even a dict or list (`{"authorization": {"type": "bearer", "value": "x"}}`).
+A value that is nested too deeply to search is dropped. Django-free, because the recorder runs it in the agent's process.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ MAX_DEPTH: Final = 100
 
 _ESCAPE: Final = re.compile(r"\\u00([2-7][0-9a-fA-F])")
 
-# Types of which no value holds other values.
+# Types without nested values.
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Says that something was taken out, without saying what."""
+    """Record of a redaction, without the secret itself."""
 
     path: str
-    """Where: `agent_steps[0].tool_calls[1].args.headers.Authorization`; for text, the path of the string it was in."""
+    """Path such as `agent_steps[0].tool_calls[1].args.headers.Authorization`; for text, the path of its string."""
     rule: str
-    """The name of the KeyRule or Shape that asked for it; `depth` or `failure` otherwise."""
+    """Name of the KeyRule or Shape that matched; `depth` or `failure` otherwise."""
     count: int = 1
-    """How many secrets the rule took out there."""
+    """Number of secrets that the rule redacted there."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the receipt as it is stored and sent: the count only where there are several."""
+        """Return the stored form of the receipt, which has a count only above 1."""
         said: dict[str, Any] = {"path": self.path, "rule": self.rule}
         return said | {"count": self.count} if self.count > 1 else said
 
@@ -70,11 +70,10 @@ def counted(receipts: Iterable[Receipt]) -> list[Receipt]:
 def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[Any, list[Receipt]]:
     """Return the value without its secrets, and a receipt for each path and rule, in reading order.
 
-    A clean value comes back as the same object. The argument is never changed: what must change is copied. A second time
-    changes nothing. What is not dict, list, tuple or str passes as it is; keys stay, unless a secret is in them. `path` is what the receipts' paths
-    begin with. The value must be a tree, as all that JSON can hold; a Raw in it must be JSON that can be decoded, and what
-    becomes of it is decoded only where something was taken out. Never raises on one: what cannot be looked at is dropped,
-    with a receipt.
+    A clean value is returned as the same object; the argument is never modified. Redacting is idempotent. Values other
+    than dict, list, tuple, str and Raw are returned unchanged; keys are kept unless they hold a secret. The paths of
+    receipts begin with `path`. The value must be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the
+    result only if something in it was redacted. Never raises: a value that cannot be searched is dropped with a receipt.
     """
     if not may_hold_secrets((value,), rules):
         return value, []
@@ -82,24 +81,24 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
     try:
         return walk.value(value, path, 0), counted(walk.receipts)
     except RecursionError:
-        # The caller had used up the stack itself.
+        # The caller had used up most of the stack before.
         return MARKER, [Receipt(path, "failure")]
 
 
 def may_hold_secrets(values: Iterable[Any], rules: Rules = DEFAULT_RULES) -> bool:
-    """False when `redact` would leave all these values as they are; True when it must look closer.
+    """Return False if `redact` would change none of these values, True if it must look closer.
 
-    One question about many values is much cheaper than many about one each. Of a Raw it is answered as it is written, which
-    spares decoding it; where that cannot be done the answer is True.
+    One call for many values is much cheaper than many calls. A Raw is searched without decoding it; if that is not
+    possible the result is True.
     """
     harmless = rules.harmless
     quick = filter_of(rules)
     texts: list[str] = []
     written: list[bytes] = []
     level = list(values)
-    # Values are one level further down than the innermost container that may hold them.
+    # The values of the innermost allowed container are one level below it.
     for _depth in range(MAX_DEPTH + 2):
-        # This sees every value that is stored: exact types are asked for first, all of a level at once.
+        # Every stored value passes here, so exact types are checked first, for a whole level at once.
         texts += [node for node in level if type(node) is str]
         nodes = [node for node in level if type(node) not in _LEAVES]
         if not nodes:
@@ -135,7 +134,7 @@ def _has_secret_key(mapping: dict[Any, Any], rules: Rules) -> bool:
 
 
 class _Walk:
-    """Rebuilds one value without its secrets and collects the receipts."""
+    """Copy of one value without its secrets, with the receipts."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -173,7 +172,7 @@ class _Walk:
         return self.names_of(mapping if changed is None else changed, path)
 
     def names_of(self, mapping: dict[Any, Any], path: str) -> dict[Any, Any]:
-        """Take out secrets that are names: `{"ghp_...": 1}`."""
+        """Redact secrets in keys: `{"ghp_...": 1}`."""
         names = {
             key: clean
             for key in mapping
@@ -208,7 +207,7 @@ class _Walk:
         if len(text) <= 4 or not self.quick.finds([text]):
             return text
         if "\\u00" in text:
-            # Programs write characters as escapes, also in text that is no JSON.
+            # Programs also write escapes in text that is not JSON.
             plain = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
             if plain != text:
                 clean = self.text(plain, path)
@@ -259,7 +258,7 @@ class _Walk:
 
 
 def _with_changes(text: str, changes: list[tuple[int, int, str]]) -> str:
-    """The text with other words from place to place; the changes come from left to right."""
+    """Return the text with replacements (start, end, new text), which must be in order."""
     if not changes:
         return text
     parts: list[str] = []
@@ -280,7 +279,7 @@ def _rule_of_pair(pair: Sequence[Any], rules: Rules) -> KeyRule | None:
 
 
 def _rule_of_named_value(mapping: dict[Any, Any], rules: Rules) -> KeyRule | None:
-    """The rule for the value of `{"name": "Authorization", "value": "Bearer x"}`, as headers and attributes are often listed."""
+    """Return the rule for the value of `{"name": "Authorization", "value": "Bearer x"}`, a common form of headers."""
     for key in ("name", "key"):
         name = mapping.get(key)
         if isinstance(name, str):

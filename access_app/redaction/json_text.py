@@ -1,6 +1,6 @@
-"""Finds secrets in text that is JSON, exactly: results and arguments of tools are mostly this.
+"""Exact search for secrets in JSON text, the usual form of tool arguments and results.
 
-What is cut off, or stands in the middle of other text, is left to redaction_text, which guesses.
+Truncated JSON and JSON in the middle of other text are left to text.py, which guesses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .values import is_secret, is_secret_of_pair
 
 @dataclass(frozen=True, slots=True)
 class InnerText:
-    """A string of the JSON text that is not secret as such, but may hold secrets."""
+    """String in JSON text that is not a secret as a whole but may contain one."""
 
     start: int
     end: int
@@ -25,11 +25,11 @@ class InnerText:
     ascii_only: bool
 
     def encode(self, text: str) -> str:
-        """Another text, written as this one was."""
+        """Return another text as a JSON string, ASCII-only like the original."""
         return json.dumps(text, ensure_ascii=self.ascii_only)
 
 
-# Reads a value from the middle of a text, and says where it ends.
+# Decodes the value at a position and returns it with its end.
 _read_value = json.JSONDecoder().raw_decode
 _COLON = re.compile(r"\s*:\s*")
 _PAIR = re.compile(r'\s*,\s*(?=")')
@@ -38,7 +38,7 @@ _VALUE_NEXT = re.compile(r'\s*,\s*"value"\s*:\s*')
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is a whole JSON object, array or string."""
+    """Return whether the text is a complete JSON object, array or string."""
     if text.lstrip()[:1] not in ("{", "[", '"'):
         return False
     try:
@@ -49,9 +49,9 @@ def is_json(text: str) -> bool:
 
 
 def parts_of_json(text: str, rules: Rules) -> Iterator[SecretText | InnerText]:
-    """The secret values of a JSON text, and all its other string values, from left to right, without overlap."""
+    """Yield the secret values of a JSON text and its other string values, in order, without overlap."""
     at = 0
-    # Between strings, a quote begins the next one.
+    # Outside strings, a quote begins one.
     while (quote := text.find('"', at)) >= 0:
         string, at = _read_value(text, quote)
         colon = _COLON.match(text, at)
@@ -70,7 +70,7 @@ def parts_of_json(text: str, rules: Rules) -> Iterator[SecretText | InnerText]:
             secret = _secret_at(text, start, rule)
             if secret is not None:
                 yield secret
-                # The quote after the value is no beginning of a string.
+                # Skip the closing quote, which begins no string.
                 at = secret.end + (text[start] == '"')
 
 
@@ -90,7 +90,10 @@ def _second_of_pair(text: str, name: str, quote: int, end: int, rules: Rules) ->
 
 
 def _rule_of_member(text: str, name: str, start: int, rules: Rules) -> tuple[KeyRule | None, int]:
-    """The rule for the member with its value at `start`; for `"name": "Authorization", "value": ...` that of the latter."""
+    """Return the rule for the member whose value begins at `start`, and the start of the value to redact.
+
+    For `"name": "Authorization", "value": ...` that is the value of the second member.
+    """
     rule = rules.rule_for(name)
     if rule is None and name == "value" and text[start] == '"':
         _value, end = _read_value(text, start)
@@ -106,7 +109,7 @@ def _rule_of_member(text: str, name: str, start: int, rules: Rules) -> tuple[Key
 
 
 def _secret_at(text: str, start: int, rule: KeyRule) -> SecretText | None:
-    """Return the value that begins at `start`, when it is worth taking out."""
+    """Return the value that begins at `start` if it is a secret."""
     value, end = _read_value(text, start)
     if not is_secret(value, rule):
         return None

@@ -1,10 +1,10 @@
-r"""Tells quickly that values hold no secret. All of it is derived from the table of rules.
+r"""Fast check for values without secrets, derived from the table of rules.
 
-Nearly every value is clean, so the search for rules comes second. First, lower-case ASCII of all texts is searched for the
-words and anchors of the rules, each at one of its rare characters (its pin): `k` for `token` and `sk-`, `_` for `ghp_`.
-Python's `re` passes over everything else at the speed of memory; one alternation of all words takes ten times as long.
+Nearly every value is clean, so applying the rules comes second. First, the lower-case bytes of all texts are searched for
+the words and anchors of the rules, each by one of its rare characters (its pin): `k` for `token` and `sk-`, `_` for
+`ghp_`. Python's `re` skips to a literal quickly; one alternation of all words takes ten times as long.
 
-The filter may find too much, never too little: what follows a word or an anchor here is at least what redaction_text and
+The filter may match too much but never too little: it accepts after a word or anchor at least everything that text.py and
 the shapes accept. `tests/access_app/redaction/test_engine.py` compares both on generated texts.
 """
 
@@ -18,17 +18,16 @@ from typing import Final, NamedTuple
 
 from .rules import Rules
 
-# Rare characters and fragments in lower-case traces, the rarest first. Others are searched for as a whole.
+# Rare characters and fragments in lower-case traces, the rarest first. Literals without one are their own pin.
 _PINS: Final = ("~", "_", "k", "-", "p", "b", "v", "cre", "auth", "://", "sig")
 _CAPITALS: Final = ("~", "J", "K", "G", "A", "P")
 
 _WIDE_COLON: Final = "：".encode()
-# İ and the Kelvin sign end a word and become ASCII letters in lower case.
+# İ and the Kelvin sign end a word, but become ASCII letters in lower case.
 _BETWEEN_LETTERS: Final = ("\u0130".encode(), "\u212a".encode())
 _ASCII: Final = bytes(range(128))
-# After the word of a name: the rest of the name, perhaps more words, and what may stand before a value. In bytes of UTF-8,
-# where letters have up to four. The rest of a name is read as a whole (a lookahead that is repeated by its group): giving
-# it back one by one would be useless.
+# After the word of a name: the rest of the name, perhaps more words, and a separator before a value, in UTF-8. The rest of
+# a name is matched as a whole (a lookahead repeated by its group), because backtracking into it cannot help.
 _AHEAD: Final = re.compile(
     rb"""
     (?=(?P<rest>(?:[\w.\-\x80-\xff]|\\{1,64}u[0-9a-f]{4}){0,640}))(?P=rest)
@@ -43,7 +42,7 @@ _AHEAD: Final = re.compile(
     """,
     re.VERBOSE,
 )
-# In JSON as it is written a name goes on to its quote, whatever stands between.
+# In undecoded JSON a name extends to its quote.
 _FIELD: Final = re.compile(rb"""[^"\\]{0,1300}(?:\\|"\s{0,200}:)""")
 
 
@@ -51,11 +50,11 @@ _RARE: Final = b"~JKG_"
 
 
 class Search(NamedTuple):
-    """A search that begins at its pin."""
+    """Search for the literals that share a pin."""
 
     pin: bytes
     also: bytes
-    """Another part of each match; without it in the text the search is spared."""
+    """Another part of each match; a text without it is not searched."""
     pattern: re.Pattern[bytes]
 
     def matches(self, text: bytes) -> Iterator[re.Match[bytes]]:
@@ -64,7 +63,7 @@ class Search(NamedTuple):
             return
         at = text.find(self.pin)
         if len(self.pin) == 1 and self.pin in _RARE:
-            # Python finds a single byte at the speed of memory, and `re` before 3.12 one after the other.
+            # `bytes.find` uses memchr for a single byte; `re` before 3.12 compares byte by byte.
             for _few in range(24):
                 if at < 0:
                     return
@@ -77,27 +76,27 @@ class Search(NamedTuple):
 
 @dataclass(frozen=True)
 class Filter:
-    """The derived searches of one set of rules."""
+    """Searches derived from one set of rules."""
 
     exact: tuple[Search, ...]
-    """Searches for anchors with capitals, which are rare in text, before it is made lower case."""
+    """Case-sensitive searches for anchors with capitals, which are rare in text."""
     searches: tuple[Search, ...]
-    """Searches in lower case. Words are groups of their own: `name`, and `part` of those that count only after others."""
+    """Searches in lower-case text. Their groups: `name` for words, `part` for words that count only after others, `value` for
+    the key of `{"name": "token", "value": "x"}`."""
     kinds: re.Pattern[bytes]
-    """Finds a `part` with what it must stand after."""
+    """Matches a `part` after one of the words that it requires."""
     kinds_in_json: re.Pattern[bytes]
-    """The same for names of fields, where anything may stand between the two."""
+    """The same for names of fields, which may have any character between the two words."""
     foreign: tuple[bytes, ...]
-    """Words outside of ASCII; of those with upper and lower case only a character, in both."""
+    """Non-ASCII words; of words with upper and lower case only one character, in both cases."""
     escapes: re.Pattern[bytes]
-    """Finds JSON escapes that may be a part of a name or secret."""
+    """Matches JSON escapes that may be part of a name or secret."""
     foreign_words: re.Pattern[str] | None
     shapes: tuple[re.Pattern[str], ...]
-    """Shapes without anchors: every text is searched for them."""
+    """Patterns of shapes without anchors, which every text is searched with."""
 
     def finds(self, texts: Sequence[str], written: Sequence[bytes] = ()) -> bool:
-        """Return False only when no rule can find anything in these texts, and in these JSON documents as they are written,
-        however deep they are."""
+        """Return False only if no rule can match in these texts and these undecoded JSON documents."""
         if self.shapes and (written or any(pattern.search(text) for pattern in self.shapes for text in texts)):
             return True
         # At most two copies of the texts exist at a time, because a text may have 50 MB.
@@ -110,12 +109,11 @@ class Filter:
         ):
             return True
         if foreign := [piece for piece in pieces if not piece.isascii()]:
-            # Mostly little is left without ASCII.
             rest = b"\n".join(foreign).translate(None, _ASCII)
             if self._is_foreign(rest, foreign):
                 return True
             if _WIDE_COLON in rest:
-                # The length stays.
+                # Replaced by as many bytes, so that offsets stay valid.
                 encoded = encoded.replace(_WIDE_COLON, b":::")
         del pieces, foreign
         for search in self.exact:
@@ -132,11 +130,11 @@ class Filter:
                 if group != "value" and self._is_name(found, low, in_json=found.start() >= begin_of_json):
                     return True
                 groups.add(group)
-        # In `{"name": "token", "value": "x"}` no value follows the word itself.
+        # In `{"name": "token", "value": "x"}` the value does not follow the word.
         return len(groups) > 1 and "value" in groups
 
     def _is_name(self, found: re.Match[bytes], low: bytes, *, in_json: bool) -> bool:
-        """Return whether a value may follow a word."""
+        """Return whether a value may follow the matched word."""
         end = found.end()
         if found.lastgroup == "part":
             kinds = self.kinds_in_json if in_json else self.kinds
@@ -156,7 +154,7 @@ class Filter:
 
 @lru_cache(maxsize=64)
 def filter_of(rules: Rules) -> Filter:
-    """Derive the filter of these rules, once for each table."""
+    """Return the filter of these rules, cached for each table."""
     keys, shapes = rules.keys, rules.shapes
     words = sorted({word for rule in keys for word in rule.words})
     ascii_words = [word for word in words if word.isascii()]
@@ -171,7 +169,7 @@ def filter_of(rules: Rules) -> Filter:
     parts: list[tuple[str, str, str]] = []
     for word in ascii_words:
         rules_of_word = [rule for rule in keys if word in rule.words]
-        # A word that counts only at the end of a name is not followed by a further letter.
+        # No letter follows a word that counts only at the end of a name.
         behind = "(?![a-z])" if all(rule.only_last for rule in rules_of_word) else ""
         only_after = all(rule.only_after is not None for rule in rules_of_word)
         (parts if only_after else names).append((word, behind, ""))
@@ -197,7 +195,7 @@ def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:
     """Return a pattern of the JSON escapes that may be a part of a name or secret.
 
     These are escaped slashes, ASCII and white space, the letters that become ASCII in lower case, the wide colon, and
-    words outside of ASCII. Other escaped letters are frequent in text that is not English and pass.
+    the non-ASCII words. Other escaped letters are frequent in text that is not English, and hide nothing.
     """
 
     def either_case(char: str, form: Callable[[str], str]) -> str:
@@ -218,7 +216,7 @@ def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:
 
 
 def _parts_of(word: str) -> Iterable[str]:
-    """Return what of a word outside of ASCII is searched for."""
+    """Return the parts of a non-ASCII word to search for."""
     if word == word.upper():
         return [word]
     char = next(char for char in word if not char.isascii())
@@ -226,9 +224,9 @@ def _parts_of(word: str) -> Iterable[str]:
 
 
 def _pinned(common: Sequence[str], groups: Mapping[str, Sequence[tuple[str, str, str]]]) -> Iterable[Search]:
-    """Group literals, each with a pattern after it and another part of the match, by their pins."""
+    """Yield a search for each pin, from groups of literals with the pattern after them and their `also`."""
     literals = [literal for searches in groups.values() for literal, _behind, _also in searches]
-    # A literal without a pin is one itself, also for longer ones that contain it.
+    # A literal without a common pin is a pin itself, also for longer literals that contain it.
     pins = (*common, *sorted((literal for literal in literals if not any(pin in literal for pin in common)), key=len))
     for pin in dict.fromkeys(pins):
         parts = []
@@ -248,7 +246,7 @@ def _pinned(common: Sequence[str], groups: Mapping[str, Sequence[tuple[str, str,
 
 
 def _alternatives(pin: str, literals: dict[str, list[str]]) -> str:
-    """Return what surrounds a pin. Alternatives begin with different letters where they can, which `re` tries quickly."""
+    """Return the pattern around a pin. Alternatives begin with different letters if possible, which `re` tries quickly."""
     by_letter: dict[str, list[str]] = {}
     at_end: dict[str, list[str]] = {}
     for literal, behinds in literals.items():
@@ -264,7 +262,7 @@ def _alternatives(pin: str, literals: dict[str, list[str]]) -> str:
         if "" in befores:
             parts.append(behind)
             continue
-        # One look at the character before spares most of the others.
+        # A check of the character before the pin rejects most candidates.
         ends = "".join(sorted({re.escape(before[-1]) for before in befores}))
         same = [
             f"(?<=(?:{'|'.join(re.escape(before) for before in befores if len(before) == length)}){re.escape(pin)})"

@@ -1,12 +1,11 @@
-"""The table of redaction rules: names under which secrets are kept, and shapes by which secrets are known.
+"""Table of redaction rules: names of secrets, and shapes of secrets.
 
-All of it is data. A new rule is one line in `DEFAULT_RULES`; everything that makes the search fast is derived from the
-table (redaction_filter), so that no rule can be applied to some forms of a value and not to others. A project that wants
-more makes its own `Rules` with `dataclasses.replace`.
+A new rule is one line in `DEFAULT_RULES`. The prefilter is derived from the table (prefilter.py), so that every rule
+applies to all forms of a value. For additional rules, make a `Rules` with `dataclasses.replace`.
 
-No pattern of the redaction uses possessive quantifiers (`*+`) or atomic groups (`(?>...)`): Python 3.11.0 to 3.11.4,
-Debian 12's among them, match them wrongly (python/cpython#106052), and a wrong match here stores a secret. What keeps
-the patterns linear instead: repetitions are bounded, or what is repeated cannot begin what follows it.
+No redaction pattern uses possessive quantifiers (`*+`) or atomic groups (`(?>...)`), because Python 3.11.0 to 3.11.4
+(Debian 12 has 3.11.2) match them wrongly (python/cpython#106052), and a wrong match here stores a secret. Patterns are
+linear because repetitions are bounded, or because the repeated part cannot match the start of the part after it.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from functools import cached_property
 from typing import Final
 
 MARKER: Final = "[redacted]"
-"""Replaces a secret."""
+"""Replacement for a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Names under which secrets are kept, recognised by one of their words."""
+    """Names of secrets, recognised by one of their words."""
 
     name: str
     words: frozenset[str]
-    """In lower case. A word with letters outside of ASCII (`密码`) counts at the end of a name, because such names are written
-    without spaces."""
+    """Words in lower case. A non-ASCII word (`密码`) counts at the end of a name, because such names have no spaces."""
     only_after: frozenset[str] | None = None
     """The word counts only right after one of these: `key` alone is no secret, `api key` is one."""
     unless_after: frozenset[str] = frozenset()
@@ -35,38 +33,38 @@ class KeyRule:
     only_last: bool = False
     """The word counts only at the end of the name."""
     numbers: bool = True
-    """Whether numbers are taken out: a password may be one, but what is called a token and is a number counts."""
+    """Whether numbers are secrets: a password may be a number, but a number named token is a count."""
     weak: bool = False
-    """The name is used for other things, too, so the value must look like a secret everywhere (redaction_values)."""
+    """The name has other uses, so the value must look like a secret everywhere (values.py)."""
     any_value: bool = False
-    """Every value counts that is not empty, a placeholder or code: the name was chosen by the project."""
+    """Every value counts except empty ones, placeholders and code, because the user chose the name."""
     phrases: bool = False
     """Several words may be the secret."""
     header: bool = False
-    """The value is that of a header: a scheme with credentials, or pairs of a name and a value."""
+    """The value is that of a header: a scheme with credentials, or name=value pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Secrets that are known by their looks, wherever they stand."""
+    """Secrets that are recognised by their form, whatever surrounds them."""
 
     name: str
     pattern: re.Pattern[str]
-    """A group named `secret` narrows what is taken out."""
+    """A group named `secret` limits the redaction to it."""
     example: str = ""
     anchors: tuple[str, ...] = ()
-    """Each match has one of these in it, so that most texts need not be searched with the pattern. Those with capitals are
-    compared as they are, others in any case. Without anchors every text is searched."""
+    """Literals of which each match contains one, so that most texts need not be searched with the pattern. Anchors with
+    capitals are case-sensitive, others are not. Without anchors every text is searched."""
     after_anchor: str = ""
-    """What follows the anchor in each match, as a pattern; narrows the search for anchors that are frequent in text."""
+    """Pattern that matches after the anchor in each match; needed for anchors that are frequent in text."""
     also: str = ""
     """Another part of each match, rarer than the anchors."""
     before_names: bool = False
-    """Applied before names are looked for, because it has several lines, of which `name: value` would take out only one."""
+    """Applied before the search for names, because `name: value` would redact only one of its lines."""
 
 
 def prefixed(name: str, prefixes: str, rest: str, example: str) -> Shape:
-    """Return the shape of tokens that begin with one of the prefixes and go on with `rest`."""
+    """Return the shape of tokens that begin with one of the prefixes, followed by `rest`."""
     anchors = tuple(prefixes.split())
     begin = "|".join(map(re.escape, anchors))
     return Shape(
@@ -80,8 +78,8 @@ def prefixed(name: str, prefixes: str, rest: str, example: str) -> Shape:
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What counts as a secret. Immutable, except for the verdicts on names that it remembers; compared by identity, so that
-    what is derived from it is found quickly."""
+    """Table of rules. Immutable except for its cache of verdicts on names; compared by identity, so that it is a fast key of
+    caches."""
 
     keys: tuple[KeyRule, ...]
     harmless_endings: frozenset[str]
@@ -89,14 +87,14 @@ class Rules:
     shapes: tuple[Shape, ...]
 
     def rule_for(self, name: str) -> KeyRule | None:
-        """Return the rule by which values under this name are secret; None when they are not."""
+        """Return the rule for values under this name, or None if they are not secret."""
         try:
             return self.verdicts[name]
         except KeyError:
             verdict = self._judge(name)
             if len(name) <= 64:
                 if len(self.verdicts) >= 10_000:
-                    # Names come from outside: memory is bounded, and the common ones are back at once.
+                    # Clients choose the names, so the cache is bounded; a full cache is cleared.
                     self.verdicts.clear()
                     self.harmless.clear()
                 self.verdicts[name] = verdict
@@ -106,27 +104,27 @@ class Rules:
 
     @cached_property
     def verdicts(self) -> dict[str, KeyRule | None]:
-        """The verdicts so far."""
+        """Cached results of rule_for."""
         return {}
 
     @cached_property
     def harmless(self) -> set[str]:
-        """Names without a rule, so that all names of a mapping can be compared at once."""
+        """Cached names without a rule, so that all keys of a mapping are compared at once."""
         return set()
 
     @cached_property
     def words(self) -> re.Pattern[str]:
-        """Finds the words of the key rules in lower-case text."""
+        """Pattern of the words of all key rules, for lower-case text."""
         by_letter: dict[str, list[str]] = {}
         # Longest first: `passwort` before `pass`.
         for word in sorted({*self._by_word, *self.foreign}, key=lambda word: (-len(word), word)):
             by_letter.setdefault(word[0], []).append(re.escape(word[1:]))
-        # Grouped by first letters, the search passes over all other letters at once.
+        # Grouped by first letter, because `re` then skips all other letters quickly.
         return re.compile("|".join(f"{letter}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()))
 
     @cached_property
     def foreign(self) -> dict[str, KeyRule]:
-        """The words with letters outside of ASCII."""
+        """Non-ASCII words and their rules."""
         return {word: rule for rule in self.keys for word in rule.words if not word.isascii()}
 
     @cached_property
@@ -140,7 +138,7 @@ class Rules:
 
     @cached_property
     def _glued(self) -> re.Pattern[str]:
-        """Splits names without borders between their words: `dbpassword`, `APIkey`."""
+        """Pattern that splits names whose words are not separated: `dbpassword`, `APIkey`."""
         kinds = {kind for rule in self.keys for kind in rule.only_after or () if len(kind) > 3 or kind in _SHORT_KINDS}
         words = {word for word in self._by_word if len(word) > 4 or word in _GLUED_SHORT}
 
@@ -174,11 +172,11 @@ class Rules:
     def split(self, name: str) -> list[str]:
         """Return the words of a name in lower case, however they are joined: `dbPassword`, `DB_PASSWORD`, `dbpassword`.
 
-        Digits at the end are left out (`password2`). Only the last characters of a very long name are read.
+        Digits at the end are dropped (`password2`). Only the last LONGEST_NAME characters are read.
         """
         words: list[str] = []
         for piece in _PIECE.findall(name[-LONGEST_NAME:]):
-            # `APIkey` shows no border where one is, so the known endings are tried on the piece before its capitals are.
+            # `APIkey` has no visible border between its words, so known endings are tried before capitals.
             glued = self._glued.fullmatch(piece)
             if glued is None:
                 parts = _CAMEL.findall(piece)
@@ -191,9 +189,9 @@ class Rules:
 
 
 LONGEST_NAME: Final = 300
-"""Characters of a name that are read, from its end."""
+"""Number of characters of a name that are read, from its end."""
 LONG_NAME: Final = 16
-"""Names of fields from this length on are searched for secrets themselves."""
+"""Keys of at least this length are searched for secrets in them."""
 _SHORT_KINDS: Final = frozenset({"api", "app", "ssh", "aws", "gcp"})
 _GLUED_SHORT: Final = frozenset({"pwd", "key", "keys", "creds", "token"})
 _PIECE = re.compile(r"[A-Za-z]+|[0-9]+")
@@ -204,7 +202,7 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Makers of keys, whose names stand before `key` and `token`: OPENAI_KEY, github_token.
+# Vendors whose names precede `key` and `token`: OPENAI_KEY, github_token.
 _VENDORS = words_of(
     """
     openai anthropic claude gemini google gcp azure aws bedrock mistral cohere deepseek dashscope qwen zhipu moonshot baidu
@@ -214,16 +212,16 @@ _VENDORS = words_of(
     langfuse linear notion jira atlassian airtable figma npm pypi docker vault aliyun tencent wechat feishu dingtalk tracesite
     """
 )
-# What a key must be for, to be a secret one.
+# Kinds of keys that are secret.
 _KEY_KINDS = _VENDORS | words_of(
     "access account admin api apim app application auth client consumer deploy encryption fernet hmac jwt license master"
     " private secret service session shared signing ssh storage subscription webhook"
 )
-# Tokens that are surely secret, also when the name is plural. Tokens of other kinds are counted more often than kept.
+# Kinds of tokens that are secret even in the plural. The plural of other kinds is usually a count.
 _TOKEN_KINDS = (_VENDORS - words_of("together linear brave")) | words_of(
     "access api auth bearer bot csrf csrfmiddleware id jwt oauth personal private refresh secret security session user xsrf"
 )
-# One token of these kinds is a unit of text, a count or a place in a list.
+# Kinds of tokens that are a unit of text, a count or a position in a list.
 _TOKENS_OF_TEXT = words_of(
     "bos cached cancel cancellation cls completion continuation eos first generated input key last lexer mask max min new next"
     " output pad page pagination per prompt reasoning sep special stop text thinking total unk"
@@ -266,8 +264,8 @@ DEFAULT_RULES: Final = Rules(
         Shape(
             "private_key",
             re.compile(
-                # Up to its last line, or else to the end of its string. It cannot fail once it has begun, so that
-                # many beginnings without an end are read once, and it is longer than any key.
+                # To the last line, or else to the end of the string, up to more than the length of any key. The
+                # pattern cannot fail after its first line, so that many first lines without a last one take linear time.
                 r"""-----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----
                 (?:[^"'\\-]+|-(?!----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY)|\\+(?:[^"'\\]|\Z)){0,50000}
                 (?:-----END\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----)?""",
@@ -347,13 +345,13 @@ DEFAULT_RULES: Final = Rules(
         prefixed("tracesite_key", "ts_", r"[\w-]{43}", "ts_" + "x0IuIxh9VnCrGb7yYvQmE2fPq4sT6wZ8aB1cD3eF5gH"),
         Shape(
             "jwt",
-            # A hyphen before it would begin the search again at each of many beginnings.
+            # No hyphen before it, because each of many beginnings would restart the search.
             re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?", re.ASCII),
             "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
             anchors=("eyJ",),
             after_anchor=r"[\w-]{8}",
         ),
-        # Makers whose tokens have a prefix and a long rest.
+        # Vendors whose tokens have a prefix and a long rest.
         prefixed(
             "vendor_token",
             "npm_ lin_api_ ntn_ shpat_ shpca_ shppa_ shpss_ gsk_ r8_ glsa_ glc_ figd_ sbp_ dop_v1_ doo_v1_ dor_v1_ dckr_pat_ dckr_oat_"

@@ -1,8 +1,8 @@
-"""Finds secrets in text by the names before them: JSON in strings, YAML, env files, headers, commands, source code.
+"""Search for secrets in text by the names before them: JSON in strings, YAML, env files, headers, commands, source code.
 
-JSON text stays valid JSON, and what is not a secret keeps every byte. A name is not enough: the value must look like a
-secret, the more so the less the place is made for values (redaction_values). Linear in the length of the text:
-repetitions are bounded or give nothing back, and what was read once is skipped.
+JSON text stays valid JSON, and all bytes outside of secrets are kept. A name is not enough: the value must look like a
+secret, the more so the less its place is reserved for values (values.py). The time is linear in the length of the text,
+because repetitions are bounded or cannot backtrack, and no part is read twice.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from .values import Look, Place, credentials, holds_secret, look
 
 @dataclass(frozen=True, slots=True)
 class SecretText:
-    """The place of a secret value in a text."""
+    """Position of a secret value in a text."""
 
     start: int
     end: int
     rule: KeyRule
     quote: str = ""
-    """What the marker must stand in, where the value had no quotes of its own: a number, object or array of JSON."""
+    """Quote to put around the marker if the value has none: a number, object or array of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A secret name in a text, with what separates it from its value."""
+    """Secret name in a text, with its separator."""
 
     start: int
     end: int
     rule: KeyRule
     at: int
-    """Where the value may begin."""
+    """Position at which the value may begin."""
     quote: str | None
     """The quote that ends the name, with its backslashes."""
     sign: str
-    """What kind of separator follows: `=`, `:`, `|`, `flag`, `element`, `pair`, `space`, `is`."""
+    """Kind of separator: `=`, `:`, `|`, `flag`, `element`, `pair`, `space`, `is`."""
     spaced: bool
     """Whether there are spaces around the sign."""
     attribute: bool = False
@@ -49,7 +49,7 @@ class _Name:
 _JSON_BEGIN = re.compile(r"""\s*(?:\{\s*(?:["}\\]|\Z)|\[\s*(?:["{\[\]\\0-9-]|\Z)|")""")
 _NAME_END = re.compile(r"[\w.\-]{0,160}")
 _PROSE_END = re.compile(r" [\w .\-]{0,64}")
-# Marks of Markdown and the quote that end a name, and the sign after it.
+# Markdown marks and quote at the end of a name, and the separator.
 _SIGN = re.compile(
     r"""
     [*_`\])]{0,3}(?P<quote>\\{0,64}["'])?[*_`\])]{0,3}
@@ -69,7 +69,7 @@ _SIGN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _SIGNS: Final = {"typed": ":=", "beside": ":", "attribute": "flag", "item": "element", "apart": "space", "to": "space"}
-# After a word that is written without spaces around it.
+# The same after a word of a language without spaces.
 _FOREIGN_SIGN = re.compile(
     r"""(?P<quote>[`*】」』]{0,3}\\{0,64}["']?)[*_`]{0,3}(?P<space>[ \t]{0,8})(?P<sign>=|:|：|\||是|为|為|】|</?[^<>\n]{0,60}>|>)"""
 )
@@ -78,14 +78,14 @@ _FLAG_SPACE = re.compile(r"[ \t]+(?=[^\s-])")
 _SPACE = re.compile(r"[ \t]*")
 _SPACE_AND_LINES = re.compile(r"\s*")
 _MARKS = re.compile(r"[*_]{1,3}[ \t]*")
-# The letters are those of Python's literals: b"x".
+# The letters are prefixes of Python literals: b"x".
 _OPENING_QUOTE = re.compile(r"""(?:[bBrRuUfF]{1,2}(?=["']))?(?P<run>\\{0,64})(?P<quote>["'`])""")
 _QUOTE = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])""")
 _JSON_QUOTE = re.compile(r'(?<!\\)(?:\\\\){0,64}"')
 _QUOTE_OR_BRACKET = re.compile(r"""(?<!\\)(?P<run>\\*)(?P<quote>["'])|[{}\[\]]""")
 _NUMBER = re.compile(r"[+-]?\d[\w.+-]*|-?(?:Infinity|NaN)")
-# The next ones match a piece, and _end_of_pieces goes on from there: a piece per match of bounded memory.
-# In JSON a line also ends at the quote that ends the string, and at a written \n.
+# The next patterns match one piece, which bounds the memory of a match; _end_of_pieces repeats them.
+# In JSON a line also ends at the quote that ends the string, and at an escaped \n.
 _LINE = re.compile(r"""(?:[^\r\n"'\\<]+|\\+(?![nr"'\\])|(?<==)"[^"\r\n]{0,4096}"|<(?!/)){0,500}""")
 # A comma, semicolon or ampersand ends a word only where a space or another name follows it.
 _CHARACTERS = r"""[^\s"'\\,;&<`\u3000-\u9fff\uff00-\uffef]+|[,;&](?!\s|\Z|[\w.\-]{0,64}[:=])|<(?!/)|`(?=\w)"""
@@ -93,9 +93,9 @@ _WORD = rf"{_CHARACTERS}|\\+"
 _WORD_IN_JSON = rf"""{_CHARACTERS}|\\+(?![\\nrt"'])"""
 _WORDS = re.compile(rf"(?:{_WORD}){{0,500}}")
 _WORDS_IN_JSON = re.compile(rf"(?:{_WORD_IN_JSON}){{0,500}}")
-# A value after a name of its own belongs to both: `password: token: abc`.
+# A value with a nested name belongs to both names: `password: token: abc`.
 _NAMED_VALUE = re.compile(r"""[A-Za-z][\w\-]{0,40}:[ \t]+""")
-# Of an XML element.
+# Content of an XML element.
 _CONTENT = re.compile(r"\s{0,64}(?:<!\[CDATA\[)?(?P<value>[^<>\s][^<>\n]{0,8192}?)(?:\]\]>)?\s{0,64}</")
 # YAML: a block, or the value on a line of its own.
 _BLOCK = re.compile(r"[|>][+-]?[0-9]?[ \t]*\r?\n")
@@ -107,12 +107,12 @@ _SCHEMA = re.compile(
 )
 _EMPTY = re.compile(r"[\[{]\s{0,600}[\]}]")
 _PEEK: Final = 600
-"""Characters of a value that are read to judge it. Only a value that is taken out is read to its end, so that each name
-costs a bounded time."""
-# These close a sentence or a bracket around the value more often than they are its last character.
+"""Number of characters of a value that are examined. Only secrets are read to their end, so that each name takes bounded
+time."""
+# Characters that usually close a sentence or bracket around the value and do not belong to it.
 _CLOSERS: Final = ")]}>.,;!?*。，；）】」"
-# What stands before a name where only a value can follow it: a query of a URL, the pairs of a connection string, an
-# environment line, arguments of docker, lines of a diff.
+# Context before a name after which only a value can follow: a URL query, a connection string, an environment line,
+# arguments of docker, lines of a diff.
 _BEFORE_GIVEN = re.compile(
     r"(?:^|[\n;?&]|\\n|(?:^|\s)(?:export|set|setx|env|ENV|ARG|-e|--env|--build-arg|-D)[ \t]+|^[ \t]*[-+>#$][ \t]*|\$env:)\Z"
 )
@@ -122,7 +122,7 @@ _CONFIG_NAME = re.compile(
 )
 _BEFORE_LINE = re.compile(r"(?:^|\n|\\n|[\"'])[ \t]*(?:[-+>#$*][ \t]+|[-+])?\Z")
 _AFTER_LINE = re.compile(r"[ \t]{0,64}(?:#|\r|\n|\Z|\\n|\\r|\"|')")
-# Words after the value of a flag: a sentence and no command.
+# Words after the value of a flag that show a sentence, not a command.
 _PROSE_AFTER = re.compile(r"[ \t]+[a-z]{2,20}[ \t,.][^-|;&]")
 _DECLARES = re.compile(
     r"\b(?:const|let|var|val|final|auto|my|local|self|this|def|func|fn|String|char|static|public|private)\b[^\n=]{0,64}\Z|\.\Z"
@@ -132,12 +132,12 @@ _FILE_NAME = re.compile(r"\.[A-Za-z]{1,5}\Z")
 
 
 def lower(text: str) -> str:
-    """Return the text in lower case, character by character: the one that would become longer (İ) is first made a plain I."""
+    """Return the text in lower case with the same length: İ, which would become longer, is replaced by I first."""
     return text.replace("İ", "I").lower()
 
 
 def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
-    """Yield the values in a text that stand behind secret names, from left to right, without overlap."""
+    """Yield the values behind secret names in a text, in order, without overlap."""
     in_json = _JSON_BEGIN.match(text) is not None
     read = taken = counted = quotes = 0
     for word in rules.words.finditer(lower(text)):
@@ -157,7 +157,7 @@ def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
         if in_json and name.start > counted:
             quotes += len(_JSON_QUOTE.findall(text, counted, name.start))
             counted = name.start
-        # A name between two strings is not part of JSON: `"x" password: "hunter2"`.
+        # A name between two strings is not inside JSON: `"x" password: "hunter2"`.
         secret = _value(text, name, in_json and (name.quote is not None or quotes % 2 == 1))
         if secret is not None:
             yield secret
@@ -168,7 +168,7 @@ def secrets_by_name(text: str, rules: Rules) -> Iterator[SecretText]:
 
 
 def _name(text: str, start: int, end: int, word: int, rules: Rules) -> _Name | None:
-    """Return the name that ends at `end`, or after more words; None when no value can follow or it is not secret."""
+    """Return the name that ends at `end` or some words later; None if no value can follow or it is not secret."""
     found = _SIGN.match(text, end)
     if found is None or not _fits(text, start, found):
         flag = max(start, text.rfind(" ", start, word) + 1)
@@ -225,13 +225,13 @@ def _foreign_name(text: str, word: re.Match[str], rule: KeyRule) -> _Name | None
 
 
 def _name_start(text: str, at: int, earliest: int) -> int:
-    """Return where the name begins that has a telling word at `at`: at most 64 characters before, over spaces."""
+    """Return the start of the name around the word at `at`: at most 64 characters before it, including spaces."""
     earliest = max(earliest, at - 64)
     start = at
     while start > earliest and ((char := text[start - 1]).isalnum() or char in "_.- "):
         start -= 1
     if start > 0 and text[start - 1] == "\\":
-        # The rest of an escape is no part of the name: \napi_key, \u00e9api_key.
+        # Exclude the characters of an escape: \napi_key, \u00e9api_key.
         escape = 5 if text[start] == "u" else 1 if text[start] in "nrtbf" else 0
         start = min(start + escape, at)
     return start
@@ -241,7 +241,7 @@ def _name_start(text: str, at: int, earliest: int) -> int:
 
 
 def _value(text: str, name: _Name, in_json: bool) -> SecretText | None:
-    """Return the value behind a name; None when there is none, or none that looks like a secret."""
+    """Return the value behind a name, or None if it does not look like a secret."""
     rule, quote = name.rule, name.quote
     at = _match_end(_SPACE if quote is None else _SPACE_AND_LINES, text, name.at)
     if marks := _MARKS.match(text, at):
@@ -277,10 +277,10 @@ def _quoted(text: str, name: _Name, opening: re.Match[str], in_json: bool) -> Se
         # The quote ends the string that the name begins: 'Password:'
         return None
     if name.quote is None and in_json and quote == '"' and (run == 0 or text[start : start + 1] in ("", *",}]:")):
-        # A name without quotes stands inside of a JSON string, and this quote ends it.
+        # The name is inside a JSON string, which this quote ends.
         return None
     if name.quote and run < len(name.quote) - 1:
-        # A quote of a level further out ends the string in which the name stands.
+        # The quote belongs to an outer level and ends the string that contains the name.
         return None
     place = Place.MEMBER if name.quote and name.sign in (":", "=>") else Place.QUOTED
     if name.sign in ("pair", "space", "|", "is"):
@@ -298,7 +298,7 @@ def _quoted(text: str, name: _Name, opening: re.Match[str], in_json: bool) -> Se
 
 def _bracketed(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
     head = text[at + 1 : at + _PEEK]
-    # Decided before the closing bracket is looked for: the next name would look for it again.
+    # Checked before the search for the closing bracket, which each of many names would repeat.
     if _EMPTY.match(text, at):
         return None
     if name.quote is None:
@@ -330,7 +330,7 @@ def _word(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
     literal = place is Place.GIVEN
     if not holds_secret(kept, name.rule, place, literal=literal):
         return None
-    # Closers may belong to the value, and tell that it is an expression, `f(x)`, or a placeholder, `<key>`, `sk-...`.
+    # Closers may belong to the value, as in expressions and placeholders: `f(x)`, `<key>`, `sk-...`.
     if len(value) > len(kept) and literal and look(value, literal=True) is Look.NOTHING:
         return None
     if len(value) > len(kept) and not literal:
@@ -342,7 +342,7 @@ def _word(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None:
 
 
 def _place(text: str, name: _Name, at: int, end: int) -> Place:
-    """Return the kind of place at which a word without quotes stands."""
+    """Return the kind of place of an unquoted word."""
     if name.sign == "flag" and text[at - 1] != "=" and _PROSE_AFTER.match(text, end):
         return Place.LOOSE
     if name.sign in ("flag", "element"):
@@ -375,7 +375,7 @@ def _place(text: str, name: _Name, at: int, end: int) -> Place:
 
 
 def _is_in_code(text: str, name: _Name, value: str, end: int) -> bool:
-    """Return whether a word without quotes is part of source code, where secrets have quotes."""
+    """Return whether an unquoted word is source code, in which secrets are quoted."""
     if name.sign in (":=", "==", "===", "=>"):
         return True
     if text[end : end + 1] in ("(", "[") or value[-1:] in ("(", "{", "["):
@@ -402,7 +402,7 @@ def _header(text: str, name: _Name, at: int, in_json: bool) -> SecretText | None
 
 
 def _block(text: str, name: _Name, at: int) -> SecretText | None:
-    """Return the value of a YAML name that stands on the lines below it."""
+    """Return the value of a YAML name on the lines below it."""
     if following := _NEXT_LINE.match(text, at):
         value = following["value"]
         return (
@@ -430,7 +430,7 @@ def _block(text: str, name: _Name, at: int) -> SecretText | None:
 
 
 def _is_list(inside: str, rule: KeyRule) -> bool:
-    """Return whether brackets after a name without quotes hold literals of which one is secret."""
+    """Return whether the brackets after an unquoted name contain a secret literal."""
     literals = _LITERAL.findall(inside)
     if not literals:
         return (
@@ -440,7 +440,7 @@ def _is_list(inside: str, rule: KeyRule) -> bool:
 
 
 def _holds_values(inside: str, rule: KeyRule, bracket: str) -> bool:
-    """Return whether an object or array under a secret name, in text that could not be decoded, is worth taking out."""
+    """Return whether an object or array under a secret name, in invalid JSON, must be redacted."""
     if bracket == "{":
         if _SCHEMA.match(inside):
             return False
@@ -454,18 +454,18 @@ def _holds_values(inside: str, rule: KeyRule, bracket: str) -> bool:
 
 
 def _closing_quote(text: str, start: int, quote: str, run: int, in_json: bool) -> int:
-    r"""Return where the string ends that a quote with `run` backslashes before it began; the end of the text when it does not.
+    r"""Return the end of the string whose opening quote follows `run` backslashes; the end of the text if it has none.
 
-    JSON inside of JSON doubles: on the first level strings stand between ", on the second between \", then between \\\".
-    So a quote ends a string of its level when the backslashes before it, and the quote itself counted as one more, are
-    an odd multiple of what stands at the beginning.
+    Each level of JSON in JSON escapes again: the quotes are " on the first level, \" on the second, then \\\". A quote
+    therefore closes a string of its level if the number of its backslashes plus one is an odd multiple of that of the
+    opening quote.
     """
     unit = run + 1
     for found in _QUOTE.finditer(text, start):
         count = len(found["run"]) + 1
         if found["quote"] == quote:
             if count % unit:
-                # A quote of a level further out: the string was cut off.
+                # A quote of an outer level: the string was truncated.
                 return found.end("run") if count > unit else found.start()
             if count // unit % 2:
                 return found.end("run") - run
@@ -475,7 +475,7 @@ def _closing_quote(text: str, start: int, quote: str, run: int, in_json: bool) -
 
 
 def _closing_bracket(text: str, start: int, name_quote: str, in_json: bool) -> int:
-    """Return where the object or array ends that begins at `start`; the end of the text when it does not."""
+    """Return the end of the object or array that begins at `start`; the end of the text if it has none."""
     depth = 0
     read = start
     for found in _QUOTE_OR_BRACKET.finditer(text, start):
@@ -489,7 +489,7 @@ def _closing_bracket(text: str, start: int, name_quote: str, in_json: bool) -> i
         elif not name_quote or quote == name_quote[-1]:
             run = len(found["run"])
             if name_quote and (run + 1) % len(name_quote):
-                # A quote of a level further out: the object was cut off.
+                # A quote of an outer level: the object was truncated.
                 return found.end("run")
             read = _closing_quote(text, found.end(), quote, run, in_json) + run + 1
     return len(text)

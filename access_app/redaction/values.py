@@ -1,7 +1,7 @@
-"""Judges whether a value looks like a secret: by its length, its characters and its words.
+"""Heuristics for whether a value looks like a secret: its length, its characters and its words.
 
-A telling name alone is not enough in text: `token = lexer.next()`, `password: required` and `secret: ${SECRET}` hold none.
-Every pattern here matches one value of bounded length, so that the time does not depend on the text around it.
+In text a name alone is not enough: `token = lexer.next()`, `password: required` and `secret: ${SECRET}` are no secrets.
+Every pattern here matches one value of bounded length, so that the time does not depend on the surrounding text.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from typing import Any, Final
 from .rules import MARKER, KeyRule
 
 MOST: Final = 512
-"""Characters of a value that are judged."""
+"""Number of characters of a value that are examined."""
 
 
 class Look(IntEnum):
     """Appearance of a value, from surely harmless to surely random."""
 
     NOTHING = 0
-    """Nothing, a type, a placeholder, a template, or a word that describes a value: `None`, `<token>`, `required`."""
+    """Empty, a type, a placeholder, a template, or a word that describes a value: `None`, `<token>`, `required`."""
     CODE = 1
     """An expression, a path, a sentence, a date, a version."""
     WORD = 2
-    """A plain word or short text: a weak password, if the place is made for values."""
+    """A plain word or short text: a weak password in a place that takes only values."""
     MIXED = 3
-    """Letters with digits or signs, as a password has them."""
+    """Letters with digits or signs, as in a password."""
     RANDOM = 4
     """At least twelve characters without the structure of words."""
 
 
 class Place(Enum):
-    """Syntax around a value in text. What may stand there decides how much the value itself must show."""
+    """Syntax around a value in text. The less a place is reserved for values, the more the value must look like a secret."""
 
     MEMBER = "member"
-    """After a quoted name, and the values of dicts: `{"password": "x"}`."""
+    """After a quoted name, or in a dict: `{"password": "x"}`."""
     QUOTED = "quoted"
     """A literal after a plain name: `password = "x"`."""
     GIVEN = "given"
-    """A place for values only: an environment line, a flag, a query of a URL, an XML element."""
+    """A place that takes only values: an environment line, a flag, a URL query, an XML element."""
     LINE = "line"
     """A line of its own in YAML, INI or a header."""
     LOOSE = "loose"
     """Anywhere else, for example in source code."""
 
 
-# Least look and length of a secret, behind a name that surely holds one (`db_password`) and behind others (`token`).
+# Minimum look and length of a secret, behind unambiguous names (`db_password`) and behind weak names (`token`).
 STRONG: Final = {
     Place.MEMBER: (Look.WORD, 1),
     Place.QUOTED: (Look.WORD, 1),
@@ -66,7 +66,7 @@ WEAK: Final = {
 
 _JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _DESCRIPTIONS: Final = frozenset(
-    # Nothing, yes and no, types, and what documents and programs say of a value instead of the value.
+    # Empty values, booleans, types, and words that documents and programs use in place of a value.
     """
     null none nil undefined true false yes no on off void any auto default empty unset blank n/a na tbd todo nan
     str string bytes int integer bool boolean number float object array text char varchar uuid char[] string[] byte[] type
@@ -127,7 +127,7 @@ _DIGIT: Final = re.compile(r"[0-9]")
 _SIGN: Final = re.compile(r"[!@#$%^&*~+=?]")
 
 
-# The value of an Authorization header; what follows other schemes has quotes and commas and is left to the end of the line.
+# Value of an Authorization header. The credentials of other schemes (_DIGEST) contain quotes and commas.
 _SCHEME: Final = re.compile(
     r"(?:basic|bearer|token|apikey|api-key|bot|oauth|negotiate|ntlm|sharedkey|sso-key|key|genie?key)[ \t:=]{1,8}(?P<value>[^\s\"'`,;<>)\]}\\\u3000-\u9fff\uff00-\uffef]{1,8192}[>}\]]?)",
     re.IGNORECASE,
@@ -137,11 +137,11 @@ _COOKIE: Final = re.compile(r"[^\s=;,\"'(){}<>:]{1,128}=(?P<value>[^;\s]{1,8192}
 
 
 def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> bool:
-    """Return whether a value behind a secret name looks like a secret, as much as its place demands."""
+    """Return whether a value behind a secret name looks enough like a secret for its place."""
     if rule.header and credentials(value, rule):
         return True
     if value.lower() in rule.words:
-        # A name again: `pwd=pwd`.
+        # The value repeats the name: `pwd=pwd`.
         return False
     least, length = (WEAK if rule.weak else STRONG)[place]
     if rule.header:
@@ -157,7 +157,7 @@ def holds_secret(value: str, rule: KeyRule, place: Place, *, literal: bool) -> b
 
 
 def is_secret(value: Any, rule: KeyRule, depth: int = 0) -> bool:
-    """Return whether what stands under a secret name of a mapping is worth taking out, whole."""
+    """Return whether the whole value of a secret key in a mapping must be redacted."""
     if value is None or isinstance(value, bool) or value == MARKER:
         return False
     if isinstance(value, str):
@@ -165,7 +165,7 @@ def is_secret(value: Any, rule: KeyRule, depth: int = 0) -> bool:
     if isinstance(value, dict):
         if _is_schema(value):
             return False
-        # Behind a weak name one of the values inside must look like a secret, too.
+        # Under a weak name, one of the inner values must look like a secret.
         return len(value) > 0 and (not rule.weak or _holds_any(value.values(), rule, depth))
     if isinstance(value, (list, tuple)):
         return _holds_any(value, rule, depth)
@@ -177,7 +177,7 @@ def _holds_any(values: Iterable[Any], rule: KeyRule, depth: int) -> bool:
 
 
 def is_secret_of_pair(value: Any, rule: KeyRule) -> bool:
-    """Return whether the second of a pair is secret: headers are listed so, and names of fields, too."""
+    """Return whether the second item of a pair is secret. Headers are listed as pairs, but so are field names."""
     return isinstance(value, str) and value != MARKER and holds_secret(value, rule, Place.LOOSE, literal=False)
 
 
@@ -191,7 +191,7 @@ def _is_schema(value: dict[Any, Any]) -> bool:
 
 
 def credentials(value: str, rule: KeyRule) -> int:
-    """Return the length of the credentials with which the value of a header begins; 0 when it has none."""
+    """Return the length of the credentials at the start of a header value; 0 without any."""
     if rule.name == "cookie":
         found = _COOKIE.match(value)
         if found is None or look(found["value"], literal=True) < Look.WORD:
@@ -204,13 +204,13 @@ def credentials(value: str, rule: KeyRule) -> int:
 
 
 def look(value: str, *, literal: bool) -> Look:
-    """Return the appearance of a value. A literal stands in quotes or in a place for values, and is no name of a variable."""
+    """Return the appearance of a value. A literal (in quotes, or in a place for values) cannot be a variable name."""
     value = value[:MOST].strip()
     low = value.lower()
     if not value or low.rstrip(".,;:!?)]}>") in _DESCRIPTIONS or _PLACEHOLDER.match(value) or _TEMPLATE.search(value):
         return Look.NOTHING
     if not value.isascii():
-        # Words of other languages are written with their letters; a secret is not.
+        # Secrets are ASCII, so mostly non-ASCII text is prose.
         foreign = sum(not char.isascii() for char in value)
         if foreign > len(value) / 2:
             return Look.CODE
@@ -232,7 +232,7 @@ def look(value: str, *, literal: bool) -> Look:
     if len(value) >= 12 and wordy < 0.6 and (len(_CHANGES.findall(value)) >= 3 or letters + digits < len(value) - 3):
         return Look.RANDOM
     if len(value) >= 16 and letters == len(value) and len(_VOWEL.findall(value)) < 0.3 * letters and len(runs) <= 1:
-        # Longer than words are, and with fewer vowels.
+        # Longer than a word, with fewer vowels.
         return Look.RANDOM
     if _TELLING.search(value) and not (literal and digits):
         return Look.NOTHING
@@ -251,7 +251,7 @@ def _is_code(value: str, wordy: float, digits: int, literal: bool) -> bool:
         return True
     if literal:
         return bool(_NAME.match(value)) and "_" in value and value.isupper() and not digits
-    # A name of several words stands for a variable: db_pass, newValue, MAX_2.
+    # A name of several words is a variable: db_pass, newValue, MAX_2.
     parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", value)
     return bool(_NAME.match(value)) and (
         (value.isupper() and not digits) or _SNAKE.match(value) is not None or (len(parts) > 1 and not digits)
@@ -259,7 +259,7 @@ def _is_code(value: str, wordy: float, digits: int, literal: bool) -> bool:
 
 
 def is_phrase(value: str, joint: str) -> bool:
-    """Return whether a value is a passphrase: at least three words of letters with this joint between them, or hyphens."""
+    """Return whether a value is a passphrase: at least three words of letters, joined by `joint` or hyphens."""
     return (
         len(value) <= MOST
         and re.fullmatch(rf"[A-Za-z]{{2,20}}(?:[-{joint}][A-Za-z]{{2,20}}){{2,11}}", value) is not None
