@@ -40,7 +40,7 @@ def test_login_after_ten_failures_is_refused_even_if_right(client: Client, ada: 
     assert "sessionid" not in client.cookies
 
 
-def test_other_names_and_addresses_are_not_locked_out(client: Client, ada: User) -> None:
+def test_lockout_spares_other_names_and_addresses(client: Client, ada: User) -> None:
     User.objects.create_superuser("grace", password="another long password")
     for _ in range(10):
         log_in(client, "wrong")
@@ -58,7 +58,7 @@ def test_lockout_ends_after_the_cool_off(client: Client, ada: User) -> None:
     assert log_in(client, "a right and long password").status_code == 302
 
 
-def test_success_forgets_earlier_failures(client: Client, ada: User) -> None:
+def test_login_success_resets_earlier_failures(client: Client, ada: User) -> None:
     for _ in range(9):
         log_in(client, "wrong")
     log_in(client, "a right and long password")
@@ -95,5 +95,5 @@ def test_failed_login_is_logged_with_name_and_address(
         {},
     ],
 )
-def test_odd_login_forms_are_answered(client: Client, ada: User, fields: dict[str, str]) -> None:
+def test_login_malformed_form_gets_a_response(client: Client, ada: User, fields: dict[str, str]) -> None:
     assert client.post(f"{LOGIN}?next=%00", fields, headers={"User-Agent": "a" * 10_000}).status_code == 200

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"
 
 
-def test_a_small_run_measures_everything_beside_its_floor(tmp_path: Path) -> None:
+def test_small_run_measures_every_line_with_its_floor(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     run(*SMALL.split(), "--json", str(report))
     lines = {line["name"]: line for line in json.loads(report.read_text())["lines"]}
@@ -76,7 +76,7 @@ def test_a_small_run_measures_everything_beside_its_floor(tmp_path: Path) -> Non
         assert (line["ratio"] is None) == (name in alone or name.startswith(" ")), name
 
 
-def test_a_small_profile_names_the_steps() -> None:
+def test_small_profile_lists_the_steps() -> None:
     printed = run("profile", "--messages", "40", "--repeats", "2")
     for title in ("ingest of 20:", "ingest of 1:", "a nested page of 50:", "one message:"):
         assert title in printed
@@ -110,7 +110,7 @@ PLACES = ("id", "uuid", "session_id", "updated_at", "redactions")
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("way", "write"), WAYS)
-def test_the_floor_stores_what_the_server_stores(way: str, write: Write) -> None:
+def test_ingest_floor_stores_the_same_rows_as_the_server(way: str, write: Write) -> None:
     work = Workload(name="same", begin=datetime(2025, 6, 1, tzinfo=UTC))
     # The first has a secret in it.
     body = work.batch(range(1, 9))
@@ -128,7 +128,7 @@ def test_the_floor_stores_what_the_server_stores(way: str, write: Write) -> None
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("way", "write"), [("COPY", EventFloor.copy), ("executemany", EventFloor.insert)])
-def test_the_floor_of_events_stores_the_rows_that_the_server_stores(way: str, write: Callable[..., None]) -> None:
+def test_event_floor_stores_the_same_rows_as_the_server(way: str, write: Callable[..., None]) -> None:
     work = Workload(name="same", begin=datetime(2025, 6, 1, tzinfo=UTC))
     bodies = EventLoad(work=work, events_a_run=40, first=1).bodies(103, 20)
     projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
@@ -196,7 +196,7 @@ def content(value: Any) -> Any:
 # --- The workload and the report ----------------------------------------------------------------------------------------
 
 
-def test_a_message_has_about_23_kb_and_is_always_the_same() -> None:
+def test_workload_message_is_23_kb_and_deterministic() -> None:
     sizes = [len(of_reading().batch([number])) for number in range(200)]
     assert 22_000 < statistics.mean(sizes) < 25_000
     assert of_reading().message(7) == of_reading().message(7)
@@ -205,7 +205,7 @@ def test_a_message_has_about_23_kb_and_is_always_the_same() -> None:
     assert (len(steps), [len(step["tool_calls"]) for step in steps]) == (STEPS, [CALLS] * STEPS)
 
 
-def test_a_tenth_of_the_messages_or_less_calls_the_rare_tool() -> None:
+def test_workload_rare_tool_is_in_at_most_a_tenth_of_messages() -> None:
     names = [
         {call["name"] for step in of_reading().message(number)["agent_steps"] for call in step["tool_calls"]}
         for number in range(300)
@@ -213,12 +213,12 @@ def test_a_tenth_of_the_messages_or_less_calls_the_rare_tool() -> None:
     assert 0 < sum(RARE_TOOL in of_message for of_message in names) <= 30
 
 
-def test_sessions_go_on_side_by_side() -> None:
+def test_workload_sessions_interleave() -> None:
     work = Workload(name="w", begin=datetime(2025, 1, 1, tzinfo=UTC), messages_a_session=3, sessions_at_once=2)
     assert [work.place(n) for n in range(8)] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 0), (3, 0)]
 
 
-def test_a_line_takes_medians_and_the_best_floor() -> None:
+def test_line_uses_medians_and_the_best_floor() -> None:
     line = Line(
         name="x",
         unit="msg/s",
@@ -230,12 +230,12 @@ def test_a_line_takes_medians_and_the_best_floor() -> None:
     assert (line.figure, line.best_floor, line.floor, line.ratio, line.is_met) == (200, "COPY", 500, 0.4, False)
 
 
-def test_a_bar_without_a_floor_is_for_the_figure() -> None:
+def test_bar_without_floor_applies_to_the_figure() -> None:
     line = Line(name="x", unit="MB", runs=[250], bar=at_most(300))
     assert (line.ratio, line.is_met, str(line.bar)) == (None, True, "≤ 300")
 
 
-def test_the_recorder_is_measured_where_nothing_else_is_installed(tmp_path: Path) -> None:
+def test_recorder_benchmark_runs_without_other_packages(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "benchmarks.recorder", "--rounds", "2", "--calls", "100", "--json", str(figures)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)

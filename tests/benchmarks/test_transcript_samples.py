@@ -12,12 +12,12 @@ from traces_app.transcripts.formats.registry import FORMATS, format_of
 from traces_app.transcripts.importer import FileReport, import_paths
 
 
-def test_every_format_has_a_sample() -> None:
+def test_samples_cover_every_format() -> None:
     assert set(transcript_samples.FORMATS) == {format_.NAME for format_ in FORMATS}
 
 
 @pytest.mark.parametrize("name", transcript_samples.FORMATS)
-def test_a_sample_is_known_as_what_it_is_and_says_all_its_turns(name: str, tmp_path: Path) -> None:
+def test_sample_is_recognised_and_yields_all_turns(name: str, tmp_path: Path) -> None:
     path = tmp_path / "sample"
     path.write_bytes(transcript_samples.document(name, 40_000))
     found = format_of(read(file_source(path), lambda _where, _why: None))
@@ -36,7 +36,7 @@ def read_only(path: Path) -> FileReport:
 
 
 @pytest.mark.parametrize(("shape", "sessions"), [("small-sessions", 8), ("one-session", 1)])
-def test_lines_are_small_sessions_or_one(shape: str, sessions: int, tmp_path: Path) -> None:
+def test_lines_form_small_sessions_or_one_session(shape: str, sessions: int, tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     assert transcript_samples.write(path, shape, 50_000) == path.stat().st_size >= 50_000
     assert read_only(path).counts.sessions == sessions

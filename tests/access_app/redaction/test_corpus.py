@@ -26,7 +26,7 @@ def test_corpus_is_as_large_as_the_docs_say() -> None:
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_redact_takes_out_98_of_100_secrets(held_out: bool) -> None:
+def test_redact_recall_is_at_least_98_percent(held_out: bool) -> None:
     secrets = [trial for trial in trials() if trial.held_out == held_out]
     left = [
         (trial.kind, trial.setting)

@@ -50,7 +50,7 @@ def receipts_of(value: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
-def test_what_stands_under_a_secret_key_is_taken_out(key: str) -> None:
+def test_redact_value_of_secret_key_is_replaced(key: str) -> None:
     value, receipts = redact({"args": {key: SECRET, "city": "Oslo"}})
 
     assert value == {"args": {key: MARKER, "city": "Oslo"}}
@@ -58,13 +58,13 @@ def test_what_stands_under_a_secret_key_is_taken_out(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", HARMLESS_KEYS)
-def test_what_stands_under_other_keys_stays(key: str) -> None:
+def test_redact_value_of_other_key_is_kept(key: str) -> None:
     value = {key: "cl100k", "nested": [{key: {"a": 5}}]}
 
     assert redact(value) == (value, [])
 
 
-def test_a_receipt_says_where_the_secret_was_and_which_rule_asked_for_it() -> None:
+def test_receipt_has_path_and_rule_of_the_secret() -> None:
     steps = [{}, {"tool_calls": [{"args": {"headers": {"Authorization": "Bearer x", "Accept": "*/*"}}}]}]
 
     assert receipts_of({"agent_steps": steps}) == [
@@ -75,7 +75,7 @@ def test_a_receipt_says_where_the_secret_was_and_which_rule_asked_for_it() -> No
     assert receipts_of({"k" * 100: "password=x"}) == [("k" * 63 + "…", "password")]
 
 
-def test_a_dict_or_list_under_a_secret_key_goes_whole() -> None:
+def test_redact_container_under_secret_key_is_replaced_whole() -> None:
     value = {
         "authorization": {"type": "bearer", "value": "x"},
         "api_keys": ["a", "b"],
@@ -86,13 +86,13 @@ def test_a_dict_or_list_under_a_secret_key_goes_whole() -> None:
     assert redact(value)[0] == {"authorization": MARKER, "api_keys": MARKER, "credentials": {}, "cookies": []}
 
 
-def test_nothing_yes_and_no_are_no_secrets() -> None:
+def test_redact_null_and_booleans_are_kept() -> None:
     value = {"password": None, "token": "", "secret": True, "has_password": False, "api_key": MARKER}
 
     assert redact(value) == (value, [])
 
 
-def test_numbers_are_secrets_under_a_password_and_counts_under_a_token() -> None:
+def test_redact_number_under_password_but_not_under_token() -> None:
     assert redact({"pin": 1234, "password": 12.5, "api_key": 7, "token": 12, "access_token": 3})[0] == {
         "pin": MARKER,
         "password": MARKER,
@@ -102,7 +102,7 @@ def test_numbers_are_secrets_under_a_password_and_counts_under_a_token() -> None
     }
 
 
-def test_a_value_beside_its_name_is_judged_by_that_name() -> None:
+def test_redact_named_value_uses_the_rule_of_its_name() -> None:
     headers = [{"name": "Authorization", "value": "Bearer x"}, {"name": "Accept", "value": "text/html"}]
     attributes = [{"key": "db.password", "value": {"stringValue": "x"}}]
 
@@ -112,7 +112,7 @@ def test_a_value_beside_its_name_is_judged_by_that_name() -> None:
     }
 
 
-def test_the_argument_is_not_changed() -> None:
+def test_redact_does_not_modify_its_argument() -> None:
     value = {"a": [{"password": "x"}], "b": {"c": "password=x"}}
     before = json.dumps(value)
 
@@ -123,7 +123,7 @@ def test_the_argument_is_not_changed() -> None:
     assert clean["b"] is not value["b"]
 
 
-def test_a_clean_value_is_the_same_object_and_clean_parts_are_shared() -> None:
+def test_redact_returns_clean_values_as_the_same_objects() -> None:
     clean = {"a": [1, 2.5, None, True, {"b": "the weather in Oslo"}], "usage": {"input_tokens": 12}}
     mixed = {"clean": clean, "password": "x"}
 
@@ -131,7 +131,7 @@ def test_a_clean_value_is_the_same_object_and_clean_parts_are_shared() -> None:
     assert redact(mixed)[0]["clean"] is clean
 
 
-def test_tuples_and_subclasses_are_searched_and_other_types_pass() -> None:
+def test_redact_searches_subclasses_and_keeps_other_types() -> None:
     class Args(dict[str, Any]):
         pass
 
@@ -201,13 +201,13 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "clean"), TEXTS)
-def test_secrets_in_text_are_replaced_and_every_other_byte_stays(text: str, clean: str | None) -> None:
+def test_redact_text_keeps_every_byte_outside_of_secrets(text: str, clean: str | None) -> None:
     assert redact(text)[0] == (clean or text)
     assert redact({"output": text})[0] == {"output": clean or text}
 
 
 @pytest.mark.parametrize("shape", DEFAULT_RULES.shapes, ids=lambda shape: shape.name)
-def test_secrets_are_known_by_their_shape(shape: Any) -> None:
+def test_redact_text_replaces_known_shapes(shape: Any) -> None:
     before, after = "see: ", "\nnext line"
     match = shape.pattern.search(shape.example)
     secret = match["secret"] if "secret" in shape.pattern.groupindex else match[0]
@@ -218,7 +218,7 @@ def test_secrets_are_known_by_their_shape(shape: Any) -> None:
     assert receipts == [Receipt(path="", rule=shape.name)]
 
 
-def test_every_shape_has_a_name_and_an_example_of_its_own() -> None:
+def test_shapes_have_unique_names_and_examples() -> None:
     names = [shape.name for shape in DEFAULT_RULES.shapes]
     examples = [shape.example for shape in DEFAULT_RULES.shapes]
 
@@ -227,7 +227,7 @@ def test_every_shape_has_a_name_and_an_example_of_its_own() -> None:
         assert [other.name for other in DEFAULT_RULES.shapes if other.pattern.search(shape.example)] == [shape.name]
 
 
-def test_a_private_key_goes_with_all_its_lines() -> None:
+def test_redact_private_key_removes_all_its_lines() -> None:
     pem = next(shape.example for shape in DEFAULT_RULES.shapes if shape.name == "private_key")
 
     assert redact(f"private_key: {pem}\nrest")[0] == f"private_key: {MARKER}\nrest"
@@ -239,7 +239,7 @@ def test_a_private_key_goes_with_all_its_lines() -> None:
     assert redact(f"{pem[:31]}\n--x---\n{pem[32:]}---- rest")[0] == f"{MARKER}---- rest"
 
 
-def test_many_private_keys_without_an_end_are_read_once() -> None:
+def test_redact_unclosed_private_keys_take_linear_time() -> None:
     """From each beginning the search went on to the end of the text, found none there, and began again at the next."""
     text = "-----BEGIN PRIVATE KEY-----" * 20_000 + "\\"
     started = time.perf_counter()
@@ -258,7 +258,7 @@ def nested(depth: int, inside: Any) -> Any:
     return inside
 
 
-def test_what_is_nested_too_deeply_is_dropped() -> None:
+def test_redact_value_nested_too_deeply_is_dropped() -> None:
     kept = nested(MAX_DEPTH, {"city": "Oslo"})
     deep = {"args": nested(50_000, {"city": "Oslo"}), "n": 1}
 
@@ -272,7 +272,7 @@ def test_what_is_nested_too_deeply_is_dropped() -> None:
     assert value == MARKER
 
 
-def test_a_used_up_stack_drops_the_value_instead_of_raising() -> None:
+def test_redact_on_exhausted_stack_drops_the_value() -> None:
     value = nested(MAX_DEPTH - 1, {"password": "x"})
 
     def redact_below(frames: int) -> Any:
@@ -301,7 +301,7 @@ ADVERSARIAL = [
 @pytest.mark.parametrize(
     ("piece", "size"), [*((piece, 500_000) for piece in ADVERSARIAL), ('"', 5_000_000), ("\\", 5_000_000)]
 )
-def test_time_grows_with_the_length_of_the_text_and_not_faster(piece: str, size: int) -> None:
+def test_redact_text_takes_linear_time(piece: str, size: int) -> None:
     """A quadratic search would take hours for these; the bound is far above what a slow machine needs."""
     text = '{"password": ' + (piece * (size // len(piece) + 1))[:size]
     started = time.perf_counter()
@@ -379,21 +379,21 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_redacting_again_changes_nothing(value: Any) -> None:
+def test_redact_is_idempotent(value: Any) -> None:
     once, _receipts = redact(value)
 
     assert redact(once) == (once, [])
 
 
 @given(json_values)
-def test_no_receipt_means_no_change(value: Any) -> None:
+def test_redact_without_receipt_changes_nothing(value: Any) -> None:
     clean, receipts = redact(value)
 
     assert (clean is value) == (not receipts)
 
 
 @given(tricky_text)
-def test_the_first_look_misses_nothing_that_the_closer_look_finds(text: str) -> None:
+def test_filter_matches_whenever_redact_does(text: str) -> None:
     found = [
         *secrets_by_name(text, DEFAULT_RULES),
         *(shape for shape in DEFAULT_RULES.shapes if shape.pattern.search(text)),
@@ -424,7 +424,7 @@ FOREIGN = [
 
 
 @given(st.lists(st.sampled_from(FOREIGN + TRICKY + WORDS + ["cred", "pin", "--", "://a:b"]), max_size=14).map("".join))
-def test_the_first_look_reads_every_writing(text: str) -> None:
+def test_filter_matches_names_in_every_script(text: str) -> None:
     found = [
         *secrets_by_name(text, DEFAULT_RULES),
         *(shape for shape in DEFAULT_RULES.shapes if shape.pattern.search(text)),
@@ -436,7 +436,7 @@ def test_the_first_look_reads_every_writing(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["password", "auth token", "API key", "db secret", "Bearer", "my creds"])
 @pytest.mark.parametrize("word", ["mapping", "for shopping", "pinned", "opinion"])
-def test_the_first_look_reads_names_that_go_on_with_other_words(name: str, word: str) -> None:
+def test_filter_matches_names_followed_by_more_words(name: str, word: str) -> None:
     text = f"{name} {word}: hunter2"
 
     assert redact(text)[1]
@@ -444,12 +444,12 @@ def test_the_first_look_reads_names_that_go_on_with_other_words(name: str, word:
 
 
 @pytest.mark.parametrize("text", ["pin\u0130=1234", "pin\u212a: 1234", '{"pin\u212a": "1234"}'])
-def test_letters_that_end_a_word_end_a_pin(text: str) -> None:
+def test_unicode_letter_terminates_the_word_pin(text: str) -> None:
     assert redact(text)[1]
     assert may_hold_secrets([Raw(json.dumps([text], ensure_ascii=False).encode())])
 
 
-def test_a_long_password_in_a_url_is_found_behind_a_wide_colon() -> None:
+def test_filter_matches_long_url_password_after_wide_colon() -> None:
     assert redact("x://a：" + "b" * 100 + ":" + "c" * 256 + "@h")[1]
 
 
@@ -457,7 +457,7 @@ def test_a_long_password_in_a_url_is_found_behind_a_wide_colon() -> None:
     "text", [text for text, clean in TEXTS if clean] + [shape.example for shape in DEFAULT_RULES.shapes]
 )
 @pytest.mark.parametrize("around", ["{}", "x\n{}\ny", "密码 {} 密码", "密码。{}，密码", "z_j " * 40 + "{}", "é{}é"])
-def test_the_first_look_finds_what_is_taken_out(text: str, around: str) -> None:
+def test_filter_matches_every_redacted_value(text: str, around: str) -> None:
     assert redact(around.format(text))[1]
     assert may_hold_secrets([["clean"], {"a": [{"b": around.format(text)}]}])
 
@@ -500,7 +500,7 @@ WRITERS: list[Callable[[Any], str]] = [
 
 @settings(max_examples=500)
 @given(value=objects, write=st.sampled_from(WRITERS))
-def test_the_first_look_misses_nothing_in_json_that_nobody_has_decoded(value: Any, write: Callable[[Any], str]) -> None:
+def test_filter_matches_undecoded_json_whenever_redact_does(value: Any, write: Callable[[Any], str]) -> None:
     written = write(value).encode()
     clean, receipts = redact(json.loads(written))
 
@@ -514,7 +514,7 @@ def test_the_first_look_misses_nothing_in_json_that_nobody_has_decoded(value: An
 )
 @pytest.mark.parametrize("around", ["{}", "x\n{}\ny", "密码。{}，密码", "z_j " * 40 + "{}", '"{}"', "\\{}\\"])
 @pytest.mark.parametrize("write", WRITERS[:3])
-def test_a_secret_in_undecoded_json_is_found(text: str, around: str, write: Callable[[Any], str]) -> None:
+def test_redact_raw_json_finds_secret_text(text: str, around: str, write: Callable[[Any], str]) -> None:
     value = {"rows": [{"note": around.format(text)}]}
 
     if redact(value)[1]:
@@ -523,7 +523,7 @@ def test_a_secret_in_undecoded_json_is_found(text: str, around: str, write: Call
 
 @pytest.mark.parametrize("key", WELL_KNOWN_KEYS)
 @pytest.mark.parametrize("around", ["{}", "{} (x)", "my/{}", "密{}码", "a\n{}", '"{}"', "\t{}\\", "{}" + " x" * 100])
-def test_a_secret_field_of_undecoded_json_is_found(key: str, around: str) -> None:
+def test_redact_raw_json_finds_secret_field(key: str, around: str) -> None:
     value = {"a": [{around.format(key): [SECRET]}]}
 
     assert may_hold_secrets([Raw(json.dumps(value, ensure_ascii=False).encode())]) or not redact(value)[1]
@@ -542,12 +542,12 @@ def test_a_secret_field_of_undecoded_json_is_found(key: str, around: str) -> Non
     ids=str,
 )
 @pytest.mark.parametrize("write", WRITERS)
-def test_odd_names_of_secrets_in_undecoded_json_are_found(value: Any, write: Callable[[Any], str]) -> None:
+def test_redact_raw_json_finds_oddly_spelled_names(value: Any, write: Callable[[Any], str]) -> None:
     assert redact(value)[1]
     assert may_hold_secrets([Raw(write({"rows": [value]}).encode())])
 
 
-def test_whatever_stands_between_a_kind_and_key_is_found_in_undecoded_json() -> None:
+def test_redact_raw_json_allows_any_character_before_key() -> None:
     between = ["", *'_-. /([:="\\\n\t\r密é~1a']
     names = [
         kind + first + second + third + key + end
@@ -567,14 +567,14 @@ def test_whatever_stands_between_a_kind_and_key_is_found_in_undecoded_json() -> 
     assert missed == []
 
 
-def test_undecoded_json_is_searched_however_deep_it_is() -> None:
+def test_filter_searches_raw_json_at_any_depth() -> None:
     deep = b"[" * 2 * MAX_DEPTH + b'{"%s": 1, "b": "c"}' + b"]" * 2 * MAX_DEPTH
 
     assert may_hold_secrets([Raw(deep % b"password")])
     assert not may_hold_secrets([Raw(deep % b"note")])
 
 
-def test_undecoded_json_without_secrets_comes_back_as_it_is() -> None:
+def test_redact_clean_raw_json_stays_undecoded() -> None:
     value = {"rows": [{"id": 4, "customer": "C-09", "state": "已发货", "text": 'a "word"\n\tC:\\x'}], "count": 1.5}
     raw = Raw(json.dumps(value, ensure_ascii=False).encode())
 
@@ -583,7 +583,7 @@ def test_undecoded_json_without_secrets_comes_back_as_it_is() -> None:
     assert redact(raw)[0] is raw
 
 
-def test_undecoded_json_with_a_secret_comes_back_decoded() -> None:
+def test_redact_raw_json_with_secret_returns_decoded_value() -> None:
     raw = Raw(b'{"note": "x", "headers": {"Cookie": "a=b"}}')
 
     clean, receipts = redact({"args": raw, "other": Raw(b"{}")})
@@ -601,12 +601,12 @@ def test_undecoded_json_with_a_secret_comes_back_decoded() -> None:
         b'["\\b"]',
     ],
 )
-def test_undecoded_json_that_may_hide_something_is_looked_at_closely(written: bytes) -> None:
+def test_filter_matches_raw_json_with_hiding_escapes(written: bytes) -> None:
     assert may_hold_secrets([Raw(written)])
 
 
 @pytest.mark.parametrize("piece", ["pin ", "key ", "api key", "cookie", "e123 ", "://a:b", "secret", '"\\', "é token "])
-def test_time_grows_with_the_length_of_undecoded_json_and_not_faster(piece: str) -> None:
+def test_filter_takes_linear_time_for_raw_json(piece: str) -> None:
     def seconds(times: int) -> float:
         raws = [Raw(json.dumps({"a": piece * times}, ensure_ascii=False).encode())]
         best = math.inf
@@ -638,7 +638,7 @@ def wrapped(value: Any, wraps: list[str]) -> Any:
         lambda wraps: wraps.count("json") <= 3
     ),
 )
-def test_a_secret_under_a_well_known_key_survives_nowhere(
+def test_redact_well_known_keys_at_any_depth_are_replaced(
     key: str, form: str, filler: dict[str, str], wraps: list[str]
 ) -> None:
     secrets: dict[str, Any] = {
@@ -674,14 +674,14 @@ LETTERS = st.text(alphabet="adefghijlmnoqrstuvy0123456789 .,;:=\"'{}[]\n", max_s
         LETTERS, lambda inner: st.dictionaries(LETTERS, inner, max_size=5) | st.lists(inner, max_size=5), max_leaves=20
     )
 )
-def test_values_without_telling_words_come_back_as_they_are(value: Any) -> None:
+def test_redact_values_without_secret_words_are_kept(value: Any) -> None:
     """Without b, c, k, p, w, x, z and - no telling word and no shape can be written."""
     assert redact(value) == (value, [])
     assert redact(value)[0] is value
 
 
 @pytest.mark.parametrize("letters", ["plain words ", "plain 词 "])
-def test_the_first_look_at_a_large_text_takes_two_copies_of_it(letters: str) -> None:
+def test_filter_of_large_text_allocates_two_copies_at_most(letters: str) -> None:
     text = letters * 200_000
     tracemalloc.start()
     try:
@@ -693,14 +693,14 @@ def test_the_first_look_at_a_large_text_takes_two_copies_of_it(letters: str) -> 
     assert peak < 2.2 * sys.getsizeof(text)
 
 
-def test_places_in_lower_case_text_are_places_in_the_text() -> None:
+def test_lower_keeps_the_length_of_the_text() -> None:
     """Lower case is longer for one character, which would shift all that follows it."""
     longer = [chr(code) for code in range(sys.maxunicode + 1) if len(lower(chr(code))) != 1]
 
     assert longer == []
 
 
-def test_names_are_remembered_up_to_a_bound() -> None:
+def test_rules_cache_of_names_is_bounded() -> None:
     for number in range(25_000):
         redact({f"field_{number}": 1})
 

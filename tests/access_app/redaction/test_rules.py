@@ -154,7 +154,7 @@ LEFT = [
 
 @pytest.mark.parametrize(("text", "secret"), LEFT)
 @pytest.mark.parametrize("raw", [False, True])
-def test_secret_is_taken_out(text: str, secret: str, raw: bool) -> None:
+def test_redact_removes_the_secret(text: str, secret: str, raw: bool) -> None:
     value: Any = Raw(json.dumps([text], ensure_ascii=False).encode()) if raw else text
     clean, receipts = redact(value)
     assert secret not in (bytes(clean).decode() if isinstance(clean, Raw) else json.dumps(clean, ensure_ascii=False))
@@ -182,7 +182,7 @@ def test_secret_is_taken_out(text: str, secret: str, raw: bool) -> None:
         '{"logprobs": {"content": [{"token": "Hello", "logprob": -0.1}]}}',
     ],
 )
-def test_text_without_a_secret_is_kept(text: str) -> None:
+def test_redact_text_without_secret_is_kept(text: str) -> None:
     assert redact(text) == (text, [])
     assert redact([text, json.loads(text) if text.startswith("{") else ""])[1] == []
 
