@@ -1,1 +1,1 @@
-"""What Tracesite costs, measured beside what plain psycopg on the same tables costs in the same run."""
+"""Benchmarks of Tracesite relative to a floor: plain psycopg on the same tables in the same run."""

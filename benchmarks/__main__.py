@@ -1,6 +1,6 @@
-"""Measures Tracesite beside its floor: python -m benchmarks [profile] [--help]
+"""Measure Tracesite relative to its floor: python -m benchmarks [profile] [--help]
 
-Needs two cores to itself and about five minutes. Prints a line when it is measured and all of them at the end.
+Needs two cores to itself and about five minutes. Prints each line as soon as it is measured, and the table at the end.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def measure(report: Report, options: argparse.Namespace, url: str, connection: p
 
 
 def _circumstances(connection: psycopg.Connection, workers: int) -> dict[str, str]:
-    """What the figures depend on."""
+    """Return the conditions that the figures depend on."""
     names = ("server_version", "synchronous_commit", "fsync", "shared_buffers", "max_wal_size")
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

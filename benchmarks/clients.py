@@ -1,7 +1,7 @@
-"""Processes that send or write batches at the same time: clients of the server, or writers of the floor.
+"""Processes that send or write batches concurrently: clients of the server, or writers of the floor.
 
-They live as long as the measurements. Each makes its bodies before the start, so that its share of the machine while it
-is measured is small: 20 us a request for a client of the server.
+They live as long as the measurements. Each encodes its request bodies before the start, so that it uses little CPU while
+it is measured: 20 us a request for a client of the server.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .floor_ingest import Floor
 from .workload import Workload
 
 RUN = b"@RUN@"
-"""Stands in the names of sessions for the run: with another one the same bodies are new messages."""
+"""Placeholder of the run in session names. Replacing it makes new messages of the same bodies."""
 
 Way = Literal["HTTP", "COPY", "executemany"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where data goes."""
+    """Destination of the data."""
 
     port: int
     token: str
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """So many messages of a workload, in requests of `batch`."""
+    """A number of messages of a workload, in requests of `batch`."""
 
     workload: Workload
     messages: int
@@ -59,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class EventJob:
-    """So many events of a session, in requests of `batch`."""
+    """A number of events of a session, in requests of `batch`."""
 
     load: EventLoad
     events: int
@@ -79,7 +79,7 @@ def _bodies(workload: Workload, first: int, messages: int, batch: int) -> list[b
 
 
 class Crew:
-    """Client processes. Use as a context."""
+    """Client processes, as a context manager."""
 
     def __init__(self, size: int, target: Target) -> None:
         self.target = target
@@ -108,13 +108,13 @@ class Crew:
                 process.terminate()
 
     def prepare(self, jobs: Sequence[Job | EventJob]) -> None:
-        """Gives one job to each of as many clients and waits until all have their bodies."""
+        """Assign one job to each client and wait until all bodies are encoded."""
         for line, job in zip(self._lines, jobs, strict=False):
             line.send(job)
         self._answers(len(jobs))
 
     def go(self, clients: int) -> float:
-        """Starts the jobs that were given; the seconds from the first one's start to the last one's end."""
+        """Run the assigned jobs. Return the seconds from the start of the first to the end of the last."""
         for line in self._lines[:clients]:
             line.send(None)
         times = self._answers(clients)
@@ -135,9 +135,9 @@ class Crew:
 
 
 def _client(line: Connection, target: Target) -> None:
-    """The life of a client process; it ends when the line is closed."""
+    """Run jobs in a client process until the connection to the parent is closed."""
     head = {"Authorization": f"Bearer {target.token}"}
-    # The ids of different writers must not meet: each counts on from a number of its own.
+    # Each writer counts from its own number, so that ids are unique.
     tails = [int.from_bytes(os.urandom(4)) << 28 for _floor in range(2)]
     of_messages = Floor(target.database_url, target.project_id, tail=tails[0])
     of_events = EventFloor(target.database_url, target.project_id, tail=tails[1])
@@ -146,7 +146,7 @@ def _client(line: Connection, target: Target) -> None:
             job: Job | EventJob = line.recv()
             floor = of_messages if isinstance(job, Job) else of_events
             bodies = job.bodies()
-            # A new one each time: which worker of the server takes it is chance, and must not be the same chance all along.
+            # A new connection for each run, because it stays with the random worker that accepted it.
             connection = http_client.Connection(target.port)
             if job.way == "HTTP":
                 requests = [http_client.post(job.path, head, body) for body in bodies]

@@ -1,4 +1,4 @@
-"""What is stored before anything is read: a project with its key and login, and the messages of the workload."""
+"""Data for the read benchmarks: a project with its key and login, and the messages of the workload."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .workload import Workload
 SLUG = "bench"
 USER = "bench"
 MONTHS_BEFORE = 12
-"""Partitions beside those with data, as a year of use makes them: they cost planning time."""
+"""Number of empty partitions, as after a year of use, because partitions cost planning time."""
 BATCH = 100
 AT_ONCE = 4000
 
 
 def prepare() -> tuple[int, str]:
-    """Makes the project with all tools, the months and a superuser; the project's id, and the token of a key."""
+    """Create the project with all tools, the months and a superuser. Return the project's id and the token of a key."""
     from django.contrib.auth import get_user_model
 
     from access_app.keys import create_key
@@ -46,7 +46,7 @@ def prepare() -> tuple[int, str]:
 def fill(
     report: Report, crew: Crew, database: psycopg.Connection, project_id: int, messages: int, clients: int
 ) -> DataSet:
-    """Sends the messages over HTTP and waits until PostgreSQL has tidied up after them."""
+    """Send the messages over HTTP and vacuum and analyze the tables."""
     from traces_app.models import Tool
 
     work = workload.of_reading()
@@ -64,13 +64,13 @@ def fill(
     report.add(
         Line(name=f"the data set: {messages:,} messages", unit="msg/s", runs=[messages / seconds], better="more")
     )
-    # As autovacuum does it within minutes; the parents of partitions it leaves alone.
+    # As autovacuum does within minutes; it never analyzes the parents of partitions.
     tables = database.execute(
         "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ '^(messages|traces)_app_'"
     )
     database.execute(f"VACUUM (ANALYZE) {', '.join(name for (name,) in tables.fetchall())}")
     ids = database.execute("SELECT id::text FROM messages_app_message WHERE project_id = %s ORDER BY id", [project_id])
-    # Sessions that have a whole page; in a small data set all of them.
+    # Sessions with at least a page of messages; all sessions of a small data set.
     sessions = database.execute(
         "SELECT id::text FROM messages_app_session WHERE project_id = %s AND message_count >= %s ORDER BY id",
         [project_id, min(PAGE, messages // workload.SESSIONS_AT_ONCE)],
@@ -87,7 +87,7 @@ def fill(
 
 
 def months_of(work: Workload, messages: int) -> Sequence[str]:
-    """How the names of the leaves end that hold a data set."""
+    """Return the suffixes of the partitions that hold a data set."""
     days = range((work.created_at(messages - 1) - work.begin).days + 2)
     return sorted(
         {f"y{day.year:04}m{day.month:02}" for day in (work.begin + timedelta(days=number) for number in days)}
@@ -95,13 +95,13 @@ def months_of(work: Workload, messages: int) -> Sequence[str]:
 
 
 def bytes_sent(work: Workload, messages: int) -> int:
-    """The JSON of all messages, from a hundred of them."""
+    """Return the estimated size of the JSON of all messages, from a sample of a hundred."""
     sample = range(0, messages, max(1, messages // 100))
     return sum(len(work.batch([number])) for number in sample) * messages // len(sample)
 
 
 def session_cookie() -> str:
-    """The Cookie header of the superuser, logged in."""
+    """Return the Cookie header of the logged-in superuser."""
     from django.conf import settings
     from django.contrib.auth import get_user_model
     from django.test import Client

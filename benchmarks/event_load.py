@@ -1,7 +1,7 @@
-"""The events that are measured with: the steps, calls and results of workload.py as an agent tells of them while it works.
+"""Events of the benchmarks: the steps, calls and results of workload.py as an agent reports them while it works.
 
-A step is two events and a call two more, so a run of a message of the workload is 28 events with the four that begin and end
-it; longer runs have more of its steps. About 1 KB of JSON each.
+A step is two events and a call two more, so the run of a workload message is 28 events, including the four that begin and
+end it; longer runs repeat its steps. An event is about 1 KB of JSON.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .workload import Workload
 
 EVENTS_A_STEP = 6
 ENDS = 4
-"""Events that begin and end a run."""
+"""Number of events that begin and end a run."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventLoad:
-    """The events of one session, one run after the other."""
+    """Events of one session, one run after the other."""
 
     work: Workload
     events_a_run: int
     first: int = 0
-    """Message of the workload."""
+    """Number of the first workload message."""
 
     def events(self) -> Iterator[Json]:
-        """All of them, numbered; as many as one likes."""
+        """Yield numbered events without end."""
         number = run = 0
         message = self.first
         name = self.work.session_name(0)
@@ -59,7 +59,7 @@ class EventLoad:
             run += 1
 
     def bodies(self, events: int, batch: int) -> list[bytes]:
-        """The bodies of `POST /api/v1/events/` that bring the first so many events."""
+        """Return the bodies of `POST /api/v1/events/` for the first `events` events."""
         return _bodies(self, events, batch)
 
 
@@ -70,7 +70,7 @@ def _bodies(load: EventLoad, events: int, batch: int) -> list[bytes]:
 
 
 def _events(message: Json, steps: list[Json]) -> Iterator[tuple[str, str, Json]]:
-    """Type, time and data of what happens in a run."""
+    """Yield type, time and data of the events of a run."""
     begin = message["created_at"]
     yield "workflow_execute_start", begin, {"prompt": steps[0]["thought"]}
     yield "agent_start", begin, {"agent_name": "orders"}

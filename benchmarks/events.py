@@ -1,4 +1,4 @@
-"""Events over HTTP beside their floor: events a second."""
+"""Events per second over HTTP, relative to the floor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .server import Server
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """So many clients at a time send so many events a request, each those of a session of its own."""
+    """Concurrent clients and events per request. Each client sends the events of its own session."""
 
     clients: int
     batch: int
@@ -51,7 +51,7 @@ def measure(report: Report, crew: Crew, server: Server, scale: float, runs: int,
 
 
 def _jobs(shape: Shape, way: Way) -> Sequence[EventJob]:
-    """Each time of new sessions."""
+    """Return jobs with new sessions."""
     return [
         EventJob(
             load=EventLoad(work=workload_of(client), events_a_run=shape.events_a_run),

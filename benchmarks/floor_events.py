@@ -1,10 +1,9 @@
-"""The floor of events: from the bytes of a request to committed rows by psycopg alone, in the tables of the server.
+"""Floor of event ingest: from the bytes of a request to committed rows in the server's tables, by psycopg alone.
 
-It makes the same rows as the server does of these events, each once: the event, and with the event that ends it the step, or the
-call and its result; of a run its messages when it begins, and their end when it ends. It knows from one batch to the next what
-it was told, for it has all of them. What it leaves out is all that makes the data right: validation, redaction, identity (an
-event sent twice is stored twice), any other order than this one, numbers that several senders share, the counters of
-messages and sessions, and who listens.
+It writes the same rows as the server, each once: the event; with its end event the step, or the call and its result; the
+messages of a run at its start, completed at its end. It keeps its state in memory between batches. It leaves out all that
+makes the data correct: validation, redaction, deduplication (an event sent twice is stored twice), events in another
+order, numbers shared by several senders, the counters of messages and sessions, and notifications.
 """
 
 from __future__ import annotations
@@ -95,23 +94,23 @@ _END = "UPDATE messages_app_message SET is_completed = true, completed_at = %s, 
 
 
 class Run:
-    """What was told of a run so far."""
+    """State of a run so far."""
 
     def __init__(self, message_id: str, bits: int) -> None:
         self.message_id, self.bits = message_id, bits
         self.steps: dict[str, tuple[str, int]] = {}
-        """Ids of steps, and how many calls each has."""
+        """Ids of steps with their numbers of calls."""
         self.begun: dict[str, tuple[datetime, Raw]] = {}
-        """When a call began, and its arguments."""
+        """Start and arguments of each open call."""
         self.began = ""
-        """The model of the step that began last."""
+        """Model of the latest step."""
 
 
 class EventFloor:
-    """One connection that writes batches of events."""
+    """Connection that writes batches of events."""
 
     def __init__(self, url: str, project_id: int, tail: int) -> None:
-        """`tail` (47 bits) sets the ids of this writer apart from those of all others."""
+        """Connect; `tail` (47 bits) makes the ids of this writer unique among all writers."""
         self.connection = psycopg.connect(url, autocommit=True)
         self.project_id = project_id
         self._tails = count(tail)
@@ -121,7 +120,7 @@ class EventFloor:
         self.tool_ids: dict[str, int] = dict(tools.fetchall())
 
     def copy(self, body: bytes) -> None:
-        """By COPY."""
+        """Write a batch by COPY."""
         sessions, tables, ends = self._rows(body)
         with self.connection.transaction(), self.connection.cursor() as cursor:
             if sessions:
@@ -135,7 +134,7 @@ class EventFloor:
                 cursor.executemany(_END, ends)
 
     def insert(self, body: bytes) -> None:
-        """By executemany, all in one pipeline."""
+        """Write a batch by executemany in one pipeline."""
         sessions, tables, ends = self._rows(body)
         with self.connection.pipeline(), self.connection.transaction(), self.connection.cursor() as cursor:
             if sessions:
@@ -150,7 +149,7 @@ class EventFloor:
         self.connection.close()
 
     def _rows(self, body: bytes) -> tuple[list[Row], Sequence[list[Row]], list[Row]]:
-        """New sessions, the rows of TABLES, and the ends of runs."""
+        """Return new sessions, the rows of TABLES, and the ends of runs."""
         sessions: list[Row] = []
         messages, steps, calls, results, events = tables = [[] for _table in TABLES]  # type: list[list[Row]]
         ends: list[Row] = []

@@ -1,11 +1,10 @@
-"""The floor of ingest: from the bytes of a request to committed rows by psycopg alone, in the tables of the server.
+"""Floor of ingest: from the bytes of a request to committed rows in the server's tables, by psycopg alone.
 
-What it does is the least that makes the same rows: JSON is decoded by msgspec into the few fields that become columns,
-everything that is a JSON column passes through as text, ids are counted up, and a batch is one transaction. What it leaves
-out is all that makes the data right: validation, redaction, identity (a message sent twice is stored twice), the counters
-of sessions, and references.
+It does the minimum for the same rows: msgspec decodes the fields that become columns, JSON columns pass through as text,
+ids are a counter, and a batch is one transaction. It leaves out all that makes the data correct: validation, redaction,
+deduplication (a message sent twice is stored twice), the counters of sessions, and references.
 
-`copy` and `insert` are its two ways to write; the measurements take the faster one.
+It writes by `copy` and by `insert`; the faster one counts.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ SESSIONS = (
     "id, project_id, external_id, title, end_user, tags, said_status, message_count, created_at, updated_at, description, "
     "current_phase, metadata, redactions, call_count, failure_count, input_tokens, output_tokens, duration_ms, deleted_by",
 )
-# Parents first, as the foreign keys want it.
+# Parents first, because of the foreign keys.
 TABLES = (
     (
         "messages_app_message",
@@ -117,10 +116,10 @@ TABLES = (
 
 
 class Floor:
-    """One connection that writes batches."""
+    """Connection that writes batches."""
 
     def __init__(self, url: str, project_id: int, tail: int) -> None:
-        """`tail` (47 bits) sets the ids of this writer apart from those of all others."""
+        """Connect; `tail` (47 bits) makes the ids of this writer unique among all writers."""
         self.connection = psycopg.connect(url, autocommit=True)
         self.project_id = project_id
         self._tails = count(tail)
@@ -129,7 +128,7 @@ class Floor:
         self.tool_ids: dict[str, int] = dict(tools.fetchall())
 
     def copy(self, body: bytes) -> None:
-        """By COPY."""
+        """Write a batch by COPY."""
         sessions, tables = self._rows(body)
         with self.connection.transaction(), self.connection.cursor() as cursor:
             if sessions:
@@ -140,7 +139,7 @@ class Floor:
                         copy.write_row(row)
 
     def insert(self, body: bytes) -> None:
-        """By executemany, all in one pipeline."""
+        """Write a batch by executemany in one pipeline."""
         sessions, tables = self._rows(body)
         with self.connection.pipeline(), self.connection.transaction(), self.connection.cursor() as cursor:
             if sessions:
@@ -152,7 +151,7 @@ class Floor:
         self.connection.close()
 
     def _rows(self, body: bytes) -> tuple[list[Row], tuple[list[Row], ...]]:
-        """New sessions, and the rows of TABLES."""
+        """Return new sessions and the rows of TABLES."""
         sessions: list[Row] = []
         messages: list[Row] = []
         steps: list[Row] = []
@@ -215,7 +214,7 @@ def insert_statement(table: str, columns: str) -> str:
 
 
 def time_bits(instant: datetime) -> int:
-    """The first half of an id and its variant; see messages_app.ids."""
+    """Return the first half of an id and its variant; see messages_app.ids."""
     milliseconds, microseconds = divmod((instant - _EPOCH) // _MICROSECOND, 1000)
     return milliseconds << 80 | 7 << 76 | (microseconds * 4096 // 1000) << 64 | 0b101 << 61
 

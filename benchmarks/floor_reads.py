@@ -1,8 +1,8 @@
-"""The floor of reading: the same rows to the same JSON by psycopg and msgspec alone.
+"""Floor of reads: the same rows as the same JSON, by psycopg and msgspec alone.
 
-Two ways, of which the measurements take the faster one: flat statements, one a table, whose rows msgspec writes
-(`flat`), and one statement in which PostgreSQL builds the JSON (`json_agg`). Neither knows who asks, filters what is
-deleted with its session, or reads references, which the workload has none of.
+It reads in two ways, of which the faster one counts: one flat statement per table, with JSON by msgspec (`flat`), and one
+statement that builds the JSON in PostgreSQL (`json_agg`). Both leave out permissions, sessions in the trash, and
+references, because the workload has none.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import msgspec
 import psycopg
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-# Times as the server writes them. PostgreSQL writes them faster than Python.
+# Times in the format of the server. PostgreSQL formats them faster than Python.
 _TIME = """to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Which messages: what stands behind WHERE, with its values by name.
+    """Selection of messages: the text after WHERE, with named parameters.
 
-    ORDER BY must name the table: an id alone is the text that is selected, and no index is sorted by that.
+    ORDER BY must name the table, because a bare `id` is the selected text, which no index is sorted by.
     """
 
     where: str
@@ -55,7 +55,7 @@ class Call(Struct, gc=False):
 
 
 class PlacedCall(Struct, gc=False):
-    """A call by itself."""
+    """Call without its message."""
 
     id: str
     uuid: str
@@ -240,7 +240,7 @@ _ONE_STATEMENT = f"""
 
 
 class Floor:
-    """One connection that answers; statements that come again are prepared."""
+    """Connection that reads pages; repeated statements are prepared."""
 
     def __init__(self, url: str) -> None:
         self.connection = psycopg.connect(url, autocommit=True)
@@ -249,7 +249,7 @@ class Floor:
         self.connection.close()
 
     def flat(self, page: Page) -> bytes:
-        """Messages with their traces, by flat statements."""
+        """Return messages with their traces, by flat statements."""
         execute = self.connection.execute
         messages = execute(f"{_MESSAGES} WHERE {page.where}", page.values).fetchall()
         if page.oldest_first:
@@ -314,7 +314,7 @@ class Floor:
         return msgspec.json.encode({"results": results})
 
     def json_agg(self, page: Page) -> bytes:
-        """Messages with their traces, by one statement; the ids come first, for the range that the planner needs."""
+        """Return messages with their traces, by one statement after the ids, which give the planner its range."""
         found = self.connection.execute(f"SELECT id::text FROM messages_app_message WHERE {page.where}", page.values)
         statement = _ONE_STATEMENT.format(order="" if page.oldest_first else "DESC")
         row = self.connection.execute(statement, _places([message_id for (message_id,) in found])).fetchone()
@@ -323,7 +323,7 @@ class Floor:
         return b'{"results":' + text.encode() + b"}"
 
     def failed_calls(self, values: dict[str, Any]) -> bytes:
-        """Calls by themselves; `values` are tool_id, first, last (ids) and limit."""
+        """Return failed calls; `values` are tool_id, first, last (ids) and limit."""
         rows = self.connection.execute(_FAILED_CALLS, values).fetchall()
         calls = []
         for row in rows:
@@ -349,7 +349,7 @@ class Floor:
 
 
 def _places(ids: list[str]) -> dict[str, Any]:
-    """The ids of messages, and the range in which they and all below them lie."""
+    """Return the ids of messages and the id range of their steps, calls and results."""
     return {"ids": ids, "first": f"{min(ids)[:19]}8000-000000000000", "last": f"{max(ids)[:19]}bfff-ffffffffffff"}
 
 

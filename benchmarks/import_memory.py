@@ -1,8 +1,8 @@
-"""How much memory an import of a large file takes: python -m benchmarks.import_memory [--megabytes 500] [--store]
+"""Measure the memory of importing a large file: python -m benchmarks.import_memory [--megabytes 500] [--store]
 
-Files of JSON lines in both shapes, many small sessions and one huge one, are made in a temporary folder, imported by the
-command in a process of its own, and removed. Prints the peak of that process (RSS) and the pace. Without --store it is a
-dry run: everything is read, mapped, put into its normal form and counted. With it PostgreSQL does most of the work.
+Two files of JSON lines, many small sessions and one huge one, are written to a temporary directory, imported by the
+command in a separate process, and removed. Prints the peak memory (RSS) of that process and the throughput. Without
+--store it is a dry run: everything is read, mapped, normalized and counted. With it PostgreSQL does most of the work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .server import database
 from .transcript_samples import SHAPES, write
 
 BAR = 300
-"""Megabytes."""
+"""Allowed peak in megabytes."""
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _watched(process: subprocess.Popen[bytes]) -> float:
-    """The peak of the memory of a process, in megabytes, when it has ended."""
+    """Wait for a process and return its peak memory in megabytes."""
     _pid, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

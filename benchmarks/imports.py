@@ -1,7 +1,7 @@
-"""Imports beside their floor: MB/s of each format, and of msgspec that decodes the same bytes and no more.
+"""Throughput of imports in MB/s for each format, relative to msgspec decoding the same bytes.
 
-"Read" is all but the store: decoded, told by its content, mapped to messages, put into the normal form, counted (what a dry
-run does). "Stored" is the whole import into PostgreSQL, of a file that was not imported before.
+"Read" is a dry run: the file is decoded, recognised, mapped to messages, normalized and counted. "Stored" is the whole
+import of a new file into PostgreSQL.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _slugs = (f"imports-{number}" for number in count(1))
 
 
 def measure(report: Report, runs: int, size: int) -> None:
-    """One line for each format of the registry, of about `size` bytes."""
-    # They need Django, which is ready only now.
+    """Measure a file of about `size` bytes in each format of the registry."""
+    # Imported here, because they need Django to be set up.
     from access_app.models import Project
     from traces_app.transcripts.formats.registry import FORMATS
 

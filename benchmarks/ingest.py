@@ -1,4 +1,4 @@
-"""Ingest over HTTP beside the floor: messages a second, CPU a message, memory."""
+"""Ingest over HTTP relative to the floor: messages per second, CPU per message, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .server import Server, postmaster
 from .workload import Workload
 
 MONTH = (2025, 6)
-"""All of it goes into one month, which is emptied between the shapes."""
+"""Month of all messages; it is emptied between shapes."""
 FLOORS: tuple[Way, ...] = ("COPY", "executemany")
 LARGE_BATCHES = 3
 WORKER_BYTES = 300_000_000
@@ -26,7 +26,7 @@ run_numbers = count(1)
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """So many clients at a time send so many messages a request; each sends its share of `messages`."""
+    """Concurrent clients and messages per request; each client sends its share of `messages`."""
 
     clients: int
     batch: int
@@ -38,7 +38,7 @@ class Shape:
         return f"{self.clients}x{self.batch}"
 
     def scaled(self, scale: float) -> Shape:
-        """As many whole batches as make about `scale` times the messages, at least one for each client."""
+        """Return a shape with about `scale` times the messages, in whole batches, at least one per client."""
         at_once = self.clients * self.batch
         return replace(self, messages=max(1, round(self.messages * scale / at_once)) * at_once)
 
@@ -51,7 +51,7 @@ SHAPES = (
     Shape(clients=1, batch=100, messages=800),
     Shape(clients=4, batch=100, messages=1600),
 )
-"""Enough messages for a second or two a run."""
+"""Measured shapes, each with enough messages for a run of one or two seconds."""
 
 
 def measure(
@@ -63,7 +63,7 @@ def measure(
 
 
 def measure_large_batches(report: Report, server: Server, target: Target, size: int) -> None:
-    """The memory of a worker that takes batches of `size` bytes, one after the other."""
+    """Measure the memory of a worker that receives batches of `size` bytes."""
     workload = workload_of(0)
     messages = max(1, size // len(workload.batch([0])))
     body = workload.batch(range(messages))
@@ -89,7 +89,7 @@ def measure_large_batches(report: Report, server: Server, target: Target, size: 
 
 
 def empty_month(database: psycopg.Connection) -> None:
-    """Keeps the disk from filling; the identities stay, and every run has new ones."""
+    """Truncate the month to save disk space. Identities stay, because every run has new ones."""
     year, month = MONTH
     tables = database.execute(
         "SELECT string_agg(format('%%I', relname), ', ') FROM pg_class WHERE relkind = 'r' AND relname LIKE %s",
@@ -113,7 +113,7 @@ def in_turns(
     runs: int,
     database: psycopg.Connection,
 ) -> Line:
-    """Jobs of `size` messages or events in all, over HTTP and by each way of the floor, one after the other."""
+    """Measure jobs of `size` messages or events in total, over HTTP and by each way of the floor in turns."""
     seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in FLOORS}}
     cpu = {way: [0.0, 0.0, 0.0] for way in seconds}
     above = postmaster(database)
@@ -125,7 +125,7 @@ def in_turns(
             before = _cpu(crew, server, clients, above)
             took = crew.go(clients)
             after = _cpu(crew, server, clients, above)
-            # The first run warms up connections and plans.
+            # The first run only warms up connections and plans.
             if run:
                 seconds[way].append(took)
                 cpu[way] = [sum_ + end - begin for sum_, begin, end in zip(cpu[way], before, after, strict=True)]
@@ -166,7 +166,7 @@ def workload_of(client: int) -> Workload:
 
 
 def _cpu(crew: Crew, server: Server, clients: int, above: int | None) -> tuple[float, float, float]:
-    """CPU seconds that the server, PostgreSQL (0 where it is out of sight) and the clients have used so far."""
+    """Return the CPU seconds so far of the server, of PostgreSQL (0 if it is remote) and of the clients."""
     database = 0.0
     if above is not None:
         own = processes.cpu_seconds([above], with_ended=True)

@@ -1,9 +1,9 @@
-"""Where the time goes: python -m benchmarks profile
+"""Profile of requests by step: python -m benchmarks profile
 
-The application runs in this process, called as a WSGI server calls it, with a clock around the steps of a request. A step's
-time is its own: without the steps that are listed besides. Of it "here" is CPU time of this process; the rest is waiting,
-which here means PostgreSQL at work. The same requests are also sent to a server, for what HTTP adds. Clocks cost 1 us a
-call themselves. The functions are named in `STEPS`: one that is renamed there must be renamed here.
+The application runs in this process, with a clock around the steps of a request. The time of a step excludes its nested
+steps. "here" is the CPU time of this process; the rest is time spent waiting for PostgreSQL. The same requests are also
+sent to a server to measure the cost of HTTP. A clock costs 1 us a call. `STEPS` names the timed functions, so it must be
+changed when one of them is renamed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .server import Server, serving
 from .workload import COMMON_TOOL
 
 MESSAGES = 2_000
-"""Stored before reading."""
+"""Number of messages stored before reading."""
 REST = "Django, DRF and all the rest"
 HTTP = "HTTP: server and sockets"
 
 T = TypeVar("T")
 Request = tuple[str, str, bytes]
-"""Method, target, body."""
+"""Method, path and body."""
 
 STEPS = (
     ("access key", "access_app.authentication", "ApiKeyAuthentication.authenticate"),
@@ -75,19 +75,19 @@ STEPS = (
     ("log, count", "traces_app.ingest.metrics", "count_batch"),
     ("log, count", "traces_app.ingest.store", "_log_stored"),
 )
-"""Name of the step (with arguments of the function in it), module, function."""
+"""Name of the step (formatted with the arguments of the function), module, function."""
 
 
 @dataclass
 class Spent:
-    """Seconds."""
+    """Time in seconds."""
 
     wall: float = 0.0
     cpu: float = 0.0
 
 
 class Clock:
-    """Times nested steps, each without those inside it."""
+    """Clock of nested steps; the time of a step excludes those inside it."""
 
     def __init__(self) -> None:
         self.spent: dict[str, Spent] = {}
@@ -147,13 +147,13 @@ def profile(url: str, messages: int, repeats: int) -> None:
 
 
 def _renamed(bodies: list[bytes], runs: Iterator[int]) -> list[Request]:
-    """Requests with new messages each time."""
+    """Return requests with new messages."""
     run = b"%05d" % next(runs)
     return [("POST", "/api/v1/ingest/", body.replace(RUN, run)) for body in bodies]
 
 
 def _profile(name: str, server: Server, token: str, requests: Callable[[], list[Request]]) -> None:
-    """Sends requests to the server and to the application in this process in turns, after as many to warm up."""
+    """Send requests in turns to the server and to the application in this process, after a warm-up of as many."""
     from django.core.wsgi import get_wsgi_application
 
     application = get_wsgi_application()
@@ -183,7 +183,7 @@ def _profile(name: str, server: Server, token: str, requests: Callable[[], list[
 
 
 def _quicker_half(measured: list[T], seconds: Callable[[T], float]) -> list[T]:
-    """What else the machine does makes some calls slow, and never one quick."""
+    """Return the faster half, because other load on the machine only ever slows calls down."""
     return sorted(measured, key=seconds)[: (len(measured) + 1) // 2]
 
 

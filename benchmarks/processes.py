@@ -1,4 +1,4 @@
-"""What running processes have used: CPU time and peak memory, as Linux tells it in /proc."""
+"""CPU time and peak memory of running processes, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def family(pid: int) -> list[int]:
-    """A process and all below it."""
+    """Return a process and its descendants."""
     parents = dict(_parents())
     members = [pid]
     for member in members:
@@ -20,7 +20,7 @@ def family(pid: int) -> list[int]:
 
 
 def in_session(leader: int) -> list[int]:
-    """The processes that run in the session which a process, running or ended, began."""
+    """Return the running processes of the session that `leader` started, even if the leader has ended."""
     found = []
     for pid in _pids():
         with suppress(FileNotFoundError, ProcessLookupError):  # ended while we looked
@@ -35,7 +35,7 @@ def parent_of(pid: int) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and has not ended; one that has, and that nobody has waited for, is not running."""
+    """Return whether a process is running; a zombie is not."""
     try:
         return _stat(pid)[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -43,7 +43,7 @@ def is_running(pid: int) -> bool:
 
 
 def cpu_seconds(pids: Iterable[int], *, with_ended: bool = False) -> float:
-    """User and system time that processes have used, if asked for also that of their children which have ended."""
+    """Return the user and system time of processes; `with_ended` adds their ended children."""
     total = 0
     for pid in pids:
         fields = _stat(pid)
@@ -52,12 +52,12 @@ def cpu_seconds(pids: Iterable[int], *, with_ended: bool = False) -> float:
 
 
 def forget_peak(pid: int) -> None:
-    """Lets `peak_bytes` count from now."""
+    """Reset the peak of `peak_bytes`."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_bytes(pid: int) -> int:
-    """The most resident memory that a process has had."""
+    """Return the peak resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -75,5 +75,5 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on, which follow the name in its brackets."""
+    """Return the fields of /proc/PID/stat after the name in brackets, from the state on."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,8 +1,8 @@
-"""How long purging a month takes at 10,000 and at 100,000 messages: python -m benchmarks.purge_month
+"""Measure the purge of a month with 10,000 and 100,000 messages: python -m benchmarks.purge_month
 
-Each message has 2 steps, 4 calls and 4 results (3.4 KB with all indexes), made by SQL; a year of smaller months lies
-beside. The runs of both sizes alternate. Measured are the command, as an operator waits for it, and `purge()` alone.
-The messages belong to 100 sessions; with --messages-a-session the sessions grow with them.
+Each message has 2 steps, 4 calls and 4 results (3.4 KB with all indexes), made by SQL, beside a year of smaller months.
+The runs of both sizes alternate. Measured are the command as an operator runs it, and `purge()` alone. The messages belong
+to 100 sessions; with --messages-a-session the number of sessions grows with them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     from django.db import connection
 
     django.setup()
-    # A database of our own, dropped at the end.
+    # A separate database, dropped at the end.
     connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
     try:
         measure(options.runs, options.messages_a_session)
@@ -104,7 +104,7 @@ def inside(sessions: int) -> None:
 
 
 def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -> None:
-    """Messages of a month with all that lies below, and their keys and sessions."""
+    """Insert the messages of a month with their steps, calls, results, keys and sessions."""
     from django.db import connection
 
     start = datetime(month.year, month.month, 2, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Reading over HTTP beside the floor: one message, nested pages, filters, lists, and the pages of the admin."""
+"""Reads over HTTP relative to the floor: one message, nested pages, filters, lists, and admin pages."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Answer = Callable[[], bytes | bytearray]
 
 
 class DifferentAnswers(AssertionError):
-    """The floor does not read what the server answers: their times cannot be compared."""
+    """Floor and server return different data, so their times cannot be compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """What is stored and read."""
+    """Stored data of the benchmarks."""
 
     workload: Workload
     messages: int
@@ -40,13 +40,13 @@ class DataSet:
     slug: str
     tool_ids: Mapping[str, int]
     message_ids: Sequence[str]
-    """In the order of ids."""
+    """Sorted by id."""
     session_ids: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One thing to read: the same in several places of the data, each a path and the floor's ways to the same answer."""
+    """Kind of request: several paths in different places of the data, each with the floor's ways to the same data."""
 
     name: str
     paths: Sequence[str]
@@ -54,7 +54,7 @@ class Case:
     bar: Bar | None = None
     is_html: bool = False
     same: bool = True
-    """Whether the floor gives the same JSON; else it only reads the same rows."""
+    """Whether the floor returns the same JSON; otherwise it only reads the same rows."""
     beside: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -62,7 +62,7 @@ def measure(
     report: Report, server: Server, floor: Floor, data: DataSet, head: dict[str, str], runs: int, seconds: float
 ) -> None:
     connection = server.connect()
-    # The same places in every run of the benchmark.
+    # Deterministic places, the same in every run of the benchmark.
     chance = random.Random(data.messages)
     for case in _cases(connection, floor, data, head, chance):
         report.add(_measure_case(connection, case, head, runs, seconds))
@@ -80,7 +80,7 @@ def measure_admin(
     connection.close()
 
 
-# --- What is read -------------------------------------------------------------------------------------------------
+# --- Requests -------------------------------------------------------------------------------------------------
 
 
 def _cases(
@@ -150,7 +150,7 @@ def _cases(
 
 
 def _admin_cases(floor: Floor, data: DataSet) -> Iterable[Case]:
-    """Beside the pages of the admin stands the time in which their rows are read, without any HTML."""
+    """Return the admin pages; their floor reads the rows without rendering HTML."""
     message_id = data.message_ids[len(data.message_ids) // 2]
     session_id = data.session_ids[len(data.session_ids) // 2]
     columns = "id, role, left(content, 320), call_count, failure_count, error, duration_ms, created_at"
@@ -207,7 +207,7 @@ def _of_project(data: DataSet, before: str | None) -> Page:
 
 
 def _with_tool(tool_id: int) -> Page:
-    # No message has more than 8 calls, so this many calls are of at least PAGE messages.
+    # A message has at most 8 calls, so these calls belong to at least PAGE messages.
     of_calls = f"SELECT message_id FROM traces_app_toolcall WHERE tool_id = %(tool)s ORDER BY id DESC LIMIT {8 * PAGE}"
     return Page(where=f"id IN ({of_calls}) AND deleted_at IS NULL ORDER BY {NEWEST_FIRST}", values={"tool": tool_id})
 
@@ -240,7 +240,7 @@ def _cursor_before(message_id: str) -> str:
 
 
 def _queries_of(path: str) -> int:
-    """How many queries a page of the admin takes, counted in this process."""
+    """Return the number of queries of an admin page, counted in this process."""
     from django.contrib.auth import get_user_model
     from django.db import connection
     from django.test import Client
@@ -267,7 +267,7 @@ def _measure_case(
     if case.same:
         _compare(answers)
     sizes = [len(answer()) for answer in answers["HTTP"]]
-    # Threads of the server plan each for themselves, and a statement is prepared when it comes for the sixth time.
+    # Each connection of the server prepares a statement at its sixth execution.
     _in_turns(answers, 1, seconds)
     times = _in_turns(answers, runs, seconds)
     return Line(
@@ -283,7 +283,7 @@ def _measure_case(
 def _measure_depth(
     connection: http_client.Connection, data: DataSet, head: dict[str, str], runs: int, seconds: float
 ) -> Line:
-    """The page at depth 90 % with page 1 for its floor."""
+    """Measure the page at depth 90 %, with page 1 as its floor."""
     deep = data.message_ids[len(data.message_ids) // 10]
     first_page = http_client.get(f"/api/v1/messages/?limit={PAGE}", head)
     deep_page = http_client.get(f"/api/v1/messages/?limit={PAGE}&cursor={_cursor_before(deep)}", head)
@@ -302,7 +302,7 @@ def _measure_depth(
 
 
 def _in_turns(answers: Mapping[str, Sequence[Answer]], runs: int, seconds: float) -> dict[str, list[float]]:
-    """The median time of an answer in milliseconds, for each run: two turns of so many `seconds` for each way."""
+    """Return the median response time in ms of each run: two turns of `seconds` for each way."""
     medians: dict[str, list[float]] = {way: [] for way in answers}
     for _run in range(runs):
         times: dict[str, list[float]] = {way: [] for way in answers}
@@ -329,12 +329,12 @@ def _compare(answers: Mapping[str, Sequence[Answer]]) -> None:
 
 def _content(answer: bytes | bytearray) -> Any:
     document = msgspec.json.decode(answer)
-    # One message is answered by itself, and a list brings cursors along.
+    # A single message is the body itself; a list also has cursors.
     return _said(document.get("results", [document]))
 
 
 def _said(value: Any) -> Any:
-    """Without what is empty: the server leaves out some of that, and json_agg none."""
+    """Return the value without empty fields, because the server omits some of them and json_agg none."""
     if isinstance(value, dict):
         return {name: said for name, item in value.items() if (said := _said(item)) not in (None, "", [], {})}
     return [_said(item) for item in value] if isinstance(value, list) else value

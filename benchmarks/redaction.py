@@ -1,7 +1,7 @@
-"""Measures redaction: python -m benchmarks.redaction [--held-out] [--show] [--tree DIRECTORY]
+"""Measure redaction: python -m benchmarks.redaction [--held-out] [--show] [--tree DIRECTORY]
 
-Prints the share of the corpus' secrets that are taken out (recall), the innocent snippets that are changed, and the time
-for the messages of the other benchmarks. See tests/access_app/redaction/corpus and docs/redaction.md.
+Prints the share of the corpus' secrets that are redacted (recall), the number of innocent snippets that are changed, and
+the time for the messages of the other benchmarks. See tests/access_app/redaction/corpus and docs/redaction.md.
 """
 
 from __future__ import annotations

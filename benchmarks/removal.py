@@ -1,4 +1,4 @@
-"""Purging: a month that has expired whole, and messages one by one beside plain DELETEs of the same rows."""
+"""Purge of a whole expired month, and of single messages relative to plain DELETEs of the same rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .report import Line, Report, at_most
 
 GONE = (2024, 1)
 SHARED = (2024, 3)
-"""A month in which another project has a message, so that it cannot be dropped."""
+"""Month with a message of another project, so that it cannot be dropped whole."""
 SESSIONS = 100
 RUNS = 3
-"""At most: making what is to be purged takes a hundred times as long as purging it."""
+"""Maximum number of runs, because making the data takes a hundred times as long as purging it."""
 BATCH = 500
 
 
@@ -64,7 +64,7 @@ def _purge_rows(project_id: int) -> None:
 
 
 def _delete_rows(project_id: int) -> None:
-    """The same rows, children first, 500 messages in a transaction; of sessions nothing remains to tell."""
+    """Delete the same rows, children first, 500 messages per transaction, and no tombstones of sessions."""
     from django.db import connection, transaction
 
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What was measured, as lines of a table and as JSON."""
+"""Results as lines of a table and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Better = Literal["more", "less"]
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """What is asked of a figure or of its ratio to the floor."""
+    """Required limit of a figure or of its ratio to the floor."""
 
     value: float
     better: Better
@@ -36,16 +36,16 @@ def at_most(value: float) -> Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One thing that was measured in several runs, beside its floor in the same runs."""
+    """Figure measured in several runs, with its floor in the same runs."""
 
     name: str
     unit: str
     runs: Sequence[float]
     floors: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """The ways to the floor, with their runs; the best one counts."""
+    """Runs of each way of the floor; the best way counts."""
     better: Better = "less"
     bar: Bar | None = None
-    """For the ratio; for the figure where there is no floor."""
+    """Limit of the ratio, or of the figure if there is no floor."""
     beside: Mapping[str, float | None] = field(default_factory=dict)
     """Other figures of the same runs."""
 
@@ -92,13 +92,13 @@ class Line:
 
 @dataclass(kw_only=True)
 class Report:
-    """All lines of a run, and the circumstances that they depend on."""
+    """Lines of a run, and the conditions that they depend on."""
 
     circumstances: dict[str, str]
     lines: list[Line] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
-        """Keeps a line and prints it with all that was seen besides; the table is shorter."""
+        """Add a line and print it with its other figures, which the table omits."""
         self.lines.append(line)
         beside = "".join(f"  {name} {_number(value)}" for name, value in line.beside.items() if value is not None)
         print(_row(line) + beside, flush=True)

@@ -1,4 +1,4 @@
-"""The server that is measured: `manage.py serve` as in production, and a database of its own."""
+"""The measured server: `manage.py serve` as in production, with a separate database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_SECONDS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A running server."""
+    """Running server."""
 
     port: int
     pid: int
@@ -44,9 +44,9 @@ class Server:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """A new database, migrated, whose URL is DATABASE_URL meanwhile; Django is ready to use it. Dropped at the end.
+    """Create and migrate a database, set DATABASE_URL to it and set up Django; drop it at the end.
 
-    On the server of DATABASE_URL, else on the embedded PostgreSQL, durable, with data in .tracesite/bench.
+    It is on the server of DATABASE_URL, else on a durable embedded PostgreSQL with its data in .tracesite/bench.
     """
     os.environ["TRACESITE_DATA_DIR"] = str(DATA_DIR)
     os.environ["DJANGO_SETTINGS_MODULE"] = "tracesite.settings"
@@ -67,7 +67,7 @@ def database() -> Iterator[str]:
 
 @contextmanager
 def serving(workers: int) -> Iterator[Server]:
-    """`manage.py serve` on a free port, with its log in a file: a log costs time, so it is written."""
+    """Run `manage.py serve` on a free port. It logs to a file, because logging is part of its cost."""
     port = _free_port()
     log_path = DATA_DIR / "server.log"
     with open(log_path, "wb") as log:
@@ -88,7 +88,7 @@ def serving(workers: int) -> Iterator[Server]:
 
 
 def postmaster(connection: psycopg.Connection) -> int | None:
-    """The process above all others of the database server; None where that runs on another machine."""
+    """Return the main process of the database server; None if it runs on another machine."""
     try:
         parent = processes.parent_of(connection.info.backend_pid)
         name = Path(f"/proc/{parent}/comm").read_text().strip()
@@ -98,17 +98,17 @@ def postmaster(connection: psycopg.Connection) -> int | None:
 
 
 def _migrate() -> None:
-    # Only now: Django reads DATABASE_URL when it loads.
+    # Imported here, because Django reads DATABASE_URL when its settings load.
     import django
     from django.core.management import call_command
 
-    os.environ["TRACESITE_LOG_LEVEL"] = "ERROR"  # of this process; its log would stand between the figures
+    os.environ["TRACESITE_LOG_LEVEL"] = "ERROR"  # keeps the log of this process out of the output
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
 
 
 def _drop_leftovers(connection: psycopg.Connection) -> None:
-    """Databases of runs that were killed."""
+    """Drop the databases of killed runs."""
     found = connection.execute("SELECT datname FROM pg_database WHERE starts_with(datname, %s)", [DATABASE])
     for (name,) in found.fetchall():
         if not Path(f"/proc/{name.removeprefix(DATABASE)}").exists():

@@ -1,4 +1,4 @@
-"""Bytes a message on disk, by table and index."""
+"""Bytes per message on disk, by table and index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .report import Line, Report
 
 PLAIN_TABLES = ["messages_app_session", "messages_app_messagekey"]
 
-# Indexes of a month are named by their parents, the indexes of the partitioned table.
+# Indexes of a month are reported under their parents, the indexes of the partitioned table.
 _SIZES = """
     WITH leaves AS (
         SELECT leaf.oid, coalesce(parent.relname, leaf.relname) AS name FROM pg_class AS leaf
@@ -30,7 +30,7 @@ _SIZES = """
 
 
 def measure(report: Report, database: psycopg.Connection, months: Sequence[str], messages: int, sent: int) -> None:
-    """`months` are the ends of the names of leaves; `sent` the bytes that were sent to fill them."""
+    """Measure partitions with the suffixes `months`, filled by `sent` bytes of requests."""
     values = {"tables": PLAIN_TABLES, "months": f"_({'|'.join(months)})$"}
     sizes: dict[str, dict[str, float]] = {}
     for table, part, size in database.execute(_SIZES, values).fetchall():
@@ -39,6 +39,6 @@ def measure(report: Report, database: psycopg.Connection, months: Sequence[str],
     report.add(Line(name="stored a message, of JSON", unit="bytes", runs=[total], floors={"JSON": [sent / messages]}))
     for table, parts in sorted(sizes.items(), key=lambda item: -sum(item[1].values())):
         if sum(parts.values()) >= 1:
-            # Small ones would make the line long and say little.
+            # Small indexes are left out to keep the line short.
             large = {name: size for name, size in parts.items() if size >= 10}
             report.add(Line(name=f"  {table}", unit="bytes", runs=[sum(parts.values())], beside=large))

@@ -1,6 +1,6 @@
-"""Transcripts to import, made up: the same conversation again and again, in the words of each format.
+"""Generated transcripts to import: the same conversation repeated, in each format.
 
-A new format joins with one generator in FORMATS; a test says when one is missing, or is not known as what it is.
+A new format needs one generator in FORMATS; a test fails if it is missing or if its output is not recognised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOOL = "run_tests"
 _ARGS = {"path": "tests/test_lock.py", "verbose": True}
 _ARGS_TEXT = msgspec.json.encode(_ARGS).decode()
 
-# --- One turn in the words of a format: what the user says, a call, its result, the answer --------------------------
+# --- One turn in each format: user message, call, result, answer --------------------------
 
 
 def _openai_chat(number: int, call_id: str) -> list[Json]:
@@ -392,7 +392,7 @@ def _time(second: int) -> str:
 # --- Documents ------------------------------------------------------------------------------------------------------
 
 LINES = frozenset({"claude_code", "codex", "eko", "gemini_cli", "pi", "qwen_code"})
-"""Formats whose files are lines, below a first one where they have it; the others are one JSON value."""
+"""Formats of JSON lines, some with a header line; the others are one JSON value."""
 
 FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]], Any]]] = {
     "ai_sdk": (_ai_sdk, list),
@@ -471,11 +471,11 @@ FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]]
         },
     ),
 }
-"""By the name of the format: one turn in its words, and the document of many."""
+"""Generators of one turn and of a document of many turns, by format name."""
 
 
 def document(format_name: str, size: int) -> bytes:
-    """About so many bytes of one conversation."""
+    """Return about `size` bytes of one conversation."""
     turn, whole = FORMATS[format_name]
     length = len(msgspec.json.encode(turn(1, "call_1")))
     found = whole([entry for number in range(max(1, size // length)) for entry in turn(number, f"call_{number}")])
@@ -484,7 +484,7 @@ def document(format_name: str, size: int) -> bytes:
     return msgspec.json.encode(found)
 
 
-# --- Lines without end ----------------------------------------------------------------------------------------------
+# --- Endless lines ----------------------------------------------------------------------------------------------
 
 
 def _small_sessions() -> Iterator[bytes]:
@@ -499,11 +499,11 @@ def _one_session() -> Iterator[bytes]:
 
 
 SHAPES: dict[str, Callable[[], Iterator[bytes]]] = {"small-sessions": _small_sessions, "one-session": _one_session}
-"""Lines of OpenAI chat: a session in each, or a message of one session in each."""
+"""Endless lines of OpenAI chat: a session per line, or a message of one session per line."""
 
 
 def write(path: Path, shape: str, size: int) -> int:
-    """Writes lines of a shape until they are `size` bytes; returns how many bytes they are."""
+    """Write lines of a shape until they have `size` bytes. Return their exact size."""
     written = 0
     with path.open("wb") as file:
         for line in SHAPES[shape]():

@@ -1,10 +1,10 @@
-"""The messages that are measured with: agent runs of 4 steps with 2 calls each, about 23 KB of JSON, always the same.
+"""Messages of the benchmarks: agent runs of 4 steps with 2 calls each, about 23 KB of JSON, deterministic.
 
-A message depends on its number alone, so that several processes make their parts of one data set by themselves. The
-texts are such as agents read and write: prose, SQL, logs, JSON, a fifth of it Chinese. Every eighteenth call fails, and
-every fiftieth message holds a secret that the server has to find.
+A message depends only on its number, so that several processes can generate parts of one data set. The texts are typical
+of agents: prose, SQL, logs and JSON, a fifth of it Chinese. Every eighteenth call fails, and every fiftieth message has a
+secret that the server must find.
 
-In time they lie 20 s apart, so that two hours hold some 360 messages of a project.
+The messages are 20 s apart, so that two hours have 360 messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ APART = timedelta(seconds=20)
 
 MESSAGES_A_SESSION = 100
 SESSIONS_AT_ONCE = 8
-"""Sessions go on side by side, so that the messages of one do not lie beside each other in the tables."""
+"""Number of interleaved sessions, so that messages of one session are not adjacent in the tables."""
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ TOOLS = {
     "list_invoices": 1,
     "refund_payment": 1,
 }
-"""Tools and how often each is called, of a hundred calls."""
+"""Number of calls of each tool in a hundred calls."""
 COMMON_TOOL = "query_database"
 RARE_TOOL = "refund_payment"
 
@@ -92,7 +92,7 @@ _MODELS = ["large-chat-4", "small-chat-4", "reasoner-2"]
 
 
 class Place(NamedTuple):
-    """Which message of which session a number stands for."""
+    """Session and position of a message number."""
 
     session: int
     position: int
@@ -100,7 +100,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A data set: message `number` is made `number` times 20 s after `begin`, and belongs to a session of `name`."""
+    """Data set of `name`: message `number` was created `number` times 20 s after `begin`."""
 
     name: str
     begin: datetime
@@ -119,7 +119,7 @@ class Workload:
         return self.begin + number * APART
 
     def message(self, number: int) -> Json:
-        """One message as a client sends it."""
+        """Return a message as a client sends it."""
         chance = random.Random(f"{self.name}/{number}")
         created_at = self.created_at(number)
         steps = [self._step(chance, number, iteration, created_at) for iteration in range(STEPS)]
@@ -143,7 +143,7 @@ class Workload:
         }
 
     def batch(self, numbers: Sequence[int]) -> bytes:
-        """The body of `POST /api/v1/ingest/` that brings these messages, each session once."""
+        """Return the body of `POST /api/v1/ingest/` with these messages, each session once."""
         sessions: dict[int, Json] = {}
         for number in numbers:
             place = self.place(number)
@@ -198,7 +198,7 @@ class Workload:
 
 
 def of_reading() -> Workload:
-    """What is read: it ends, at 10,000 messages, shortly after the turn of a month."""
+    """Return the data set of the read benchmarks; 10,000 messages end shortly after the turn of a month."""
     return Workload(name="read", begin=datetime(2025, 2, 27, tzinfo=UTC))
 
 
@@ -228,7 +228,7 @@ def _failure(chance: random.Random) -> Json:
 
 
 def _text(chance: random.Random, sentences: list[str], least: int) -> str:
-    """Sentences of at least so many bytes."""
+    """Return sentences of at least `least` bytes in total."""
     average = sum(len(sentence.encode()) for sentence in sentences[:8]) // 8
     return " ".join(chance.choices(sentences, k=1 + least // average))
 

@@ -1,1 +1,1 @@
-"""Kills the parts of a running Tracesite, and looks whether anything that it acknowledged was lost, halved or doubled."""
+"""Fault injection: kill parts of a running Tracesite and check that acknowledged data is complete and unique."""

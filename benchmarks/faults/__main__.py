@@ -1,7 +1,7 @@
-"""Kills parts of a running Tracesite and says what that did: python -m benchmarks.faults --kind server --kills 20
+"""Kill parts of a running Tracesite and report the effects: python -m benchmarks.faults --kind server --kills 20
 
-Starts an embedded PostgreSQL and a server with two workers of its own, in a directory that is removed at the end. The
-exit status is 0 if everything that was acknowledged was found whole, once, and in agreement with the counters.
+Starts a separate embedded PostgreSQL and a server with two workers, in a directory that is removed at the end. The exit
+status is 0 if all acknowledged data was found complete, once, and consistent with the counters.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _report(when: str, problems: list[str]) -> int:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)  # through the clean-up
+    sys.exit(128 + number)  # runs the cleanup
 
 
 if __name__ == "__main__":

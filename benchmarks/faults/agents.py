@@ -1,7 +1,7 @@
-"""An agent in a process of its own that records calls of tools, to be watched or killed: python -m benchmarks.faults.agents
+"""Agent process that records tool calls, to be observed or killed: python -m benchmarks.faults.agents
 
-Prints as JSON how long its calls took. With --kill it ends itself by SIGKILL right after its last call, and leaves in a
-file when each of its calls had ended.
+Prints the durations of its calls as JSON. With --kill it ends itself by SIGKILL right after its last call, and leaves the
+end times of its calls in a file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tracesite.recorder import Recorder
 
 
 class Watched(msgspec.Struct):
-    """Of the calls, in microseconds, and what became of their events in the process."""
+    """Durations of the calls in microseconds, and the counts of their events in the process."""
 
     p50: float
     p99: float
     most: float
     dropped: int
     done_at: float
-    """On the monotonic clock, which processes share: when the work was done and the exit began."""
+    """Time at which the work ended and the exit began, on the monotonic clock, which processes share."""
 
 
 def main() -> None:

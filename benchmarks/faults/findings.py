@@ -1,4 +1,4 @@
-"""What is in the database, compared with what was acknowledged and with itself."""
+"""Consistency of the database with acknowledged data and with itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .ledger import Entry, Ledger
 from .senders import EXPENDABLE_YEARS, SHARED_MESSAGE
 from .traces import FoundCall, FoundMessage, FoundStep, expected
 
-# Each finds what must not be.
+# Each query finds invalid rows.
 _CONTRADICTIONS = {
     "steps without a message": (
         "SELECT id FROM traces_app_agentstep s WHERE id >= %(first)s AND NOT EXISTS (SELECT 1 FROM messages_app_message m WHERE m.id = s.message_id)"
@@ -69,14 +69,14 @@ _CONTRADICTIONS = {
 
 
 def problems(connection: psycopg.Connection, ledger: Ledger, prefix: str, *, in_a_purge: bool = False) -> list[str]:
-    """All that is wrong."""
+    """Return all problems."""
     return [*differences(connection, ledger, prefix), *contradictions(connection, in_a_purge=in_a_purge)]
 
 
 def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) -> list[str]:
-    """What the tables say against each other.
+    """Return contradictions between the tables.
 
-    While a purge that was killed has not been run again, the years that it was removing are in the middle of it.
+    With `in_a_purge` the years of a killed purge that was not run again are exempt, because they are half purged.
     """
     first_year = sum(EXPENDABLE_YEARS) + 1 if in_a_purge else 2000
     bounds = {
@@ -93,9 +93,9 @@ def contradictions(connection: psycopg.Connection, *, in_a_purge: bool = False) 
 
 
 def differences(connection: psycopg.Connection, ledger: Ledger, prefix: str) -> list[str]:
-    """What is not as it was acknowledged: lost, halved, changed, or there without having been sent.
+    """Return differences to the acknowledged data: lost, incomplete, changed or unexpected messages.
 
-    All sessions whose external id has the prefix are the ledger's.
+    All sessions whose external id has the prefix belong to the ledger.
     """
     found = stored(connection, prefix)
     problems = []
@@ -110,7 +110,10 @@ def differences(connection: psycopg.Connection, ledger: Ledger, prefix: str) -> 
 
 
 def stored(connection: psycopg.Connection, prefix: str = "") -> dict[tuple[str, str], FoundMessage]:
-    """Every message of the sessions whose external id has the prefix, by the external ids of its session and itself. Nobody writes meanwhile."""
+    """Return the messages of sessions whose external id has the prefix, by the external ids of session and message.
+
+    Nothing else may write meanwhile.
+    """
     outputs: dict[Any, str] = dict(connection.execute("SELECT id, output FROM traces_app_toolresult").fetchall())
     calls: defaultdict[Any, list[FoundCall]] = defaultdict(list)
     query = (

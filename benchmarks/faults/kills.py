@@ -1,4 +1,4 @@
-"""One round: senders and a purge are at work, something is killed, everything recovers by itself, all is counted."""
+"""Rounds of fault injection: senders and a purge run, a process is killed, the site recovers, all data is checked."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ Kind = Literal["server", "worker", "postgres", "backend", "client", "purge"]
 KINDS: tuple[Kind, ...] = ("server", "worker", "postgres", "backend", "client", "purge")
 
 SENDERS = 4
-# How long the senders have before and after a kill.
+# Seconds that the senders run before and after a kill.
 BEFORE_SECONDS = (0.2, 1.0)
 AFTER_SECONDS = 0.3
 
 
 @dataclass
 class Campaign:
-    """Any number of rounds on one site; `ledger` holds what was acknowledged in all of them."""
+    """Rounds on one site; `ledger` has the acknowledged messages of all rounds."""
 
     site: Site
     seed: int
     ledger: Ledger = field(default_factory=Ledger)
     kills: Counter[Kind] = field(default_factory=Counter)
     restarts: int = 0
-    """How often the server had ended and was started again, as a supervisor does it."""
+    """Number of times that the server ended and was restarted, as by a supervisor."""
     slowest_recovery: float = 0
-    """Seconds from a kill until a sender was acknowledged what it began after it."""
+    """Maximum seconds from a kill to the acknowledgement of a request that began after it."""
     purges: int = 0
-    """Purge commands that ran to their end."""
+    """Number of completed purge commands."""
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -60,7 +60,7 @@ class Campaign:
             sender.client.close()
 
     def round(self, kind: Kind) -> list[str]:
-        """Kills once and returns what is wrong afterwards: nothing, if all is well."""
+        """Kill once and return the problems found afterwards."""
         if self.site.server.has_ended():
             return [f"The server has ended before anything was killed:\n{self.site.server.end_of_log()}"]
         stop = threading.Event()
@@ -92,7 +92,7 @@ class Campaign:
         return [*self.ledger.faults, *problems]
 
     def finish(self) -> list[str]:
-        """Purges what is expendable to its end; then nothing of it is left, and all else is whole."""
+        """Complete the purge of expendable messages and return the problems found afterwards."""
         self._purge(check=True)
         problems = self.check()
         with self.site.connect() as connection:
@@ -103,7 +103,7 @@ class Campaign:
             problems.append(f"{len(left)} purged messages are there, such as {left[0]}")
         return problems
 
-    # --- What is killed -----------------------------------------------------------------------------------------------
+    # --- Kills -----------------------------------------------------------------------------------------------
 
     def _kill(self, kind: Kind) -> None:
         server = self.site.server
@@ -124,7 +124,7 @@ class Campaign:
                 self._kill_a_purge()
 
     def _kill_a_backend(self) -> None:
-        """PostgreSQL then ends all others too, and recovers."""
+        """Kill a backend, upon which PostgreSQL ends all other backends and recovers."""
         with self.site.connect() as connection:
             rows = connection.execute(
                 "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -140,7 +140,7 @@ class Campaign:
             sender.send(messages, session=self.shared)
 
     def _kill_a_purge(self) -> None:
-        """While it is at work; one that was quicker than we were does not count."""
+        """Kill a purge while it runs; retry if it ended before the kill."""
         with self.site.connect() as connection:
             while True:
                 process = self._start_purge()
@@ -153,7 +153,7 @@ class Campaign:
                 if hit:
                     return
 
-    # --- What goes on beside ------------------------------------------------------------------------------------------
+    # --- Load ------------------------------------------------------------------------------------------
 
     def _client(self) -> Client:
         return Client(self.site.server.port, self.site.key, self.ledger)
@@ -183,7 +183,7 @@ class Campaign:
     def _purge(self, *, check: bool) -> None:
         process = self._start_purge()
         said = process.communicate(timeout=120)[1]
-        # One that PostgreSQL left in the lurch ends with an error and is run again.
+        # A purge whose connection broke ends with an error and is run again.
         if process.returncode == 0:
             self.purges += 1
         elif check:
@@ -203,7 +203,7 @@ class Campaign:
 
 
 def _is_purging(connection: psycopg.Connection) -> bool:
-    """Whether a purge has begun to change something: senders make months, and never ask for these."""
+    """Return whether a purge has begun to change data. The senders never run these statements."""
     query = (
         "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND query ~ 'messages_app_purgedmonth|messages_app_sessiontombstone|DETACH PARTITION|DELETE FROM'"

@@ -1,4 +1,4 @@
-"""What the senders know: which messages were acknowledged, and what they saw go wrong."""
+"""Record of the senders: acknowledged messages and observed faults."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 
 @dataclass
 class Entry:
-    """One acknowledged message."""
+    """Acknowledged message."""
 
     session: str
-    """The external id of its session."""
+    """External id of its session."""
     sent: dict[str, Any]
-    """As it was last acknowledged."""
+    """Latest acknowledged state."""
     is_deleted: bool = False
     id: str = ""
 
 
 @dataclass
 class Ledger:
-    """Shared by the senders of a run."""
+    """Record that the senders of a run share."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
-    """By the external id of the message. Only the sender that made an entry changes it."""
+    """Entries by the external id of the message. Only the sender that added an entry changes it."""
     expendable: dict[str, Entry] = field(default_factory=dict)
-    """Messages that a purge may remove at any time: whole, or not yet."""
+    """Messages that a purge may remove whole at any time."""
     tokens: set[str] = field(default_factory=set)
-    """What was put into the one message that all senders change."""
+    """Tokens added to the one message that all senders change."""
     answers: Counter[str] = field(default_factory=Counter)
-    """Answers by status, and connections that broke."""
+    """Numbers of responses by status, and of broken connections."""
     faults: list[str] = field(default_factory=list)
-    """Answers that must not be."""
+    """Invalid responses."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, answer: str) -> None:

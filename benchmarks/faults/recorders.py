@@ -1,7 +1,7 @@
-"""What becomes of recorded work when its server is away or its process is killed: python -m benchmarks.faults.recorders
+"""Recorded data when the server is down or the agent is killed: python -m benchmarks.faults.recorders
 
-Starts an embedded PostgreSQL and a server of its own. The agents are real processes; at the end the rows are looked at:
-each call is there once, or was lost within the time that the recorder names. The exit status says whether all held.
+Starts a separate embedded PostgreSQL and a server. The agents are real processes. At the end each call must be stored
+once, or must have ended within the time before the kill that the recorder documents. The exit status is 0 if so.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from .site import ROOT, Site, running
 
 OUTAGES = ("refused", "silent", "503")
 DELAY_MS = 50.0
-"""The recorder's own."""
+"""Default delay of the recorder."""
 EXIT_SECONDS = 2.0
 SLACK_MS = 60.0
-"""Between the time at which the worker wants to look and the one at which a busy machine lets it."""
+"""Allowed delay of the worker's wake-up on a busy machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outage:
-    """An agent whose server was not there while it worked."""
+    """Agent whose server was down while it worked."""
 
     kind: str
     watched: Watched
     exit_seconds: float
     left: int
-    """Calls that are not there once the server is back, or not once."""
+    """Number of calls that are missing or duplicated after the server is back."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """An agent that was killed right after its last call."""
+    """Agent that was killed right after its last call."""
 
     seed: int
     worked: int
     lost: int
     oldest_lost_ms: float
-    """How long before the kill the oldest of them had ended."""
+    """Time from the end of the oldest lost call to the kill."""
     doubled: int
 
 
@@ -67,14 +67,14 @@ def agent(site: Site, spool: Path, session: str, calls: int, *options: str) -> s
 
 
 def drain(site: Site, spool: Path, seconds: int = 90) -> None:
-    """As a later process does it."""
+    """Deliver the spool, as a later process of the recorder does."""
     command = [sys.executable, "-m", "tracesite.recorder", "drain", "--url", f"http://127.0.0.1:{site.server.port}"]
     command += ["--key", site.key, "--spool", str(spool), "--timeout", str(seconds)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=seconds + 20)
 
 
 def arrived(site: Site, session: str) -> Counter[int]:
-    """The calls of a session by their numbers, and how often each is there with its end. Raises ValueError where an event is there twice."""
+    """Return how often each call of a session is stored with its end. Raise ValueError for a duplicate event."""
     with site.connect() as connection:
         calls = connection.execute(
             """SELECT (c.args->>'number')::int, c.status FROM traces_app_toolcall c
@@ -92,12 +92,12 @@ def arrived(site: Site, session: str) -> Counter[int]:
     return Counter(number for number, status in calls if status == "success")
 
 
-# --- Servers that are not there ---------------------------------------------------------------------------------------
+# --- Unavailable servers ---------------------------------------------------------------------------------------
 
 
 @contextmanager
 def nobody(kind: str, port: int) -> Iterator[None]:
-    """In the place of the server: nobody, somebody who never answers, or somebody who says that it is unavailable."""
+    """Simulate an unavailable server: a closed port, a server that never responds, or one that returns 503."""
     with contextlib.ExitStack() as stack:
         if kind == "silent":
             listener = stack.enter_context(socket.socket())
@@ -127,13 +127,13 @@ class _Unavailable(BaseHTTPRequestHandler):
         pass
 
 
-# --- What is done -----------------------------------------------------------------------------------------------------
+# --- Trials -----------------------------------------------------------------------------------------------------
 
 
 def outages(
     site: Site, directory: Path, calls: int, *, pause_ms: float = 1, kinds: tuple[str, ...] = OUTAGES
 ) -> list[Outage]:
-    """An agent in each outage; then the server comes back, and with it everything."""
+    """Run an agent in each kind of outage, then restart the server and count missing calls."""
     site.server.stop()
     seen = {}
     for kind in kinds:
@@ -159,8 +159,10 @@ def outages(
 
 
 def kills(site: Site, directory: Path, seeds: range, *, is_away: bool = False, longest_ms: float = 1500) -> list[Kill]:
-    """Agents that are killed after some time, one after the other. Each also delivers what those before it left, and a last
-    one the rest."""
+    """Run agents one after the other that are killed after some time.
+
+    Each also delivers the spool of its predecessors, and a last agent delivers the rest.
+    """
     if is_away:
         site.server.stop()
     directory.mkdir(exist_ok=True)
@@ -191,7 +193,7 @@ def _outcome(site: Site, seed: int, log: Path) -> Kill:
     )
 
 
-# --- By hand ----------------------------------------------------------------------------------------------------------
+# --- Command line ----------------------------------------------------------------------------------------------------------
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Clients as they should be: they send, and after any error send the same again until it is acknowledged."""
+"""Well-behaved clients: after any error they retry the same request until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any
 from . import traces
 from .ledger import Entry, Ledger
 
-# Beyond any recovery: a sender that waits longer has found a fault.
+# Longer than any recovery, so that a longer wait is a fault.
 PATIENCE_SECONDS = 90
 SHARED_MESSAGE = "tokens"
-# Purged again and again; nothing else is of these years.
+# Years that are purged repeatedly and have no other messages.
 EXPENDABLE_YEARS = (2001, 3)
 KEPT_YEARS = (2008, 4)
 
@@ -31,7 +31,7 @@ class GivenUp(Exception):
 
 @dataclass
 class Client:
-    """One kept connection, opened again after an error."""
+    """Keep-alive connection that is reopened after an error."""
 
     port: int
     key: str
@@ -39,7 +39,7 @@ class Client:
     _connection: http.client.HTTPConnection | None = None
 
     def request(self, method: str, path: str, body: Any = None, *, also: tuple[int, ...] = ()) -> tuple[int, Any]:
-        """The answer to a request that may be sent twice, once it is one: 2xx, or a status of `also`."""
+        """Send an idempotent request until its status is 2xx or in `also`. Return the response."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         pause = 0.02
         while time.monotonic() < deadline:
@@ -54,7 +54,7 @@ class Client:
                     return status, json.loads(answer) if answer else None
                 self._judge(method, path, status, headers, answer)
             time.sleep(pause)
-            pause = min(pause * 1.5, 0.5)  # less than Retry-After says: the test is to be hard on the server
+            pause = min(pause * 1.5, 0.5)  # shorter than Retry-After, to put more load on the server
         raise GivenUp(f"{method} {path}: no acknowledgement in {PATIENCE_SECONDS} s")
 
     def once(self, method: str, path: str, body: Any = None) -> tuple[int, http.client.HTTPMessage, bytes]:
@@ -72,7 +72,7 @@ class Client:
         return answer.status, answer.headers, read
 
     def _judge(self, method: str, path: str, status: int, headers: http.client.HTTPMessage, answer: bytes) -> None:
-        """What a client may be told while something is down: 503, when to come again, in the one shape of errors."""
+        """Record a fault unless an error during an outage is a 503 with Retry-After, in the shape of API errors."""
         said = f"{method} {path}: {status} {answer[:300].decode(errors='replace')}"
         if status < 500:
             raise GivenUp(said)
@@ -95,16 +95,16 @@ class Client:
 
 @dataclass
 class Sender:
-    """Does one thing after the other, as its dice say, until it is told to stop; the last thing is seen through."""
+    """Sender of random requests until it is stopped; it completes the last one."""
 
     name: str
     shared: str
-    """The session into which all write."""
+    """Session that all senders write to."""
     client: Client
     ledger: Ledger
     dice: random.Random
     own: list[Entry] = field(default_factory=list)
-    """Its acknowledged messages, which nobody else changes."""
+    """Its acknowledged messages, which no other sender changes."""
     sent: int = 0
 
     def run(self, stop: threading.Event) -> None:
@@ -114,7 +114,7 @@ class Sender:
             pass
 
     def once(self) -> None:
-        """One batch."""
+        """Send one batch."""
         self._see_through(self.ingest)
 
     def _see_through(self, action: Callable[[], None]) -> bool:
@@ -129,12 +129,12 @@ class Sender:
         self.send(self.batch())
 
     def ingest_months(self) -> None:
-        """Into months that are made for it."""
+        """Send a batch whose months have no partitions yet."""
         times = [traces.a_time_in(self.dice, *KEPT_YEARS) for _ in range(self.dice.randint(1, 2))]
         self.send([traces.message(self.dice, self._name(), created_at=time) for time in times])
 
     def ingest_expendable(self) -> None:
-        """What a purge that runs beside takes away."""
+        """Send messages that the concurrent purge removes."""
         times = [traces.a_time_in(self.dice, *EXPENDABLE_YEARS) for _ in range(self.dice.randint(1, 6))]
         messages = [traces.message(self.dice, self._name(), created_at=time) for time in times]
         self.send(messages, session=f"{self.name}-expendable", expendable=True)
@@ -150,7 +150,7 @@ class Sender:
             raise GivenUp(f"refused: {answer['refused']}")
         for message, result in zip(messages, results, strict=True):
             if expendable:
-                # One that is sent again after the purge took it is told so.
+                # A retry after the purge returns that status.
                 if result["state"] != "refused":
                     self.ledger.acknowledge(Entry(session=session, sent=message, id=result["id"]), expendable=True)
                 continue
@@ -159,7 +159,7 @@ class Sender:
             self.ledger.acknowledge(entry)
 
     def grow(self) -> None:
-        """Sends an open message, then PATCHes the rest of its steps and its end."""
+        """Send an open message, then PATCH its other steps and its completion."""
         message = traces.message(self.dice, self._name(), steps=1) | {"is_completed": False}
         self.send([message])
         entry = self.own[-1]
@@ -167,13 +167,13 @@ class Sender:
         self.patch(entry, {"agent_steps": rest, "is_completed": True}, {"agent_steps": message["agent_steps"] + rest})
 
     def rename(self) -> None:
-        """PATCHes the content of a message."""
+        """PATCH the content of a message."""
         alive = [entry for entry in self.own if not entry.is_deleted]
         if alive:
             self.patch(self.dice.choice(alive), {"content": f"{self._name()} {traces.text(self.dice, 20)}"}, {})
 
     def patch(self, entry: Entry, change: dict[str, Any], as_found: dict[str, Any]) -> None:
-        """Changes an own message. After an error the version says whether the change had arrived."""
+        """Change an own message. After an error its version shows whether the change was stored."""
         path = f"/api/v1/messages/{entry.id}/"
         _, before = self.client.request("GET", path)
         status, answer = self.client.request("PATCH", path, change | {"version": before["version"]}, also=(409,))
@@ -184,12 +184,12 @@ class Sender:
         entry.sent = copy.deepcopy(entry.sent | change | as_found)
 
     def trash(self) -> None:
-        """Deletes a message, or restores one."""
+        """Delete or restore a message."""
         if not self.own:
             return
         entry = self.dice.choice(self.own)
         path = f"/api/v1/messages/{entry.id}/"
-        # 404: it was done by the request that seemed to fail.
+        # 404: the request that seemed to fail succeeded.
         if entry.is_deleted:
             self.client.request("POST", f"{path}restore/", also=(404,))
         else:
@@ -197,7 +197,7 @@ class Sender:
         entry.is_deleted = not entry.is_deleted
 
     def put_token(self) -> None:
-        """Adds to a list that all senders add to: no addition may be lost to another."""
+        """Append to a list that all senders change, to detect lost updates."""
         token = self._name()
         path = f"/api/v1/messages/{self.ledger.entries[SHARED_MESSAGE].id}/"
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -224,14 +224,14 @@ def in_a_session(session: str, messages: list[dict[str, Any]]) -> dict[str, Any]
 
 
 def break_off(port: int, key: str, body: Any, dice: random.Random) -> None:
-    """Sends a request, or a part of it, and breaks the connection with a reset instead of hearing the answer."""
+    """Send a request or part of it, and reset the connection without reading the response."""
     content = json.dumps(body).encode()
     head = (
         f"POST /api/v1/ingest/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     )
     request = head.encode() + content
-    # Half of them whole: the server is at work when its client goes.
+    # Half of them complete, so that the client disconnects while the server works.
     part = len(request) if dice.random() < 0.5 else dice.randrange(1, len(request))
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

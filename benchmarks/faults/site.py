@@ -1,4 +1,4 @@
-"""A whole Tracesite to be broken: an embedded PostgreSQL that waits for the disk, and `manage.py serve`, as processes."""
+"""Complete Tracesite for fault injection: a durable embedded PostgreSQL and `manage.py serve`, as processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ import psycopg
 from benchmarks import processes
 
 ROOT = Path(__file__).resolve().parents[2]
-# Outside of the range from which the system takes ports for outgoing connections: somebody who tries to connect to a
-# port of that range while nobody listens may get it as its own end, and be connected to himself.
+# Outside of the ephemeral range, because a client that connects to a closed port of that range may get the same port as
+# its own end and connect to itself.
 PORTS = range(8350, 8400)
 START_SECONDS = 60
 PROJECT = "faults"
 
-# Uses the database as long as its standard input is open, which it is for no longer than the process lives that
-# started it, however that ends.
+# Keeps the database running while its standard input is open, which closes when the parent process ends in any way.
 _KEEPER_OF_THE_DATABASE = """
 import os, sys
 from tracesite.serving import embedded_postgres
@@ -41,12 +40,12 @@ sys.stdin.read()
 
 
 class SiteError(Exception):
-    """A process did not do what the next step needs; with the end of its log."""
+    """Failed process, with the end of its log."""
 
 
 @dataclass
 class Server:
-    """One `manage.py serve`."""
+    """Process of `manage.py serve`."""
 
     port: int
     log: Path
@@ -55,7 +54,7 @@ class Server:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it, or starts it again after it was killed, and waits until it answers."""
+        """Start or restart the server and wait until it responds."""
         self._wait_for_the_end_of_the_last()
         command = [sys.executable, "manage.py", "serve", "--port", str(self.port), "--workers", str(self.workers)]
         deadline = time.monotonic() + START_SECONDS
@@ -63,7 +62,7 @@ class Server:
             time.sleep(0.1)
 
     def _wait_for_the_end_of_the_last(self) -> None:
-        """Workers of a killed parent serve on for a moment: what they answer does not show that the next one serves."""
+        """Wait until the workers of a killed parent are gone, because they still respond for a moment."""
         if self.process is None:
             return
         begin = time.monotonic()
@@ -85,7 +84,7 @@ class Server:
             )
         while len(self.worker_pids()) < self.workers or not self.is_ready():
             if self.process.poll() is not None and time.monotonic() < deadline:
-                return False  # such as a port that is still taken: a supervisor tries again
+                return False  # for example a port still in use; a supervisor retries
             if time.monotonic() > deadline:
                 raise SiteError(f"The server did not start:\n{self.end_of_log()}")
             time.sleep(0.05)
@@ -122,14 +121,14 @@ class Server:
             client.close()
 
     def stop(self) -> None:
-        """Ends it as an operator does, and by force what does not end."""
+        """Stop the server by SIGTERM, then kill remaining processes."""
         if self.process is None:
             return
         if self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=20)
-        # A group of its own: this reaches workers whose parent was killed, and nobody else.
+        # The process group also contains workers whose parent was killed.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -137,18 +136,18 @@ class Server:
 
 @dataclass
 class Site:
-    """A database of its own in a directory of its own, with one project, and a server."""
+    """Separate database and server with one project, in a separate directory."""
 
     data_dir: Path
     url: str
-    """Of the database, for psycopg."""
+    """Database URL for psycopg."""
     server: Server
     environment: dict[str, str]
     key: str = ""
-    """An API key that may do everything in PROJECT."""
+    """API key with all scopes of PROJECT."""
 
     def manage(self, *arguments: str, check: bool = True, timeout: float = 120) -> str:
-        """Runs a command to its end and returns what it printed. Raises SiteError."""
+        """Run a management command and return its output. Raise SiteError if it fails."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
@@ -164,7 +163,7 @@ class Site:
         return done.stdout
 
     def postmaster(self) -> int:
-        """The process id of PostgreSQL, once it runs."""
+        """Return the process id of PostgreSQL; wait until it runs."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             with contextlib.suppress(FileNotFoundError, IndexError, ValueError):
@@ -176,7 +175,7 @@ class Site:
             time.sleep(0.05)
 
     def connect(self, user: str = "tracesite") -> psycopg.Connection:
-        """A connection for looking; waits for a PostgreSQL that is being started again."""
+        """Return a connection for queries; wait for a PostgreSQL that is restarting."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -189,15 +188,15 @@ class Site:
 
 @contextmanager
 def running(*, workers: int = 2, data_dir: Path | None = None, serve: bool = True) -> Iterator[Site]:
-    """A site that serves; at the end, however that comes, its processes are ended and its files removed.
+    """Run a site; at any exit, end its processes and remove its files.
 
-    `data_dir` is an empty directory to use instead of one that is made and removed here.
+    `data_dir` is an empty directory to use instead of a temporary one.
     """
     with contextlib.ExitStack() as stack:
         if data_dir is None:
             data_dir = Path(tempfile.mkdtemp(prefix="tracesite-faults-"))
             stack.callback(shutil.rmtree, data_dir, ignore_errors=True)
-        data_dir.chmod(0o755)  # where the tests run as root PostgreSQL runs as somebody else
+        data_dir.chmod(0o755)  # PostgreSQL runs as another user if the tests run as root
         environment = {
             name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "TRACESITE_LOG_LEVEL")
         } | {"TRACESITE_DATA_DIR": str(data_dir), "DJANGO_SETTINGS_MODULE": "tracesite.settings"}
@@ -242,7 +241,7 @@ def _database(environment: dict[str, str]) -> Iterator[str]:
 
 
 def free_port() -> int:
-    # Two that look at the same time, from processes that began one after the other, do not find the same.
+    # Starts at a port derived from the process id, so that concurrent searches find different ports.
     first = os.getpid() * 7 % len(PORTS)
     for port in (*PORTS[first:], *PORTS[:first]):
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""The messages that are sent, and how each must be found again."""
+"""Messages to send, and their expected stored form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FoundCall:
     args: dict[str, Any]
     status: str
     output: str | None
-    """None where there is no result."""
+    """None without a result."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FoundStep:
 
 @dataclass(frozen=True)
 class FoundMessage:
-    """A message with everything below it, as far as it was sent: compared as one value."""
+    """Message with its steps and calls, compared as one value."""
 
     external_id: str
     role: str
@@ -64,7 +64,7 @@ class FoundMessage:
 def message(
     dice: random.Random, external_id: str, *, created_at: datetime | None = None, steps: int | None = None
 ) -> dict[str, Any]:
-    """A completed message as a producer sends it; of an assistant with steps and calls, three of four times."""
+    """Return a completed message; three of four are of an assistant with steps and calls."""
     if steps is None:
         steps = dice.choice((0, 1, 2, 4))
     made: dict[str, Any] = {
@@ -95,13 +95,13 @@ def text(dice: random.Random, words: int) -> str:
 
 
 def a_time_in(dice: random.Random, first_year: int, years: int) -> datetime:
-    """A time in a month that, most likely, has no partition yet."""
+    """Return a time in a month that most likely has no partition yet."""
     start = datetime(first_year, 1, 1, tzinfo=UTC)
     return start + timedelta(seconds=dice.randrange(years * 365 * 86400), microseconds=dice.randrange(1_000_000))
 
 
 def expected(sent: dict[str, Any], *, is_deleted: bool = False) -> FoundMessage:
-    """How what was sent must be found."""
+    """Return the expected stored form of a message."""
     return FoundMessage(
         external_id=sent["external_id"],
         role=sent["role"],

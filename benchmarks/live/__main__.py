@@ -1,8 +1,8 @@
-"""Agents at work and many who look: python -m benchmarks.live --sockets 200 --sessions 20 --rate 500 --seconds 20
+"""Measure live sessions with many viewers: python -m benchmarks.live --sockets 200 --sessions 20 --rate 500 --seconds 20
 
-Starts an embedded PostgreSQL that waits for the disk and a server of one process, in a directory that is removed at the end. Each event
-is a transaction of its own. Its way is measured from the moment that PostgreSQL had acknowledged it until a client had received it.
-The exit status is 0 if everybody got every event, once and in order.
+Starts a durable embedded PostgreSQL and a server of one process, in a directory that is removed at the end. Each event is
+a separate transaction. Its latency is the time from PostgreSQL's acknowledgement of the commit until a client received it.
+The exit status is 0 if every client received every event once and in order.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _measure(site: Site, options: argparse.Namespace) -> int:
 
 
 class _Receiving:
-    """Reads all sockets, in one thread."""
+    """Reader of all sockets, in one thread."""
 
     def __init__(self, viewers: list[WebSocket]) -> None:
         self.viewers = viewers
@@ -85,7 +85,7 @@ class _Receiving:
         self._until: tuple[int, float] | None = None
 
     def wait_for(self, events: int) -> None:
-        """Lets it end with so many events, or when none has come for a while."""
+        """Wait until so many events were received, or none for a while."""
         self._until = (events, time.monotonic() + PATIENCE_SECONDS)
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Agents at work, for whoever looks: sessions, and events in them that are committed and told of as ingest does it."""
+"""Agents for live sessions: their events are committed and published as by ingest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INSERT = """
 
 @dataclass(frozen=True)
 class Agent:
-    """A session with one run."""
+    """Session with one run."""
 
     session: uuid.UUID
     external_id: str
@@ -33,7 +33,7 @@ class Agent:
     def does(
         self, connection: psycopg.Connection[Any], *data: dict[str, Any], kind: str = "agent_start", tells: bool = True
     ) -> list[int]:
-        """Stores one event for each of `data`, in one transaction; returns their numbers."""
+        """Store one event for each of `data` in one transaction. Return their numbers."""
         with connection.transaction():
             row = connection.execute(
                 "UPDATE messages_app_session SET last_event = last_event + %s WHERE id = %s RETURNING last_event",
@@ -59,13 +59,13 @@ class Agent:
         return numbers
 
     def _ids(self, count: int) -> Sequence[uuid.UUID]:
-        """Of the time of the message: so they lie in its month."""
+        """Return ids with the time of the message, so that they are in its month."""
         start = self.message.int >> 62 << 62
         return [uuid.UUID(int=start | uuid.uuid4().int & ((1 << 62) - 1)) for _ in range(count)]
 
 
 def make_agent(site: Site, name: str, *, key: str = "") -> Agent:
-    """A new session with a running message, made over the API."""
+    """Create a session with a running message over the API."""
     body = {
         "sessions": [
             {"external_id": name, "messages": [{"external_id": "run", "role": "assistant", "is_completed": False}]}

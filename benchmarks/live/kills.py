@@ -1,14 +1,14 @@
-"""Kills what live sessions depend on, in the middle of a stream: python -m benchmarks.live.kills --kind process --runs 20
+"""Kill the dependencies of live sessions in the middle of a stream: python -m benchmarks.live.kills --kind process --runs 20
 
-Starts an embedded PostgreSQL that waits for the disk and a server of one process, in a directory that is removed at the end. In each run
-two agents work, four clients follow them, over WebSockets and server-sent events, and at a moment that the seed chooses one thing is
-killed:
+Starts a durable embedded PostgreSQL and a server of one process, in a directory that is removed at the end. In each run
+two agents work and four clients follow them, over WebSockets and server-sent events. At a moment derived from the seed,
+one of these is killed:
 
-    listener   the connection of the live part to PostgreSQL on which it hears that there is something new
-    process    the server, with SIGKILL; it is started again as systemd would
+    listener   the connection to PostgreSQL on which the live part receives notifications
+    process    the server, with SIGKILL; it is restarted as by systemd
     socket     the connection of one client, by a reset
 
-One notice in four is not sent. The exit status is 0 if every client that came back had every event, once and in order.
+One notification in four is not sent. The exit status is 0 if every client received every event once and in order.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def run(site: Site, kind: Kind, number: int, seed: int) -> list[Loyal]:
-    """The clients of one run, at its end."""
+    """Return the clients at the end of one run."""
     chance = random.Random(f"{seed} {kind} {number}")
     agents = [make_agent(site, f"{kind}-{seed}-{number}-{agent}") for agent in range(AGENTS)]
     last = TURNS * EVENTS_A_TURN

@@ -1,4 +1,4 @@
-"""Clients that want every event of a session, and come back to where they were whenever they are cut off."""
+"""Clients that receive every event of a session and resume after each disconnect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AGAIN_SECONDS = 0.02
 
 
 class Loyal(threading.Thread):
-    """Looks at a session until it has the event with the last number."""
+    """Viewer of a session until its last event."""
 
     def __init__(self, site: Site, session: str, last: int, *, streams: bool) -> None:
         super().__init__(daemon=True)
@@ -43,13 +43,13 @@ class Loyal(threading.Thread):
 
     @property
     def has_all(self) -> bool:
-        """Each number once, in order."""
+        """Return whether it received each number once and in order."""
         return self.seen == list(range(1, self.last + 1))
 
     def cut_off(self) -> None:
-        """By a reset in the middle of what is sent, as a network does it."""
+        """Reset the connection in the middle of a stream, as a network failure does."""
         if self.viewer is not None:
-            with contextlib.suppress(OSError):  # it had gone by itself
+            with contextlib.suppress(OSError):  # already closed
                 self.viewer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.viewer.socket.shutdown(socket.SHUT_RD)
                 self.viewer.close()

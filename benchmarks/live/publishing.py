@@ -1,4 +1,4 @@
-"""Many agents at work at a steady pace."""
+"""Many agents that publish at a steady rate."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .agents import Agent
 PUBLISHERS = 4
 
 Sent = dict[tuple[str, int], float]
-"""When each event of a session was acknowledged."""
+"""Acknowledgement time of each event of a session."""
 
 
 def publish(url: str, agents: list[Agent], rate: float, seconds: float) -> Sent:
-    """From a process of its own, so that what is sent does not wait for what is received."""
+    """Publish from a separate process, so that sending does not wait for receiving."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
     process = context.Process(target=_publishers, args=[url, agents, rate, seconds, queue])

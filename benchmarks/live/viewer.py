@@ -1,6 +1,6 @@
-"""A client of /live/, over a WebSocket or as server-sent events, as small as these protocols allow.
+"""Minimal client of /live/ over a WebSocket or server-sent events.
 
-It keeps what it was sent, and connects again where it is cut off, from the number that it has.
+It keeps received messages, and reconnects from its latest number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONTINUATION, TEXT, CLOSE, PING, PONG = 0, 1, 8, 9, 10
 
 
 class Closed(Exception):
-    """The other end has gone; with the code of a close frame, where there was one."""
+    """Connection closed by the server, with the code of its close frame if any."""
 
     def __init__(self, code: int = 0) -> None:
         super().__init__(str(code))
@@ -26,7 +26,7 @@ class Closed(Exception):
 
 
 class Refused(Exception):
-    """An answer that is no stream."""
+    """Response that is not a stream."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"{status} {body[:300]!r}")
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class WebSocket:
-    """One connection to /live/ws."""
+    """Connection to /live/ws."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class WebSocket:
             raise Refused(status, self._received)
 
     def say(self, message: dict[str, Any] | str | bytes) -> None:
-        """Sends JSON, or what is not."""
+        """Send a message as JSON, or a str or bytes unchanged."""
         data = message if isinstance(message, bytes) else message if isinstance(message, str) else json.dumps(message)
         self._send(TEXT, data.encode() if isinstance(data, str) else data)
 
@@ -70,14 +70,14 @@ class WebSocket:
         self.say({"type": "subscribe", "sessionId": session, **number, **fields})
 
     def hear(self) -> dict[str, Any]:
-        """The next message. Raises Closed, and TimeoutError."""
+        """Return the next message. Raise Closed or TimeoutError."""
         while True:
             for message in self.messages():
                 return message
             self.receive()
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """Those that have been received whole. Raises Closed."""
+        """Yield the completely received messages. Raise Closed."""
         while (frame := self._frame()) is not None:
             kind, data = frame
             if kind == TEXT:
@@ -88,7 +88,7 @@ class WebSocket:
                 raise Closed(struct.unpack(">H", data[:2])[0] if data else 0)
 
     def receive(self) -> None:
-        """Waits for something to come. Raises Closed."""
+        """Wait for data. Raise Closed."""
         self._received += _some_of(self.socket)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class WebSocket:
 
 
 class EventStream:
-    """One request to /live/sse. Its messages have the name of their event as `_event`, and its id as `_id`."""
+    """Request to /live/sse. Its messages have the name of their event as `_event`, and its id as `_id`."""
 
     def __init__(
         self, port: int, session: str, headers: dict[str, str] | None = None, timeout: float = 20, **query: Any
@@ -133,7 +133,7 @@ class EventStream:
             raise Refused(status, self._chunks)
 
     def hear(self) -> dict[str, Any]:
-        """The next event. Raises Closed, and TimeoutError."""
+        """Return the next event. Raise Closed or TimeoutError."""
         while True:
             while b"\n\n" in self._text:
                 event, _, self._text = self._text.partition(b"\n\n")
@@ -163,7 +163,7 @@ class EventStream:
 
 
 def _some_of(connection: socket.socket) -> bytes:
-    """What comes next. Raises Closed."""
+    """Return the next bytes. Raise Closed."""
     try:
         data = connection.recv(262_144)
     except ConnectionError as error:
@@ -174,7 +174,7 @@ def _some_of(connection: socket.socket) -> bytes:
 
 
 def _head(connection: socket.socket) -> tuple[int, bytes]:
-    """The status of an answer, and what came after its head."""
+    """Return the status of a response and the bytes after its head."""
     received = b""
     while b"\r\n\r\n" not in received:
         try:

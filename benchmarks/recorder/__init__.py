@@ -1,1 +1,1 @@
-"""What the recorder costs an agent, beside OpenTelemetry's batching processor in the same run."""
+"""Overhead of the recorder, relative to OpenTelemetry's batching processor in the same run."""

@@ -1,6 +1,6 @@
-"""Measures the recorder beside OpenTelemetry: python -m benchmarks.recorder [--help]
+"""Measure the recorder beside OpenTelemetry: python -m benchmarks.recorder [--help]
 
-OpenTelemetry's SDK is not a dependency of the project. Put it beside the recorder, which needs msgspec only:
+OpenTelemetry's SDK is not a dependency of the project. Install it beside the recorder, which needs only msgspec:
 
     python -m venv /tmp/otel && /tmp/otel/bin/pip install msgspec opentelemetry-sdk
     /tmp/otel/bin/python -m benchmarks.recorder
@@ -49,15 +49,15 @@ MEMORY_CALLS = 1000
 
 
 class Turn(msgspec.Struct):
-    """What one turn of one side took, a call, in microseconds."""
+    """Costs of one turn of one side, in microseconds per call."""
 
     p50: float
     p99: float
     most: float
     cpu: float
-    """Of the whole process, until everything was flushed."""
+    """CPU of the whole process until everything was flushed."""
     cpu_here: float
-    """Of it, in the thread of the agent, while it made its calls."""
+    """CPU of the agent's thread during its calls."""
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def measure(report: Report, rounds: int, calls: int) -> None:
 
 
 def of_side(report: Report, name: str, turns: dict[str, list[Turn]]) -> None:
-    """Beside the peer that does as much, where it is there."""
+    """Report a side beside the peer that does the same work, if it is installed."""
     mine = turns[name]
     peer = PEER_TO_JSON if name == MADE else PEER
     theirs = turns.get(peer, [])
@@ -120,7 +120,7 @@ def of_side(report: Report, name: str, turns: dict[str, list[Turn]]) -> None:
 
 
 def turns_of(sides: dict[str, Side], rounds: int, calls: int) -> dict[str, list[Turn]]:
-    """In turns, so that a slow minute of the machine is one of all sides; the first is for warming up."""
+    """Measure all sides in turns, so that load on the machine affects all; the first round is a warm-up."""
     content = contents()
     turns: dict[str, list[Turn]] = {name: [] for name in sides}
     for number in range(rounds + 1):
@@ -156,22 +156,22 @@ def turn_of(side: Side, content: list[Content], calls: int) -> Turn:
     )
 
 
-# --- In processes of their own --------------------------------------------------------------------------------------
+# --- In separate processes --------------------------------------------------------------------------------------
 
 
 class Memory(msgspec.Struct):
-    """Of calls that nothing has taken away yet, for each of them."""
+    """Memory per call that the worker has not taken yet."""
 
     bytes: float
     blocks: float
-    """Objects that are alive, about."""
+    """Approximate number of live objects."""
     rss_mb: float
-    """What the process grew by while it made 20,000 calls and flushed after each thousand."""
+    """Growth of the process over 20,000 calls with a flush after each thousand."""
 
 
 class Burst(msgspec.Struct):
     kept: int
-    """Of 20,000 calls without a pause."""
+    """Number of calls kept of 20,000 without a pause."""
     seconds: float
 
 
@@ -203,7 +203,7 @@ def memory_of(side: Side) -> Memory:
     for _turn in range(BURST // 1000):
         turn_of(side, content, 1000)
     grown = _rss_mb() - before
-    # No more than OpenTelemetry's queue takes, and faster than either worker looks.
+    # At most the size of OpenTelemetry's queue, and faster than either worker wakes up.
     gc.collect()
     gc.disable()
     with side.run():
@@ -226,7 +226,7 @@ def burst_of(side: Side) -> Burst:
             side.call(content[number % len(content)])
         took = time.perf_counter() - began
     side.flush()
-    # OpenTelemetry's span around them is one too.
+    # OpenTelemetry also counts the span around the calls.
     return Burst(kept=min(side.kept(), BURST), seconds=took)
 
 

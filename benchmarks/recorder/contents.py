@@ -1,5 +1,5 @@
-"""What the calls hold that are measured: arguments of some 300 bytes, results of some 1,500, half prose and half JSON, no two
-alike, as in the workload of the server's benchmark."""
+"""Contents of the measured calls: different arguments of about 300 bytes and results of about 1,500, half prose and half JSON,
+from the workload of the server's benchmark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIFFERENT = 200
 
 @dataclass(frozen=True)
 class Content:
-    """One call of a tool."""
+    """Call of a tool."""
 
     name: str
     args: dict[str, Any]
@@ -22,7 +22,7 @@ class Content:
 
 
 def contents() -> list[Content]:
-    """The same in every process."""
+    """Return the contents, which are the same in every process."""
     made = []
     messages = workload.of_reading()
     for number in range(1, DIFFERENT + 1):

@@ -1,4 +1,4 @@
-"""The ways in which a call is traced that are measured beside each other. The tool itself does nothing."""
+"""Measured ways of tracing a call. The tool itself does nothing."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ HAS_OPENTELEMETRY = importlib.util.find_spec("opentelemetry") is not None
 
 
 class Side(Protocol):
-    """One way of tracing."""
+    """Way of tracing."""
 
     def run(self) -> AbstractContextManager[Any]:
-        """What the calls lie in."""
+        """Return the context of the calls."""
 
     def call(self, content: Content) -> None:
-        """One traced call: this is what is measured."""
+        """Make one traced call, the measured operation."""
 
     def flush(self) -> None:
-        """Until nothing is left to do."""
+        """Wait until all calls are processed."""
 
     def kept(self) -> int:
-        """Calls that came to the end of the pipeline so far."""
+        """Return the number of calls that reached the end of the pipeline."""
 
 
 class CountingSink(NullSink):
-    """Keeps nothing but the number of the calls that ended; events are made for it as for any sink."""
+    """Sink that counts ended calls and discards events, which are encoded as for any sink."""
 
     calls = 0
 
@@ -42,7 +42,7 @@ class CountingSink(NullSink):
         return False
 
     def send(self, events: Sequence[Clean]) -> int:
-        # A call's own end; its message's is not one.
+        # The end of a call, not of its message.
         self.calls += sum(
             b'"type":"tool_call_complete"' in event or b'"type":"tool_call_error"' in event for event in events
         )
@@ -50,7 +50,7 @@ class CountingSink(NullSink):
 
 
 class Traced:
-    """`with recorder.tool_call(...)`: into a sink that keeps nothing."""
+    """`with recorder.tool_call(...)`, with a sink that discards events."""
 
     def __init__(self, *, enabled: bool = True, counting: bool = False, delay_ms: float = 50) -> None:
         self.sink = CountingSink() if counting else NullSink()
@@ -87,7 +87,7 @@ class Decorated(Traced):
 
 
 class Bare:
-    """No tracing: what the measuring costs."""
+    """No tracing, to show the cost of measuring."""
 
     def run(self) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -103,11 +103,11 @@ class Bare:
 
 
 class OpenTelemetry:
-    """A span with its arguments as JSON and its result, as instrumentations write them, to an exporter that does nothing, or
-    with `to_json` makes the JSON of the SDK itself of each span and keeps none."""
+    """Span with its arguments as JSON and its result, as instrumentations write them. The exporter discards spans, with
+    `to_json` after encoding each by the SDK."""
 
     def __init__(self, *, to_json: bool = False) -> None:
-        # Not a dependency of the project: see __main__.py.
+        # Optional, see __main__.py.
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 

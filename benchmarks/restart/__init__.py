@@ -1,1 +1,1 @@
-"""Restarts a Tracesite again and again under load, and looks whether any client saw it or anything was lost."""
+"""Restarts under load: no client may see a failure, and no data may be lost."""

@@ -1,7 +1,7 @@
-"""Restarts a Tracesite under load and says what its clients saw: python -m benchmarks.restart --restarts 20
+"""Restart a Tracesite under load and report failures of its clients: python -m benchmarks.restart --restarts 20
 
-Starts an embedded PostgreSQL and a server with two workers of its own, in a directory that is removed at the end. The
-exit status is 0 if no request failed and everything that was acknowledged was found whole, once.
+Starts a separate embedded PostgreSQL and a server with two workers, in a directory that is removed at the end. The exit
+status is 0 if no request failed and all acknowledged data was found complete, once.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _restart(server: Supervised, kind: Kind, options: argparse.Namespace) -> lis
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)  # through the clean-up
+    sys.exit(128 + number)  # runs the cleanup
 
 
 if __name__ == "__main__":

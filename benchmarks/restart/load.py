@@ -1,4 +1,4 @@
-"""Clients that take every failure for a failure: nothing is sent twice, and what was acknowledged is kept in a ledger."""
+"""Clients without retries, with a ledger of acknowledged messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_this_machine(port: int) -> http.client.HTTPConnection:
 
 @dataclass
 class Client:
-    """Sends batches, and reads what it has sent, one request after the other."""
+    """Client that sends batches and reads them back, one request at a time."""
 
     name: str
     port: int
@@ -34,11 +34,11 @@ class Client:
     connect: Connect
     keeps_connections: bool = True
     pause: float = 0
-    """Seconds between two requests, at most. Connections are kept meanwhile."""
+    """Maximum seconds between two requests on a keep-alive connection."""
     slow_seconds: float = 0
-    """What sending a body takes."""
+    """Seconds that sending a body takes."""
     slowest: float = 0
-    """Seconds that an answer took, sending included."""
+    """Maximum seconds of a request, including sending."""
     sent: int = 0
     _connection: http.client.HTTPConnection | None = None
 
@@ -104,7 +104,7 @@ class Client:
 
 @dataclass
 class Load:
-    """All clients of a run."""
+    """Clients of a run."""
 
     port: int
     key: str
@@ -119,7 +119,7 @@ class Load:
     def __post_init__(self) -> None:
         self._add("kept", 3)
         self._add("fresh", 2, keeps_connections=False)
-        # Less than a retiring worker waits for: what comes after its end meets a closed connection.
+        # Shorter than the grace period of a retiring worker, after which connections are closed.
         self._add("pausing", 2, pause=1.5)
         self._add("slow", 1, slow_seconds=2)
 
@@ -129,14 +129,14 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """Every request is seen through."""
+        """Stop after the requests in flight."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
     @property
     def slowest(self) -> float:
-        """Seconds that a batch and reading it back took somebody who was in a hurry."""
+        """Return the maximum seconds of a request of the clients without pauses."""
         return max(client.slowest for client in self.clients if not client.slow_seconds)
 
     def _add(self, kind: str, count: int, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""A server on a socket that stays open, as systemd keeps it, and the two ways to restart it."""
+"""Server on a socket that stays open, as under systemd, and the two ways to restart it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal["reload", "restart"]
 KINDS: tuple[Kind, ...] = ("reload", "restart")
 RESTART_SECONDS = 60
 
-# What systemd does: the socket is number 3, and the variables name the process that is to use it.
+# As systemd does: the socket is descriptor 3, and the variables name the process that may use it.
 _AS_SYSTEMD = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -32,7 +32,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 
 @dataclass
 class Supervised:
-    """`manage.py serve` behind a socket that is not its own."""
+    """`manage.py serve` with an inherited socket."""
 
     site: Site
     listener: socket.socket
@@ -50,7 +50,7 @@ class Supervised:
         return self.site.server.log
 
     def start(self) -> None:
-        """Returns at once: whoever connects waits until it serves."""
+        """Start without waiting, because clients wait on the socket until it serves."""
         command = [self.program, "serve", "--workers", str(self.workers), *self.options]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
@@ -65,7 +65,7 @@ class Supervised:
             )
 
     def restart(self, kind: Kind) -> float:
-        """Replaces every process that serves and returns the seconds that this took."""
+        """Replace all serving processes. Return the seconds that this took."""
         begin = time.monotonic()
         if kind == "restart":
             self.stop()
@@ -78,7 +78,7 @@ class Supervised:
         return time.monotonic() - begin
 
     def stop(self) -> None:
-        """As systemd does it. Raises SiteError if it does not end as it should."""
+        """Stop the server as systemd does. Raise SiteError if it does not exit cleanly."""
         self._process.terminate()
         if self._process.wait(timeout=RESTART_SECONDS) != 0:
             raise SiteError(f"Exit status {self._process.returncode}:\n{self.log.read_text()[-3000:]}")
@@ -89,9 +89,9 @@ class Supervised:
             self.process.wait()
 
     def wait_for_workers(self, instead_of: Collection[int] = ()) -> list[int]:
-        """All workers, once they serve and none of those that they replace does."""
+        """Wait until new workers serve and none of `instead_of` does. Return the workers."""
         begin = time.monotonic()
-        # One look at both: from one to the next a process that is executed anew has no command line, and has one again.
+        # Read both at once, because a process that calls exec has no command line for a moment.
         while len(serving := self._serving()) < self.workers or not set(instead_of).isdisjoint(serving):
             self._wait(begin, "The new processes do not serve, or the old ones did not end")
         return serving
@@ -102,9 +102,9 @@ class Supervised:
         return self.process
 
     def _serving(self) -> list[int]:
-        """The workers, old ones too. Not a check before a reload, which is executed: they are forks."""
+        """Return old and new workers, which are forks, without the check before a reload, which calls exec."""
         program = _command_line(self._process.pid)
-        # A process that is being executed anew has no command line for a moment, and one that has ended never.
+        # A process has no command line during exec and after its end.
         below = processes.family(self._process.pid)[1:] if program else []
         return [pid for pid in below if _command_line(pid) == program]
 

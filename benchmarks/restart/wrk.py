@@ -1,4 +1,4 @@
-"""wrk (Debian: apt install wrk) as the load: harder than our own clients, on connections that are kept."""
+"""Load by wrk (Debian: apt install wrk), which sends faster than Python clients, on keep-alive connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .restarts import Supervised
 
 SCRIPT = Path(__file__).parent / "load.lua"
 _COUNTS = re.compile(r"^requests (\d+) failed (\d+) connect (\d+) read (\d+) write (\d+) timeout (\d+)$", re.M)
-# A message with all that it was sent with.
+# Messages stored with all their steps, calls and results.
 _WHOLE = """
 SELECT m.external_id FROM messages_app_message m JOIN traces_app_agentstep s ON s.message_id = m.id
 JOIN traces_app_toolcall c ON c.step_id = s.id JOIN traces_app_toolresult r ON r.id = c.id
@@ -48,7 +48,7 @@ def start(server: Supervised, seconds: float) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], server: Supervised) -> tuple[int, int, list[str]]:
-    """The numbers of answers and of messages acknowledged, and what is wrong: requests that failed, messages that are lost."""
+    """Return the numbers of responses and of acknowledged messages, and the problems: failed requests, lost messages."""
     said = process.communicate()[0]
     counts = _COUNTS.search(said)
     if counts is None:

@@ -1,4 +1,4 @@
-"""Records the sample sessions: real agent SDKs, real tools that really fail, and a model that follows a script.
+"""Record the sample sessions: real agent SDKs, real tools with real failures, and a scripted model.
 
     python -m venv samples-venv && samples-venv/bin/pip install langchain langgraph openai-agents
     samples-venv/bin/python benchmarks/samples/record.py tracesite/samples/recordings
@@ -771,10 +771,10 @@ async def refund() -> Recording:
 
 
 async def interrupted(recording: Recording, talk: LangGraphTalk, question: str, seconds: float) -> None:
-    """Cuts a run off after a while, in the middle of a tool."""
+    """Cancel a run after some time, during a tool call."""
     task = asyncio.ensure_future(talk.ask(question))
     await asyncio.sleep(seconds)
-    # What is recorded now stays as it is: the cancelled run reports to a copy that nobody keeps.
+    # Keep the recording as it is; the cancelled run reports to a copy that is discarded.
     recording.session = json.loads(json.dumps(recording.session))
     recording.run = recording.session["messages"][-1]
     task.cancel()
@@ -849,7 +849,7 @@ SCENARIOS: list[Callable[[], Awaitable[Recording]]] = [
     support_chat, unknown_tool, handbook, travel, coding, sales_analysis, runaway_loop, invoices, translation,
     cancelled, incident, weather, refund, running,
 ]  # fmt: skip
-"""From the oldest to the newest, as the samples are shown."""
+"""Sorted from the oldest to the newest sample."""
 
 
 async def main(folder: Path) -> None:

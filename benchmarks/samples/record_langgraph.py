@@ -1,4 +1,4 @@
-"""Records the sample session that our own recorder makes: the example agent of LangGraph, as the events that it sends.
+"""Record the sample session of Tracesite's recorder: the LangGraph example agent, as the events that it sends.
 
 .venv/bin/python -m benchmarks.samples.record_langgraph tracesite/samples/recordings/order-desk.ndjson
 """
@@ -28,7 +28,7 @@ def main(path: str) -> None:
 
 
 def _timeless(event: dict[str, Any]) -> dict[str, Any]:
-    """The event without an id that says when it was recorded: a sample is moved to when it is loaded."""
+    """Return the event without ids that contain the recording time, because loading a sample shifts its times."""
     return event | {"message_id": "run", "id": event["id"].replace(event["message_id"], "run")}
 
 

@@ -1,8 +1,7 @@
-"""Recorders for agent SDKs, and models that follow a script: what the scenarios of record.py are made of.
+"""Recorders for agent SDKs, and scripted models, for the scenarios of record.py.
 
-Nothing leaves the machine: the "model" answers with the next line of its script, after a pause such as a model takes.
-Everything else is as the SDKs do it: which calls run in parallel, what nests below what, what an error becomes, and
-every time and duration.
+No request leaves the machine: the "model" replies with the next line of its script, after a realistic pause. The SDKs
+determine everything else: parallel calls, nesting, error handling, and all times and durations.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def milliseconds(start: str, end: str) -> int:
 
 
 class Recording:
-    """One session as it happens."""
+    """Recording of one session."""
 
     def __init__(self, external_id: str, title: str, *, sdk: str, end_user: str, tags: list[str]) -> None:
         self.session: Json = {
@@ -69,7 +68,7 @@ class Recording:
         self.session["messages"].append(message)
 
     def begin(self) -> None:
-        """The agent starts to work on what was said."""
+        """Start the turn of the agent."""
         self.said("assistant", "")
         self.run = self.session["messages"][-1]
         self.run |= {"is_completed": False, "agent_steps": []}
@@ -85,7 +84,7 @@ class Recording:
         started: str,
         parent: str | None,
     ) -> None:
-        """A reply of the model; the last plain one of the agent itself is the answer and no step."""
+        """Record a reply of the model. The agent's last reply without calls is the answer, not a step."""
         steps = self.run["agent_steps"]
         step = {
             "iteration": len(steps),
@@ -140,12 +139,12 @@ class Recording:
         self.session["status"] = status
 
 
-# --- A model that follows a script ----------------------------------------------------------------------------------
+# --- Scripted model ----------------------------------------------------------------------------------
 
 
 @dataclass
 class Line:
-    """One reply: text, and calls as (tool, arguments)."""
+    """Reply of the model: text, and calls as (tool, arguments)."""
 
     text: str
     calls: list[tuple[str, Any]] = field(default_factory=list)
@@ -200,7 +199,7 @@ class ScriptedChat(BaseChatModel):
 
 
 class LangGraphRecorder(AsyncCallbackHandler):
-    """Turns LangChain's callbacks into the recording; the run above a run tells what nests below what."""
+    """Recorder for LangChain callbacks; the parent run of a run determines the nesting."""
 
     raise_error = True
     run_inline = True
@@ -304,7 +303,7 @@ def as_data(text: str) -> Any:
 
 @wrap_tool_call
 async def tell_the_model(request: Any, handler: Any) -> Any:
-    """What a tool raises becomes a message with status error, so that the model can react."""
+    """Return an exception of a tool as a message with status error, so that the model can react."""
     try:
         return await handler(request)
     except (ValueError, OSError, LookupError, sqlite3.Error, TimeoutError) as error:
@@ -317,7 +316,7 @@ async def tell_the_model(request: Any, handler: Any) -> Any:
 
 
 class LangGraphTalk:
-    """A conversation with one LangGraph agent."""
+    """Conversation with one LangGraph agent."""
 
     def __init__(self, recording: Recording, name: str, tools: list[Any], script: list[Line], **options: Any) -> None:
         self.recording = recording
@@ -336,7 +335,7 @@ class LangGraphTalk:
 
 
 def sub_agent(name: str, tools: list[Any], script: list[Line]) -> Any:
-    """An agent to be run inside a tool: the callbacks of the outer run come along by themselves."""
+    """Return an agent to run inside a tool, which inherits the callbacks of the outer run."""
     return create_agent(ScriptedChat(script=script), tools, name=name, middleware=[tell_the_model])
 
 
@@ -370,7 +369,7 @@ class ScriptedModel(Model):
 
 
 class AgentsRecorder(RunHooks[Any]):
-    """Turns the SDK's lifecycle hooks into the recording; `parent` is the call that a sub-agent runs in."""
+    """Recorder for the SDK's lifecycle hooks; `parent` is the call in which a sub-agent runs."""
 
     def __init__(self, recording: Recording, parent: str | None = None) -> None:
         self.recording, self.parent = recording, parent
@@ -396,7 +395,7 @@ class AgentsRecorder(RunHooks[Any]):
         )
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
-        # The SDK has no tool hooks for a handoff: it is over when it is known.
+        # The SDK has no tool hooks for a handoff, so it ends as soon as it is reported.
         open_calls = [
             call_id
             for call_id, call in self.recording.calls.items()
@@ -417,12 +416,12 @@ class AgentsRecorder(RunHooks[Any]):
 
 
 def failure(context: Any, error: Exception) -> str:
-    """What the model is told of a failed tool; the SDK gives hooks no other sign of it."""
+    """Return the model's error message of a failed tool, the only sign of the failure in hooks."""
     return f"FAILED: {type(error).__name__}: {error}"
 
 
 class AgentsTalk:
-    """A conversation with agents of the OpenAI Agents SDK."""
+    """Conversation with agents of the OpenAI Agents SDK."""
 
     def __init__(self, recording: Recording, agent: Agent[Any]) -> None:
         self.recording, self.agent = recording, agent
