@@ -208,7 +208,8 @@ def _escapes(foreign: Iterable[str]) -> re.Pattern[bytes]:
     words = []
     for word in foreign:
         # Only what follows the first escape may be written plainly.
-        first, *rest = word[next(at for at, char in enumerate(word) if not char.isascii()) :]
+        end = word[next(at for at, char in enumerate(word) if not char.isascii()) :]
+        first, rest = end[0], end[1:]
         following = (rf"(?:{either_case(char, re.escape)}|\\{{1,64}}u(?:{either_case(char, digits)}))" for char in rest)
         words.append(f"(?:{either_case(first, digits)}){''.join(following)}")
     letters = map(digits, ("\u0130", "\u212a", "："))
