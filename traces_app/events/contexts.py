@@ -43,7 +43,7 @@ _CONVERSATION = ("conversation", "messages", "currentMessages")
 _IN_REQUEST = ("messages", "prompt")
 _FILE = "file"
 # Fields that are read from the event alone: in SQL, or to find the step or call that it is about.
-_STAY = frozenset(
+IDENTIFYING = frozenset(
     [
         *("uuid", "call_id", "callId", "tool_call_id", "toolCallId", "toolId", "name", "tool_name", "toolName", "tool"),
         *("step", "step_id", "stepId", "iteration", "parent", "parent_id", "agent_name", "agentName", "stream"),
@@ -167,7 +167,7 @@ def _value(value: Any, kind: Kind = "value") -> Context:
 
 def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, Any], list[Context]]:
     """Move a file out, then the largest fields, until the rest fits."""
-    candidates = [(len(pg_text.json(value)), name) for name, value in data.items() if name not in _STAY and value]
+    candidates = [(len(pg_text.json(value)), name) for name, value in data.items() if name not in IDENTIFYING and value]
     candidates.sort(key=lambda found: (found[1] == _FILE, found), reverse=True)
     kept, refs, contexts = dict(data), dict[str, Any](), []
     for size, name in candidates:

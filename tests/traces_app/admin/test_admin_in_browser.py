@@ -137,6 +137,7 @@ def test_the_failed_call_is_three_clicks_away(pages: list[str], session_key: str
         page.goto("/admin/")
         page.locator(".starts").get_by_role("link", name="Failed calls").click()
         page.locator("#result_list tbody th a, #result_list tbody td a").first.click()
+        page.wait_for_url("**/change/?call=*")
         call = page.locator("details.call:target")
         assert call.count() == 1
         assert call.get_attribute("open") is not None

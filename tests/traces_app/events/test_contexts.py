@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app.events.contexts import MOST, Context, apart, with_fields
+from traces_app.events.contexts import IDENTIFYING, MOST, Context, apart, with_fields
 from traces_app.schema import pg_text
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -156,5 +156,5 @@ def test_moved_fields_are_put_back(said: dict[str, Any]) -> None:
     assert {name: value for name, value in back.items() if name in wanted and name != "request"} == {
         name: value for name, value in wanted.items() if name not in taken and name != "request"
     }
-    left = [name for name, value in data.items() if name != "step" and len(json.dumps(value)) > MOST * 8]
+    left = [name for name, value in data.items() if name not in IDENTIFYING and len(json.dumps(value)) > MOST * 8]
     assert left == []

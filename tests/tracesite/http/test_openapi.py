@@ -136,8 +136,8 @@ def test_every_field_and_parameter_that_is_sent_is_described(document: dict[str,
         for parameter in operation.get("parameters", ())
     }
     assert [name for name, text in {**fields, **parameters}.items() if not text] == []
-    assert fields["MessageInput.is_completed"] == "False while the answer is being made. Omitted: true."
-    assert fields["ToolCallInput.duration"] == "Milliseconds. Omitted: from `started_at` to `completed_at`."
+    assert fields["MessageInput.is_completed"] == "false while the answer is being generated. Default: true."
+    assert fields["ToolCallInput.duration"] == "Milliseconds. Default: from `started_at` to `completed_at`."
 
 
 @pytest.mark.requirement("001-18")
