@@ -9,7 +9,6 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -68,21 +67,23 @@ def metadata(wheel: Path) -> Message:
 @pytest.fixture(scope="module")
 def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`tracesite` in a virtual environment that holds the wheel and msgspec, as a plain install has them."""
-    home = tmp_path_factory.mktemp("venv")
+    return installed(wheel, tmp_path_factory.mktemp("venv"))
+
+
+@pytest.fixture(scope="module")
+def server_command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the packages of the server, which are those of this environment."""
+    command = installed(wheel, tmp_path_factory.mktemp("venv"))
+    (site_packages(command.parent.parent) / "server.pth").write_text(sysconfig.get_path("purelib"))
+    return command
+
+
+def installed(wheel: Path, home: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True, cwd=home)
     (site_packages(home) / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     return home / "bin" / "tracesite"
-
-
-@pytest.fixture(scope="module")
-def server_command(command: Path) -> Iterator[Path]:
-    """The same with the packages of the server, which are those of this environment."""
-    path = site_packages(command.parent.parent) / "server.pth"
-    path.write_text(sysconfig.get_path("purelib"))
-    yield command
-    path.unlink()
 
 
 def site_packages(home: Path) -> Path:

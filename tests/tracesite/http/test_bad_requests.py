@@ -111,8 +111,8 @@ def wait_for(server: Server) -> None:
 
 
 def short(server: Server) -> None:
-    assert server.answer(server.post(b"Content-Length: 100") + BODY, then_end=True) == b""
-    assert not Session.with_deleted.filter(external_id="a").exists()
+    assert server.answer(server.post(b"Content-Length: 100") + b'{"external_id": "short"}', then_end=True) == b""
+    assert not Session.with_deleted.filter(external_id="short").exists()
 
 
 def long(server: Server) -> None:
