@@ -1,1 +1,1 @@
-"""The routes of WeKnora's API, for its clients as they are: a view over the rows that the REST API serves; see docs/weknora.md."""
+"""WeKnora's API for its unchanged clients, over the same rows as the REST API; see docs/weknora.md."""

@@ -1,7 +1,7 @@
-"""What WeKnora's clients are told when something goes wrong. Pure, without Django.
+"""Error bodies for WeKnora's clients. Without Django.
 
-Its server nests the code in `error`, its Go client looks for it at the top: here it stands at both places. Without
-credentials, and when a generation is to be stopped, the error is a plain text, as its server answers there.
+WeKnora's server nests the code in `error`, but its Go client reads it from the top level, so it is in both places. Errors of
+authentication and of `stop` are plain strings, as in WeKnora's server.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _CODES = {
     500: INTERNAL,
     503: 1008,
 }
-# Texts that clients know, whatever language they ask for.
+# Texts that clients compare, so they are never translated.
 _TEXTS = {"session_not_found": "session not found", "message_not_found": "message not found"}
-_OF_STREAMS = {"message_not_found": "Incomplete message not found", "no_stream_events": "No stream events found"}
+_STREAM_ERRORS = {"message_not_found": "Incomplete message not found", "no_stream_events": "No stream events found"}
 
 
 def error_body(
     path: str, headers: Mapping[str, str], status: int, code: str, message: str, field: str | None
 ) -> dict[str, Any]:
-    """The JSON of an error at `path` below BASE; `headers` are those of the request, whatever the case of their names.
+    """Return the JSON of an error at `path` below BASE.
 
-    `code`, `message` and `field` are those of our own error.
+    `headers` are the request's, in any case; `code`, `message` and `field` are those of Tracesite's own error.
     """
-    if "/continue-stream/" in path and code in _OF_STREAMS:
-        return {"success": False, "error": _OF_STREAMS[code]}
+    if "/continue-stream/" in path and code in _STREAM_ERRORS:
+        return {"success": False, "error": _STREAM_ERRORS[code]}
     message = _TEXTS.get(code, message)
     if status == 401:
         return {"error": f"Unauthorized: {_unauthorized(code, headers)}"}

@@ -1,9 +1,9 @@
-"""An answer as WeKnora streams it: frames made of its events, or of its rows where it has none. Pure, without Django.
+"""Frames of WeKnora's answer stream, built from an answer's events, or from its rows if it has no events. Without Django.
 
-A turn is `agent_query`, then `thinking`, `tool_call`, `tool_result` (of a failed call `error`, not done) and `reflection` as
-they come, then `references` and `answer`, and at last one of `complete`, `stop` and `error` (done). Texts are deltas, put
-together by `event_id`; a call is told again under its `tool_call_id` when more of it is known. Both ids are made of what
-the frame is about, so a client that begins anew and puts things in their places doubles nothing.
+A turn is `agent_query`, then `thinking`, `tool_call`, `tool_result` (`error` for a failed call, with done unset) and
+`reflection` as they happen, then `references` and `answer`, and finally one of `complete`, `stop` and `error` (done). Texts
+are deltas that the client joins by `event_id`; a call is sent again under its `tool_call_id` when more of it is known. Both
+ids are derived from the step or call, so a client that reconnects and replaces by id shows nothing twice.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from traces_app.schema.event_types import EVENT_TYPES
 
 from .shapes import Message, SearchResult, Shape, ToolCall, call_of, result_of
 
-MOST_BYTES = 60_000
-"""Of a frame: the clients of WeKnora 0.2 read lines of 64 KiB, and lose the rest of a stream behind a longer one."""
-_PIECE = 8_000
-_CUT = 2_000
-_OURS = ("event_id", "tool_call_id", "tool_name", "success", "error", "duration_ms", "arguments", "output")
-_ENDED = "workflow_execute_complete"
+MAX_FRAME_BYTES = 60_000
+"""WeKnora 0.2 clients read lines of at most 64 KiB and lose the rest of the stream after a longer one."""
+_CHUNK_CHARACTERS = 8_000
+_TRUNCATED_CHARACTERS = 2_000
+_DATA_FIELDS = ("event_id", "tool_call_id", "tool_name", "success", "error", "duration_ms", "arguments", "output")
+_RUN_END = "workflow_execute_complete"
 
 
 class Frame(Shape, frozen=True, kw_only=True):
-    """What stands behind `data:`."""
+    """The JSON of one `data:` line."""
 
     id: str
-    """That of the request that the answer is to."""
+    """The id of the request that the answer belongs to."""
     response_type: str
     content: str = ""
     done: bool = False
@@ -50,53 +50,54 @@ class Frame(Shape, frozen=True, kw_only=True):
     data: Mapping[str, Any] | UnsetType = UNSET
 
 
-def encoded(frame: Frame) -> bytes:
-    """As it is sent: one line of data, and no space behind the colons, for one of the clients takes it for a part."""
+def encode_frame(frame: Frame) -> bytes:
+    """Encode a frame as a server-sent event: one data line, no space after the colons because one client keeps it."""
     line = msgspec.json.encode(frame)
-    if len(line) > MOST_BYTES:
-        line = msgspec.json.encode(_shortened(frame))
+    if len(line) > MAX_FRAME_BYTES:
+        line = msgspec.json.encode(_truncate_frame(frame))
     return b"event:message\ndata:" + line + b"\n\n"
 
 
 @dataclass(kw_only=True)
-class Telling:
-    """What one client was told of an answer, so that it is told what is new."""
+class FrameStream:
+    """The frames of one answer for one client; remembers everything sent, so that each call returns only new frames."""
 
     request_id: str
     session_id: str
     message_id: str
     is_over: bool = False
-    """An event said that the run has ended."""
+    """Whether an event has ended the run."""
     _status: str | None = None
     _error: str = ""
     _title: str = ""
     _texts: dict[str, str] = field(default_factory=dict)
-    """What was told of each text, by its `event_id`."""
+    """The part of each text that was sent, by `event_id`."""
     _done: set[str] = field(default_factory=set)
     _open: dict[str, str] = field(default_factory=dict)
-    """The text that an agent is at, where it does not name the step."""
+    """The current text of each agent that does not name its steps."""
     _begun: dict[str, list[EventFact]] = field(default_factory=dict)
-    """What was said of the beginning of each call; outcomes may be large, and are forgotten when they were told."""
+    """The start events of each call. End events can be large, so they are not kept after sending."""
     _call_ids: dict[str, str] = field(default_factory=dict)
-    _told: dict[str, bytes] = field(default_factory=dict)
+    _digests: dict[str, bytes] = field(default_factory=dict)
+    """Digests of the calls, results and reflections that were sent."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the answer was told."""
-        return bool(self._texts or self._told)
+        """Whether any part of the answer was sent."""
+        return bool(self._texts or self._digests)
 
     def beginning(self) -> list[Frame]:
         about = {"session_id": self.session_id, "assistant_message_id": self.message_id}
         return [self._frame("agent_query", done=True, data=about, **about)]
 
     def of_event(self, event: Mapping[str, Any]) -> list[Frame]:
-        """The frames of an event, as every reader of events is given it."""
+        """Return the frames of an event in the form in which the feed delivers it."""
         type_, agent, data = event["type"], event.get("agent") or "", event["data"]
-        elsewhere = data.get("contextRefs")
-        if isinstance(elsewhere, dict):
-            # What was too large for the event lies beside it; nobody waits for all of it here.
-            data = {name: ref.get("beginning") for name, ref in elsewhere.items() if isinstance(ref, dict)} | data
-        said = EventFact(
+        refs = data.get("contextRefs")
+        if isinstance(refs, dict):
+            # Large values are stored as contexts; a stream shows their beginnings instead of loading them.
+            data = {name: ref.get("beginning") for name, ref in refs.items() if isinstance(ref, dict)} | data
+        fact = EventFact(
             order=event.get("number", event["seq"]),
             external_id=event["external_id"],
             type=type_,
@@ -105,26 +106,26 @@ class Telling:
             timestamp=datetime.fromisoformat(event["timestamp"]),
             data=data,
         )
-        spec = EVENT_TYPES[said.type]
+        spec = EVENT_TYPES[fact.type]
         match spec.subject:
             case "step":
-                return self._of_model(said)
+                return self._of_model(fact)
             case "call":
-                return self._of_call(said)
+                return self._of_call(fact)
             case "nothing":
                 return []
             case "run" if spec.fold != "agent":
-                return self._of_run(said)
+                return self._of_run(fact)
             case "run":
-                # Only of the run itself: the answer so far. The result of one agent of several is not the answer yet.
+                # The end of the whole run carries the answer so far; the result of one agent among several does not.
                 is_answer = spec.stage == "end" and not agent
-                content = projection.run_state([said]).content if is_answer else ""
+                content = projection.run_state([fact]).content if is_answer else ""
                 return self._text("answer", self._answer, content, is_done=False) if content else []
             case _:
                 assert_never(spec.subject)
 
     def of_message(self, message: Message) -> list[Frame]:
-        """What is new in the rows of an answer; the references, and whatever ends it, are for `ending`."""
+        """Return the new frames of an answer's rows; `ending` adds the references and the final frames."""
         frames: list[Frame] = []
         steps = message.agent_steps or []
         for number, step in enumerate(steps):
@@ -142,7 +143,7 @@ class Telling:
     def ending(
         self, message: Message, *, error: str, was_stopped: bool, step_count: int, duration: int | None
     ) -> list[Frame]:
-        """The answer itself and why there is no more, by its rows, and by what its events said besides."""
+        """Return the final frames: references, answer, and the reason for the end from the rows or the events."""
         frames: list[Frame] = []
         has_failed = bool(error or self._error) or self._status == "error"
         was_stopped = was_stopped or self._status == "aborted"
@@ -163,25 +164,25 @@ class Telling:
         return frames
 
     def broken_off(self, reason: str) -> list[Frame]:
-        """The end of a stream whose answer cannot be read any more."""
+        """Return the final frame of a stream whose answer cannot be read any more."""
         return [self._frame("error", reason, done=True, data={"error": reason})]
 
     # --- Events ---------------------------------------------------------------------------------------------------
 
-    def _of_model(self, said: EventFact) -> list[Frame]:
-        key = projection.step_named(said.agent, said.data)
-        if said.type == "llm_request_start":
-            token = said.data.get("token")
+    def _of_model(self, fact: EventFact) -> list[Frame]:
+        key = projection.step_named(fact.agent, fact.data)
+        if fact.type == "llm_request_start":
+            token = fact.data.get("token")
             if not isinstance(token, str) or not token:
                 return []
-            key = key or self._open.setdefault(said.agent, f"delta:{said.external_id}")
+            key = key or self._open.setdefault(fact.agent, f"delta:{fact.external_id}")
             return self._text("thinking", key, self._texts.get(key, "") + token, is_done=False)
-        step = projection.step_record(said.subject, [said], 0, [])
-        key = key or self._open.pop(said.agent, said.subject)
-        stream = said.data.get("stream") or said.data.get("stream_id") or said.data.get("streamId")
+        step = projection.step_record(fact.subject, [fact], 0, [])
+        key = key or self._open.pop(fact.agent, fact.subject)
+        stream = fact.data.get("stream") or fact.data.get("stream_id") or fact.data.get("streamId")
         key = f"{key}:{stream}" if stream else key
         duration = {"duration_ms": round(step.duration)} if step.duration is not None else {}
-        more = {**duration, "completed_at": int(said.timestamp.timestamp())}
+        more = {**duration, "completed_at": int(fact.timestamp.timestamp())}
         frames = []
         if step.reasoning_content:
             frames += self._text("thinking", f"{key}:reasoning", step.reasoning_content, is_done=True, more=more)
@@ -189,29 +190,31 @@ class Telling:
             frames += self._text("thinking", key, step.thought or self._texts[key], is_done=True, more=more)
         return frames
 
-    def _of_call(self, said: EventFact) -> list[Frame]:
-        events = self._begun.setdefault(said.subject, [])
-        if said.type == "tool_call_start":
-            events.append(said)
+    def _of_call(self, fact: EventFact) -> list[Frame]:
+        events = self._begun.setdefault(fact.subject, [])
+        if fact.type == "tool_call_start":
+            events.append(fact)
             events.sort(key=EventFact.place)
-        heard = events if said.type == "tool_call_start" else [*events, said]
-        record = projection.call_record(said.subject, heard, None)
+        facts = events if fact.type == "tool_call_start" else [*events, fact]
+        record = projection.call_record(fact.subject, facts, None)
         steps, _flags = normalise_steps([records.AgentStep(tool_calls=[record])])
         call = (steps[0].tool_calls or [])[0]
-        found = call.result
+        stored = call.result
         result = None
-        if isinstance(found, records.ToolResult):
-            result = result_of(call.status or "", str(found.output or ""), found.data, found.error, found.attachments)
-        # As its row is called where the model gave no id.
-        derived = ids.child_hex(UUID(self.message_id).int, "call", "uuid", said.subject, 0)
+        if isinstance(stored, records.ToolResult):
+            result = result_of(
+                call.status or "", str(stored.output or ""), stored.data, stored.error, stored.attachments
+            )
+        # The same id that the stored row gets if the model gave none.
+        derived = ids.child_hex(UUID(self.message_id).int, "call", "uuid", fact.subject, 0)
         named = call_of(
             call.id or f"call_{derived[-12:]}", call.name or "", call.args, result, call.duration, call.reflection
         )
-        return self._call(said.subject, named)
+        return self._call(fact.subject, named)
 
-    def _of_run(self, said: EventFact) -> list[Frame]:
-        state = projection.run_state([said])
-        if said.type == _ENDED:
+    def _of_run(self, fact: EventFact) -> list[Frame]:
+        state = projection.run_state([fact])
+        if fact.type == _RUN_END:
             self.is_over, self._status = True, state.status
             self._error = state.error or self._error
         if not state.title or state.title == self._title:
@@ -229,7 +232,7 @@ class Telling:
     def _text(
         self, kind: str, key: str, text: str, *, is_done: bool, more: Mapping[str, Any] | None = None
     ) -> list[Frame]:
-        """What is new of a text. One that says something else now is told anew, as another one: nothing is taken back."""
+        """Return the new part of a text. A text that no longer extends what was sent restarts under a new event id."""
         name, again = key, 1
         while not text.startswith(self._texts.get(name, "")):
             again += 1
@@ -240,14 +243,15 @@ class Telling:
         self._texts[name] = text
         if is_done:
             self._done.add(name)
-        pieces = [new[start : start + _PIECE] for start in range(0, len(new), _PIECE)] or [""]
-        frames = [self._frame(kind, piece, data={"event_id": name}) for piece in pieces]
+        starts = range(0, len(new), _CHUNK_CHARACTERS)
+        chunks = [new[start : start + _CHUNK_CHARACTERS] for start in starts] or [""]
+        frames = [self._frame(kind, chunk, data={"event_id": name}) for chunk in chunks]
         if is_done:
             frames[-1] = replace(frames[-1], done=True, data={"event_id": name, **(more or {})})
         return frames
 
     def _call(self, subject: str, call: ToolCall) -> list[Frame]:
-        """What is new of a call: itself, its result, what was thought of it."""
+        """Return the new frames of a call: the call, its result and its reflection."""
         call_id = self._call_id(subject, call.id)
         frames = []
         if self._is_new(f"{subject} call", [call.name, call.args]):
@@ -274,50 +278,52 @@ class Telling:
             frames.append(self._frame("reflection", call.reflection, done=True, data=about))
         return frames
 
-    def _call_id(self, subject: str, said: str) -> str:
-        """The id that the model gave; another one where it gave that to another call before."""
+    def _call_id(self, subject: str, given_id: str) -> str:
+        """Return the id that the model gave, with a suffix if another call of the answer already has it."""
         if subject not in self._call_ids:
-            is_taken = said in self._call_ids.values()
+            is_taken = given_id in self._call_ids.values()
             digest = blake2b(subject.encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
-            self._call_ids[subject] = f"{said}-{digest}" if is_taken else said
+            self._call_ids[subject] = f"{given_id}-{digest}" if is_taken else given_id
         return self._call_ids[subject]
 
     def _is_new(self, name: str, value: Any) -> bool:
         digest = blake2b(msgspec.json.encode(value), digest_size=16).digest()
-        if self._told.get(name) == digest:
+        if self._digests.get(name) == digest:
             return False
-        self._told[name] = digest
+        self._digests[name] = digest
         return True
 
     def _frame(self, kind: str, content: str = "", **fields: Any) -> Frame:
         return Frame(id=self.request_id, response_type=kind, content=content, **fields)
 
 
-def _shortened(frame: Frame) -> Frame:
-    """A frame that fits: the beginnings of its texts. All of it is in the answer, once that is loaded."""
+def _truncate_frame(frame: Frame) -> Frame:
+    """Truncate the texts of a frame so that it fits; the client gets them whole when it loads the answer."""
     data = frame.data
     if data is not UNSET:
-        data = {name: _cut(data[name]) for name in _OURS if name in data} | (
-            {"title": _cut(data["title"])} if "title" in data else {}
+        data = {name: _truncate(data[name]) for name in _DATA_FIELDS if name in data} | (
+            {"title": _truncate(data["title"])} if "title" in data else {}
         )
     references = frame.knowledge_references
     if references is not UNSET:
-        references = _cut_references(references)
-    return replace(frame, content=_cut(frame.content), data=data, knowledge_references=references)
+        references = _truncate_references(references)
+    return replace(frame, content=_truncate(frame.content), data=data, knowledge_references=references)
 
 
-def _cut(value: Any) -> Any:
+def _truncate(value: Any) -> Any:
     if isinstance(value, Raw):
         text = bytes(value).decode()
-        return value if len(text) <= _CUT else {"_raw": f"{text[:_CUT]}…"}
-    return f"{value[:_CUT]}…" if isinstance(value, str) and len(value) > _CUT else value
+        return value if len(text) <= _TRUNCATED_CHARACTERS else {"_raw": f"{text[:_TRUNCATED_CHARACTERS]}…"}
+    return (
+        f"{value[:_TRUNCATED_CHARACTERS]}…" if isinstance(value, str) and len(value) > _TRUNCATED_CHARACTERS else value
+    )
 
 
-def _cut_references(references: Sequence[SearchResult]) -> list[SearchResult]:
+def _truncate_references(references: Sequence[SearchResult]) -> list[SearchResult]:
     kept: list[SearchResult] = []
-    room = MOST_BYTES - 2 * _CUT
+    room = MAX_FRAME_BYTES - 2 * _TRUNCATED_CHARACTERS
     for reference in references:
-        short = replace(reference, content=_cut(reference.content), image_info="", metadata={})
+        short = replace(reference, content=_truncate(reference.content), image_info="", metadata={})
         room -= len(msgspec.json.encode(short))
         if room < 0:
             break

@@ -1,7 +1,7 @@
-"""WeKnora's continue-stream: one answer, from its beginning on, and then as it is made; see docs/weknora.md.
+"""WeKnora's continue-stream: one answer from its beginning, then live; see docs/weknora.md.
 
-It is made of the answer's events, which come as they come to all who look. Of an answer that has none, its rows are read: at
-first, and whenever they have changed. In both cases the rows say when it is over, and how.
+The frames are built from the answer's events, which come from the feed of its session. An answer without events is read
+from its rows, at first and after each change. In both cases the rows decide when and how the answer ended.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tracesite.live.clients import Client, Live, headers_of
 from tracesite.live.feeds import POLL_SECONDS, Message
 from tracesite.live.streams import wait_for_the_end
 
-from .frames import Frame, Telling, encoded
+from .frames import Frame, FrameStream, encode_frame
 from .shapes import message_of, was_stopped
 
-_ADDRESS = re.compile(r"/weknora/api/v1/sessions/continue-stream/([^/]+)")
+_PATH = re.compile(r"/weknora/api/v1/sessions/continue-stream/([^/]+)")
 _SIGN_OF_LIFE = b": heartbeat\n\n"
-# Said to ourselves, among what is to be sent.
+# Internal messages, queued between those that are sent.
 _CHANGED, _ENDED, _GONE = (Message(kind, "") for kind in ("rows_changed", "answer_ended", "answer_gone"))
 
 logger = logging.getLogger(__name__)
@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 
 def live_route(path: str) -> LiveHandler | None:
     """Return `continue_stream` for the path of a continue-stream; None for other paths."""
-    return continue_stream if _ADDRESS.fullmatch(path) else None
+    return continue_stream if _PATH.fullmatch(path) else None
 
 
 async def continue_stream(
     live: Live, scope: Mapping[str, Any], query: Mapping[str, str], receive: Any, send: Any
 ) -> None:
-    """One request, until the answer is there."""
+    """Serve one request until the answer has ended."""
     headers = headers_of(scope)
     given = headers.get("x-request-id", "")
     request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
@@ -64,7 +64,7 @@ async def continue_stream(
                 "headers": [
                     (b"content-type", b"text/event-stream"),
                     (b"cache-control", b"no-cache"),
-                    # nginx would collect it.
+                    # Otherwise nginx buffers the stream.
                     (b"x-accel-buffering", b"no"),
                     (b"x-request-id", request_id.encode()),
                 ],
@@ -82,24 +82,24 @@ async def continue_stream(
 
 
 async def _send_all(live: Live, client: Client, following: _Following, send: Any, receive: Any) -> None:
-    async def hear(message: Message) -> bool:
+    async def send_frames(message: Message) -> bool:
         try:
-            data = b"".join(map(encoded, await following.frames_of(message)))
+            data = b"".join(map(encode_frame, await following.frames_of(message)))
         except ApiError:
-            # The database is away, or the session has just been deleted. Whoever comes back is told all of it again.
+            # The database is away, or the session was just deleted. A client that reconnects gets the whole answer.
             client.end("again")
             return False
         if not data and message.kind != "heartbeat":
-            return False  # of another answer of the session
+            return False  # an event of another answer in the session
         await send(data or _SIGN_OF_LIFE)
         return True
 
-    await send(b"".join(map(encoded, following.telling.beginning())))
+    await send(b"".join(map(encode_frame, following.frames.beginning())))
     tasks = [asyncio.create_task(wait_for_the_end(client, receive)), asyncio.create_task(following.watch())]
     for task in tasks:
         task.add_done_callback(following.has_ended)
     try:
-        await live.send_all(client, hear)
+        await live.send_all(client, send_frames)
     finally:
         for task in tasks:
             task.cancel()
@@ -116,13 +116,13 @@ async def _follow(
     client.viewer = await live.viewer_of_key(token)
     if not query.get("message_id"):
         raise InvalidInput("Missing message ID", field="message_id")
-    match = _ADDRESS.fullmatch(scope["path"])
-    assert match is not None, "the address led here"
+    match = _PATH.fullmatch(scope["path"])
+    assert match is not None, "live_route matched the path"
     found = await live.ask(admission.find_message, client.viewer, match[1], query["message_id"])
     about = await live.ask(admission.read_message, found.pk, whole=False)
     if about is None or about.role != "assistant":
         raise NotFound(code="no_stream_events")
-    # In this order: events that come in between are found by the second, or have a larger number than the first says.
+    # In this order: an event stored in between is found by the second query or has a number above the first result.
     states = await live.tables.states([found.session_id])
     events = await live.tables.events_of(found.pk)
     following = _Following(
@@ -130,13 +130,13 @@ async def _follow(
         client=client,
         session_id=found.session_id,
         message_id=found.pk,
-        telling=Telling(
+        frames=FrameStream(
             request_id=about.request_id or request_id, session_id=str(found.session_id), message_id=str(found.pk)
         ),
         last_event=events and events[1],
         was_completed=about.is_completed,
     )
-    # Those before belong to other answers. Where there are none only what comes is of interest.
+    # Earlier events belong to other answers. Without events, only future ones matter.
     await following.subscribe(
         events[0] - 1 if events else max((state.last_seq for state in states.values()), default=0)
     )
@@ -145,32 +145,32 @@ async def _follow(
 
 @dataclass(kw_only=True, eq=False)
 class _Following:
-    """How one client follows one answer."""
+    """The position of one client in one answer."""
 
     live: Live
     client: Client
     session_id: UUID
     message_id: UUID
-    telling: Telling
+    frames: FrameStream
     last_event: int | None
-    """The number of the last of its events that was known when it began to be told; None: it is told by its rows."""
+    """The answer's last event number when the stream began; None if the frames are built from the rows."""
     was_completed: bool
-    told_to: int = 0
-    """The number of the event that was told last."""
-    is_told: bool = False
+    sent_to: int = 0
+    """The number of the last event that was sent."""
+    is_finished: bool = False
 
     async def subscribe(self, after: int) -> None:
         await self.live.subscribe(self.client, self.client.viewer, str(self.session_id), after)
 
     async def frames_of(self, message: Message) -> list[Frame]:
-        """What is sent for something that is heard of the session. Raises ApiError."""
-        if self.is_told:
+        """Return the frames to send for a message of the session's feed. Raises ApiError."""
+        if self.is_finished:
             return []
         match message.kind:
             case "monitor_event":
                 return await self._frames_of_event(message)
             case "events_dropped":
-                # It was slow. What was left out is read again, as slowly as it reads.
+                # The client was slow. Read the dropped events from the table, as fast as it reads them.
                 await self.subscribe(msgspec.json.decode(message.json)["after"])
             case _CHANGED.kind:
                 return await self._frames_of_rows()
@@ -183,55 +183,55 @@ class _Following:
         return []
 
     async def watch(self) -> None:
-        """Looks at the row now and then: not all that changes or ends an answer is an event."""
+        """Poll the row, because an answer can change or end without an event."""
         version = None
         while True:
             row = await self.live.tables.run(self.message_id)
             if row is None:
-                self._say(_GONE)
+                self._queue(_GONE)
                 return
             is_completed, latest = row
             if self.last_event is None:
                 if latest != version:
                     version = latest
-                    self._say(_CHANGED)
+                    self._queue(_CHANGED)
             elif is_completed:
                 events = await self.live.tables.events_of(self.message_id)
-                if events is None or self.told_to >= events[1]:
-                    self._say(_ENDED)
+                if events is None or self.sent_to >= events[1]:
+                    self._queue(_ENDED)
             await asyncio.sleep(POLL_SECONDS)
 
     def has_ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody is to wait for what does not come."""
+        """End the connection if a background task failed, so that the client reconnects instead of waiting."""
         if not task.cancelled() and task.exception() is not None:
             logger.error("Live: a task that follows an answer has ended.", exc_info=task.exception())
             self.client.end("again")
 
     async def _frames_of_event(self, message: Message) -> list[Frame]:
-        if self.telling.message_id not in message.json:
+        if self.frames.message_id not in message.json:
             return []
         event = msgspec.json.decode(message.json)["event"]
-        if event["message_id"] != self.telling.message_id:
+        if event["message_id"] != self.frames.message_id:
             return []
         if self.last_event is None:
-            # What began to be told by its rows is, to its end: they are looked at now and then.
-            return [] if self.telling.has_begun else await self._frames_of_rows()
-        frames = self.telling.of_event(event)
-        self.told_to = event["seq"]
-        if (self.telling.is_over or self.was_completed) and self.told_to >= self.last_event:
+            # An answer whose frames began with its rows continues with them to the end; `watch` polls them.
+            return [] if self.frames.has_begun else await self._frames_of_rows()
+        frames = self.frames.of_event(event)
+        self.sent_to = event["seq"]
+        if (self.frames.is_over or self.was_completed) and self.sent_to >= self.last_event:
             frames += await self._ending()
         return frames
 
     async def _frames_of_rows(self) -> list[Frame]:
-        if not self.telling.has_begun and (events := await self.live.tables.events_of(self.message_id)):
-            # It was there before its first event, which has come now.
+        if not self.frames.has_begun and (events := await self.live.tables.events_of(self.message_id)):
+            # The message existed before its first event, which has now arrived.
             self.last_event = events[1]
             await self.subscribe(events[0] - 1)
             return []
         found = await self.live.ask(admission.read_message, self.message_id, whole=True)
         if found is None:
             return self._broken_off(_("The message was deleted."))
-        frames = self.telling.of_message(message_of(found))
+        frames = self.frames.of_message(message_of(found))
         return frames + await self._ending() if found.is_completed else frames
 
     async def _ending(self) -> list[Frame]:
@@ -239,7 +239,7 @@ class _Following:
         if found is None:
             return self._broken_off(_("The message was deleted."))
         self._end()
-        return self.telling.ending(
+        return self.frames.ending(
             message_of(found),
             error=found.error,
             was_stopped=was_stopped(found),
@@ -249,17 +249,17 @@ class _Following:
 
     def _broken_off(self, reason: str) -> list[Frame]:
         self._end()
-        return self.telling.broken_off(reason)
+        return self.frames.broken_off(reason)
 
     def _end(self) -> None:
-        self.is_told = True
+        self.is_finished = True
         self.client.end("over")
 
-    def _say(self, message: Message) -> None:
+    def _queue(self, message: Message) -> None:
         self.client.words.append(message)
         self.client.wake.set()
 
 
 def _token(headers: Mapping[str, str]) -> str | None:
-    """The key counts before the other one, as everywhere below /weknora/."""
+    """Return the token of X-API-Key, else that of Authorization, as in KeyBeforeBearer."""
     return headers.get("x-api-key", "").strip() or bearer_in(headers.get("authorization", ""))

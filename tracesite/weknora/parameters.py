@@ -1,4 +1,4 @@
-"""What requests of WeKnora's clients say, read as its server reads it: leniently here, strictly there."""
+"""Parse the parameters and bodies of WeKnora's clients, as leniently or strictly as its server does."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from messages_app.sql.pagination import DEFAULT_LIMIT, PageRequest
 from messages_app.timestamps import parse_instant
 from traces_app.ingest.decode import invalid, json_of
 
-MOST_MESSAGES = 10_000
-"""Of one answer. WeKnora has no such bound, and a page that is shorter than was asked for is the last one to its clients:
-so it is far beyond the pages that anybody asks for."""
-MOST_SESSIONS = 1000
+MAX_MESSAGES = 10_000
+"""Most messages of one response. WeKnora has no such limit and its clients take a page shorter than requested for the last
+one, so this is far above the page sizes that clients use."""
+MAX_SESSIONS = 1000
 
 T = TypeVar("T")
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-# Go's zero time, which its clients send for a time that was not set; in zones west of Greenwich it lies in the year 0.
+# Go's zero time, which the client sends for an unset time; in time zones west of Greenwich it falls in the year 0.
 _UNSET = re.compile(r"\s*000[01]-")
 
 
 def page_in(parameters: QueryDict) -> PageRequest | None:
-    """The page that `limit` and `before_time` ask for, oldest message first; None for one that holds nothing."""
+    """Parse `limit` and `before_time` into a page in ascending order; None for a limit of 0."""
     limit = _limit(parameters.get("limit", ""))
     before = _before(parameters.get("before_time", ""))
     if parameters.get("resource_urls", "handle") not in ("", "handle", "public"):
@@ -41,15 +41,15 @@ def page_in(parameters: QueryDict) -> PageRequest | None:
 
 
 def body_as(request: Request, type_: type[T]) -> T:
-    """The body as `type_`, which passes over fields that it does not have. Raises InvalidInput and TooLarge.
+    """Decode the body as `type_`, ignoring unknown fields. Raises InvalidInput and TooLarge.
 
-    It is JSON whatever its Content-Type says: so their server takes it.
+    Any Content-Type is read as JSON, as in WeKnora's server.
     """
     return converted(json_of(read_body(request, (JSON, media_type_of(request)[0]))[1]), type_)
 
 
 def converted(value: Any, type_: type[T]) -> T:
-    """Raises InvalidInput."""
+    """Convert a decoded value to `type_`. Raises InvalidInput."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
@@ -57,11 +57,11 @@ def converted(value: Any, type_: type[T]) -> T:
 
 
 def _limit(text: str) -> int:
-    """What is no whole number is the default, and what is negative no limit."""
+    """Parse a limit: the default for anything but an integer, the maximum for a negative one."""
     if not _WHOLE.fullmatch(text):
         return DEFAULT_LIMIT
     limit = int(text)
-    return MOST_MESSAGES if limit < 0 else min(limit, MOST_MESSAGES)
+    return MAX_MESSAGES if limit < 0 else min(limit, MAX_MESSAGES)
 
 
 def _before(text: str) -> datetime | None:

@@ -1,4 +1,4 @@
-"""WeKnora's API as Tracesite's settings name it."""
+"""The ForeignApi of WeKnora, named in the setting FOREIGN_APIS."""
 
 from tracesite.http.foreign_apis import ForeignApi
 

@@ -1,4 +1,4 @@
-"""The rows that WeKnora's clients ask for: read as the REST API reads them, in the orders of WeKnora."""
+"""Read sessions and messages for WeKnora's clients: the queries of the REST API, in WeKnora's orders."""
 
 from __future__ import annotations
 
@@ -29,45 +29,45 @@ from traces_app.queries.messages import messages
 
 from .shapes import Message, Session, message_of
 
-# What a title is made of.
+# Characters of a message that are read to derive a title.
 _BEGINNING = 1000
-# Pinned ones first. No index: one on updated_at would make every write to a session dearer, for this list alone.
+# Pinned sessions first. No index: one on updated_at would slow down every write to a session, for this list alone.
 _ORDER = (F("pinned_at").desc(nulls_last=True), "-updated_at", "-pk")
 
 
 def messages_in(session: FoundSession) -> CompiledRows:
-    """The messages of a session that is alive."""
+    """Return the messages of a session that is not deleted."""
     return MessageFilterSet(QueryDict()).found(ALL_PROJECTS, session)
 
 
 def messages_of(page: Page) -> Iterator[Message]:
-    """The messages of a page, read a few at a time: it may be long."""
+    """Yield the messages of a page, read in small batches because a page can be long."""
     for ids in page.chunks():
         for first in range(0, len(ids), MAX_LIMIT):
             yield from map(message_of, messages([str(key) for key in ids[first : first + MAX_LIMIT]]))
 
 
 def sessions(ids: Collection[str]) -> list[Session]:
-    """The sessions of `ids`, in this order; at most one query."""
+    """Return the sessions of `ids` in this order, with at most one query."""
     rows = _SESSIONS.read(ids)
     found = dict(zip((row[0] for row in rows), _SESSIONS.make(rows), strict=True))
     return [found[session_id] for session_id in ids if session_id in found]
 
 
-def session_page(scope: ProjectScope, said: QueryDict, *, number: int, size: int) -> tuple[list[Session], int]:
-    """A page of sessions, and how many there are; `said` are the parameters `keyword`, `source` and `agent_id`.
+def session_page(scope: ProjectScope, parameters: QueryDict, *, number: int, size: int) -> tuple[list[Session], int]:
+    """Return a page of sessions and their total number, filtered by `keyword`, `source` and `agent_id`.
 
-    Raises InvalidInput, also where there are so many that it takes too long.
+    Raises InvalidInput, also if the query exceeds its time limit.
     """
     title = QueryDict(mutable=True)
-    title["title"] = said.get("keyword", "")
+    title["title"] = parameters.get("keyword", "")
     rows = SessionFilterSet(title, SessionRow.objects.visible_to(scope)).qs
     for name in ("source", "agent_id"):
-        if value := said.get(name, "").replace("\x00", ""):
+        if value := parameters.get(name, "").replace("\x00", ""):
             rows = rows.alias(**{name: KeyTextTransform(name, "metadata")}).filter(**{name: value})
     first = (number - 1) * size
     page = rows.order_by(*_ORDER).values_list("pk")[first : first + size]
-    # Without rows to count there is no row with their number.
+    # Grouped, so that no matching session gives no row rather than a 0.
     counted = rows.order_by().values(every=Value(1)).annotate(total=Count("*")).values_list("total")
     total, found = fetch([_query(counted), _query(page)], at_most_ms=LIST_MS)
     return sessions([str(row[0]) for row in found]), total[0][0] if total else 0
@@ -82,18 +82,18 @@ def _query(rows: QuerySet[SessionRow, Any]) -> Query:
 
 
 def first_question(session_id: UUID) -> str:
-    """The beginning of the first message of a user; "" where there is none."""
+    """Return the beginning of the first user message; "" if there is none."""
     asked = MessageRow.objects.filter(session_id=session_id, role=MessageRow.Role.USER).order_by("pk")
     return asked.annotate(beginning=Left("content", _BEGINNING)).values_list("beginning", flat=True).first() or ""
 
 
 def has_events(session_id: UUID, message_id: UUID) -> bool:
-    """Whether a message is made of events."""
+    """Return whether a message is built from events."""
     return _events_of(session_id, message_id).exists()
 
 
 def last_number(session_id: UUID, message_id: UUID) -> int | None:
-    """The largest number that its producer gave an event of a message, if it numbers them."""
+    """Return the largest producer-given event number of a message; None if the producer does not number events."""
     found: int | None = _events_of(session_id, message_id).aggregate(Max("number"))["number__max"]
     return found
 

@@ -1,8 +1,8 @@
-"""The JSON that WeKnora's clients decode, made of our resources. Pure, without Django.
+"""The JSON that WeKnora's clients decode, built from the REST API's resources. Without Django.
 
-Its Go client refuses a whole answer where one field is of another type than it expects: durations are whole numbers,
-arguments and `data` are objects, values of `metadata` of a reference are texts, `match_type` is a number, and times are
-RFC 3339 with a zone. What our rows say beyond that comes under names of its own, which it passes over.
+The Go client rejects a whole response if one field has an unexpected type: durations are integers, arguments and `data` are
+objects, the values in a reference's `metadata` are strings, `match_type` is a number, and times are RFC 3339 with a time
+zone. Additional data of Tracesite has field names of its own, which the client ignores.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 if TYPE_CHECKING:
-    # They know models, and with these Django.
+    # Importing it at run time would import the models and Django.
     from traces_app.queries import schemas
 
 STOPPED = "stopped"
-"""In the metadata of an answer that somebody stopped: who and why."""
+"""Metadata field of a stopped answer: the user or key that stopped it, and the reason."""
 
 
 class Shape(Struct, frozen=True, kw_only=True, gc=False):
-    """The base of all that is answered. A field that holds UNSET is left out."""
+    """Base of all response structs. UNSET fields are left out."""
 
 
 class ToolResult(Shape, frozen=True, kw_only=True):
-    """What a call came to. A failed one has always an `error`."""
+    """The result of a call. A failed result always has an `error`."""
 
     success: bool
     output: str
@@ -43,7 +43,7 @@ class ToolCall(Shape, frozen=True, kw_only=True):
     args: Raw
     result: ToolResult | None
     duration: int
-    """Milliseconds; 0 where it is not known."""
+    """Milliseconds; 0 if unknown."""
     reflection: str | UnsetType = UNSET
     metadata: Raw | UnsetType = UNSET
 
@@ -55,7 +55,7 @@ class AgentStep(Shape, frozen=True, kw_only=True):
     thought: str
     tool_calls: list[ToolCall]
     timestamp: str
-    """That of the message where the step has none."""
+    """The time of the step, else that of its message."""
     reasoning_content: str | UnsetType = UNSET
     metadata: Raw | UnsetType = UNSET
 
@@ -87,7 +87,7 @@ class SearchResult(Shape, frozen=True, kw_only=True):
 
 
 _NEWER = ("knowledge_base_id", "knowledge_channel", "knowledge_description", "matched_content")
-"""Fields of a reference that newer versions have, and our rows have not: they are kept in its metadata."""
+"""Fields of a reference in newer versions of WeKnora. Our rows have no columns for them and keep them in the metadata."""
 
 
 class Message(Shape, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class Session(Shape, frozen=True):
     title: str
     description: str
     tenant_id: int
-    """The number of its project."""
+    """The id of its project."""
     user_id: str
     is_pinned: bool
     pinned_at: str | None
@@ -126,7 +126,7 @@ class Session(Shape, frozen=True):
 
 
 def message_of(found: schemas.Message) -> Message:
-    """A message that was read with everything below it."""
+    """Convert a message that was read with its steps, calls and references."""
     metadata = _object(found.metadata)
     channel = metadata.get("channel")
     return Message(
@@ -159,7 +159,7 @@ def call_of(
     reflection: str | UnsetType | None = UNSET,
     metadata: Raw | UnsetType = UNSET,
 ) -> ToolCall:
-    """`args` as a value, or as JSON."""
+    """Build a call; `args` is a value or encoded JSON."""
     return ToolCall(
         id=id_,
         name=name,
@@ -174,7 +174,7 @@ def call_of(
 def result_of(
     status: str, output: str, data: Any, error: str | UnsetType | None, attachments: Any = UNSET
 ) -> ToolResult | None:
-    """`data` and `attachments` as values, or as JSON. What is pending has no result."""
+    """Build a result, None for a pending call; `data` and `attachments` are values or encoded JSON."""
     if status == "pending":
         return None
     is_success = status == "success"
@@ -182,13 +182,13 @@ def result_of(
         success=is_success,
         output=output,
         data=UNSET if data is UNSET or data is None else _as_object(data, "value"),
-        # Writes give every failed call an error; a client would take one without for a success.
+        # Ingest gives every failed call an error; without one the client would show a success.
         error=error or (UNSET if is_success else "failed"),
         images=_images(attachments) or UNSET,
     )
 
 
-# --- One function a resource ----------------------------------------------------------------------------------------
+# --- Resources ------------------------------------------------------------------------------------------------------
 
 
 def _step_of(step: schemas.AgentStep, created_at: str) -> AgentStep:
@@ -240,7 +240,7 @@ def _reference_of(found: schemas.Reference) -> SearchResult:
 
 
 def _as_object(value: Any, name: str) -> Raw:
-    """JSON of an object: what is none is wrapped in one, a list as `results`, anything else under `name`."""
+    """Return the JSON of an object. A list is wrapped in an object under `results`, any other value under `name`."""
     encoded = bytes(value) if isinstance(value, Raw) else msgspec.json.encode(value)
     match encoded[:1]:
         case b"{":
@@ -256,7 +256,7 @@ def _object(raw: Raw) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """A text as it is, nothing as "", anything else as JSON."""
+    """Return a string unchanged, None as "", any other value as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""The URLs of WeKnora's API, below /weknora/api/v1/: without a slash at the end, as its clients call them."""
+"""URLs of WeKnora's API below /weknora/api/v1/, without a trailing slash, as its clients call them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ urlpatterns = [
     path("sessions/<str:session_id>/messages", SessionViewSet.as_view({"delete": "clear"}), name="clear"),
     path(
         "sessions/<str:session_id>/pin",
-        # To take a pin out deletes nothing.
+        # Unpinning deletes no data, so DELETE needs the scope `write` only.
         SessionViewSet.as_view({"post": "pin", "delete": "unpin"}, required_scope=Scope.WRITE),
         name="pin",
     ),

@@ -1,6 +1,6 @@
-"""The routes: parameters are read as WeKnora reads them, answers are written as its clients decode them.
+"""Views of WeKnora's API: read parameters as WeKnora does, write responses as its clients decode them.
 
-All reading is that of the REST API, and everything is changed by writes that other parts use, too.
+They read through the queries of the REST API and change data through the write functions that the other views use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from traces_app.views.outcomes import refusal_text
 from traces_app.views.parameters import sender_of
 from traces_app.views.viewset import TraceViewSet
 
-from .parameters import MOST_SESSIONS, body_as, converted, page_in
+from .parameters import MAX_SESSIONS, body_as, converted, page_in
 from .reading import first_question, has_events, last_number, messages_in, messages_of, session_page, sessions
 from .shapes import STOPPED, Session
 from .titles import title_from
@@ -44,24 +44,24 @@ _REASON = {"reason": "user_requested"}
 
 
 class KeyBeforeBearer(ApiKeyAuthentication):
-    """Clients that send both headers mean the key: their server looks at the other one only where there is none."""
+    """Prefer X-API-Key over Authorization, as WeKnora's server does when a client sends both."""
 
     def token_of(self, request: Request) -> str | None:
         return request.headers.get("X-API-Key", "").strip() or super().token_of(request)
 
 
 class WeKnoraViewSet(TraceViewSet):
-    """Views of another API than ours, which our OpenAPI document leaves out."""
+    """Base of the views, which Tracesite's own OpenAPI document leaves out."""
 
     authentication_classes = (KeyBeforeBearer,)
     schema = None
 
 
 class MessageViewSet(WeKnoraViewSet):
-    """Messages. `session_id` is the id of a session or its external id, everywhere."""
+    """Messages. In all views `session_id` is the id of a session or its external id."""
 
     def load(self, request: Request, session_id: str) -> HttpResponseBase:
-        """The newest messages of a session, or the newest before a time; oldest first."""
+        """Return the newest messages of a session, or the newest before a time, in ascending order."""
         wanted = page_in(request.query_params)
         session = find_session(project_scope(request), session_id)
         if wanted is None:
@@ -69,7 +69,7 @@ class MessageViewSet(WeKnoraViewSet):
         page = read_page(messages_in(session), wanted)
         if page.tie is None and len(page.ids) <= MAX_LIMIT:
             return _success(data=list(messages_of(page)))
-        # Written while it is read, so that it never lies in memory.
+        # Streamed, so that a long page is never held in memory.
         return stream_answer(b'{"success":true,"data":', messages_of(page), b"}")
 
     def destroy(self, request: Request, session_id: str, message_id: str) -> HttpResponseBase:
@@ -83,38 +83,38 @@ class _NewSession(Struct):
     description: str | None = None
 
 
-class _Chosen(Struct):
+class _SessionSelection(Struct):
     ids: list[str] | None = None
     delete_all: bool | None = None
 
 
-class _Said(Struct):
+class _TitleMessage(Struct):
     role: str | None = None
     content: str | None = None
 
 
-class _Title(Struct):
-    messages: list[_Said]
+class _TitleRequest(Struct):
+    messages: list[_TitleMessage]
 
 
-class _Stop(Struct):
+class _StopRequest(Struct):
     message_id: str
 
 
 class SessionViewSet(WeKnoraViewSet):
     def list(self, request: Request) -> HttpResponseBase:
-        """Pinned ones first, then those that changed last."""
+        """Return a page of sessions: pinned ones first, then the most recently changed."""
         parameters = request.query_params
         number = whole_number(parameters, "page", 0, at_most=MAX_PAGE) or 1
-        size = whole_number(parameters, "page_size", 0, at_most=MOST_SESSIONS) or 20
+        size = whole_number(parameters, "page_size", 0, at_most=MAX_SESSIONS) or 20
         found, total = session_page(project_scope(request), parameters, number=number, size=size)
         return _success(data=found, total=total, page=number, page_size=size)
 
     def create(self, request: Request) -> HttpResponseBase:
-        """Makes a session. Fields that are not known here are kept in its metadata."""
-        said = body_as(request, dict[str, Any])
-        known = converted(said, _NewSession)
-        more = {name: value for name, value in said.items() if name not in ("id", "title", "description") and value}
+        """Create a session. Unknown fields are kept in its metadata."""
+        fields = body_as(request, dict[str, Any])
+        known = converted(fields, _NewSession)
+        more = {name: value for name, value in fields.items() if name not in ("id", "title", "description") and value}
         record = records.Session(title=known.title, description=known.description, metadata=more or None)
         outcome = ingest(project_for_write(request, None).pk, [record])[0]
         return answer({"success": True, "data": _session(outcome.id)}, status=201)
@@ -124,11 +124,11 @@ class SessionViewSet(WeKnoraViewSet):
         return _success(data=_session(session.pk))
 
     def update(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Writes title and description: the one that is missing is emptied."""
+        """Replace title and description; a missing one is emptied."""
         session = find_session(project_scope(request), session_id)
-        said = body_as(request, _NewSession)
+        new = body_as(request, _NewSession)
         change_session(
-            session.pk, redact_session_patch(records.SessionPatch(title=said.title, description=said.description))
+            session.pk, redact_session_patch(records.SessionPatch(title=new.title, description=new.description))
         )
         return _success(data=_session(session.pk) if may_read(request) else {"id": str(session.pk)})
 
@@ -138,8 +138,8 @@ class SessionViewSet(WeKnoraViewSet):
         return _success(message="Session deleted successfully")
 
     def destroy_many(self, request: Request) -> HttpResponseBase:
-        """Deletes the sessions that are named, or all of the project."""
-        chosen = body_as(request, _Chosen)
+        """Delete the sessions in `ids`, or all sessions of the project."""
+        chosen = body_as(request, _SessionSelection)
         project = project_for_write(request, None)
         ids = None
         if not chosen.delete_all:
@@ -155,7 +155,7 @@ class SessionViewSet(WeKnoraViewSet):
         return _success(message=f"{'All sessions' if ids is None else 'Sessions'} deleted successfully")
 
     def clear(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Deletes the messages of a session and keeps it."""
+        """Delete the messages of a session but not the session."""
         session = find_session(project_scope(request), session_id)
         clear_session(session.pk, by=sender_of(request))
         return _success(message="Session messages cleared successfully")
@@ -167,14 +167,19 @@ class SessionViewSet(WeKnoraViewSet):
         return self._pin(request, session_id, is_pinned=False)
 
     def generate_title(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Return the title that is there, else one made of what the user said first: this reads as well as writes."""
+        """Return the session's title; if it has none, derive one from the first user message and store it.
+
+        Needs the scope `read` as well as `write`, because the response shows stored text.
+        """
         require_scope(request, Scope.READ)
         session = find_session(project_scope(request), session_id)
-        said = body_as(request, _Title).messages
+        given = body_as(request, _TitleRequest).messages
         title = _session(session.pk).title
         if not title:
-            asked = next((one.content for one in said if one.role == Message.Role.USER and one.content), None)
-            title = title_from(asked or first_question(session.pk))
+            question = next(
+                (message.content for message in given if message.role == Message.Role.USER and message.content), None
+            )
+            title = title_from(question or first_question(session.pk))
             if not title:
                 raise InvalidInput(_("No user has said anything yet that a title could be made of."), field="messages")
             change_session(session.pk, redact_session_patch(records.SessionPatch(title=title)))
@@ -182,8 +187,8 @@ class SessionViewSet(WeKnoraViewSet):
         return _success(data=title)
 
     def stop(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Ends an answer that is being made. What there is of it stays."""
-        message_id = body_as(request, _Stop).message_id
+        """Mark an unfinished answer as stopped. The part received so far is kept."""
+        message_id = body_as(request, _StopRequest).message_id
         session, message = _find(request, session_id, message_id)
         found = messages([str(message.pk)], Selection(fields=frozenset({"role", "is_completed"})))
         if found and found[0].is_completed:
@@ -200,7 +205,7 @@ class SessionViewSet(WeKnoraViewSet):
         return _success(message="Generation stopped")
 
     def continue_stream(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Where the live part is elsewhere: a stream would hold a thread for as long as the answer takes."""
+        """Refuse with 503: only the live part streams, because here a stream would hold a thread until its end."""
         find_session(project_scope(request), session_id)
         raise Unavailable(
             _("Streams are served by the live part (serve --live): have the proxy send this address there."),
@@ -218,7 +223,7 @@ def _success(**fields: Any) -> HttpResponseBase:
 
 
 def _session(session_id: UUID | None) -> Session:
-    """Raises NotFound for one that was removed meanwhile."""
+    """Read a session. Raises NotFound if it was removed meanwhile."""
     found = sessions([str(session_id)])
     if not found:
         raise NotFound(_("There is no session of this id."), code="session_not_found")
@@ -232,14 +237,14 @@ def _find(request: Request, session_id: str, message_id: str) -> tuple[FoundSess
 
 
 def _stop_by_event(session: FoundSession, message: FoundMessage, by: str) -> Refusal | None:
-    """A run that is told by events ends with one, which everybody who looks is told; the producer's own may follow."""
+    """End a run made of events with an event, which all viewers receive. The producer's own end event may follow."""
     last = last_number(session.pk, message.pk)
     event = records.Event(
         session_id=str(session.pk),
         message_id=str(message.pk),
         id=f"stop:{message.pk}",
         type="workflow_execute_complete",
-        # Behind what its producer numbered; where it numbers nothing, the order of arrival says that.
+        # After the producer's numbers; without numbers the order of arrival puts it last.
         number=None if last is None else min(last + 1, 2**63 - 1),
         data={"status": "aborted", "by": by, **_REASON},
     )

@@ -1,4 +1,4 @@
-"""A client as WeKnora's own is, over Django's: it decodes every answer, strictly."""
+"""A client like WeKnora's own, over Django's test client: it decodes every response strictly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass
 class ApiError(Exception):
-    """An answer that is none of 2xx, as the client gives it to its caller."""
+    """A response other than 2xx, as the client raises it."""
 
     status: int
     code: int
@@ -30,7 +30,7 @@ class ApiError(Exception):
 
 
 class WeKnora:
-    """Whatever a method of it gives was decoded as strictly as the Go client does it."""
+    """A client whose methods return responses decoded as strictly as by the Go client."""
 
     def __init__(self, token: str, header: str = "X-API-Key") -> None:
         self.http = Client(headers={header: f"Bearer {token}" if header == "Authorization" else token} if token else {})
@@ -75,16 +75,16 @@ class WeKnora:
         return self.ask(Done, "post", f"sessions/{session}/stop", {"message_id": str(message)})
 
     def ask(self, type_: type[T], method: str, path: str, body: Any = None, *, status: int = 200, **more: Any) -> T:
-        answered, said = self.raw(method, path, body, **more)
+        answered, content = self.raw(method, path, body, **more)
         if not 200 <= answered < 300:
-            raise ApiError(answered, strict.code_of(said), json.loads(said))
+            raise ApiError(answered, strict.code_of(content), json.loads(content))
         assert answered == status
-        return strict.decode(said, type_)
+        return strict.decode(content, type_)
 
     def raw(
         self, method: str, path: str, body: Any = None, *, query: Any = None, headers: Any = None
     ) -> tuple[int, bytes]:
-        # It sends this type with every request, also with those that have no body.
+        # The Go client sends this content type with every request, even without a body.
         data = body if isinstance(body, (bytes, str)) else b"" if body is None else json.dumps(body)
         response = self.http.generic(
             method.upper(), f"/weknora/api/v1/{path}", data, content_type="application/json", query_params=query,
@@ -111,7 +111,7 @@ def stranger_of(stranger: Project) -> WeKnora:
 
 
 def refused(call: Callable[..., Any], *arguments: Any, **named: Any) -> tuple[int, int, Any]:
-    """Status, code and body of what is refused."""
+    """Return status, code and body of a refused request."""
     with pytest.raises(ApiError) as error:
         call(*arguments, **named)
     return error.value.status, error.value.code, error.value.body

@@ -1,7 +1,7 @@
-"""A decoder as strict as that of WeKnora's Go client, and what that client decodes.
+"""A decoder as strict as WeKnora's Go client, and the structs that the client decodes.
 
-Written from what was seen of it: it takes unknown fields and null for anything, and refuses a whole answer where one field
-is of another type than it expects: numbers with a decimal point for whole ones, times without a zone, texts for objects.
+Written from the observed behaviour: the client accepts unknown fields and null everywhere, and rejects a whole response if one
+field has an unexpected type: a number with a decimal point for an integer, a time without a zone, a string for an object.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", r
 
 
 class NotDecodable(Exception):
-    """The client would give up: with the place in the answer, and what stands there."""
+    """The client could not decode this; the text names the path in the response and the value."""
 
 
 class Decimal(str):
-    """A number that is written with a point or an exponent, also where it is a whole one."""
+    """A number written with a point or an exponent, even if it is integral."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class StreamResponse:
 
 
 def decode(body: bytes | str, type_: type[T]) -> T:
-    """Raises NotDecodable."""
+    """Decode a response. Raises NotDecodable."""
     try:
         value = json.loads(body, parse_float=Decimal)
     except ValueError as error:
@@ -167,7 +167,7 @@ def decode(body: bytes | str, type_: type[T]) -> T:
 
 
 def code_of(body: bytes) -> int:
-    """The code of an error: the client looks for it at the top, and of an answer without it makes 0."""
+    """Return the top-level code of an error; 0 if there is none, as in the client."""
     try:
         value = json.loads(body)
     except ValueError:
@@ -177,8 +177,10 @@ def code_of(body: bytes) -> int:
 
 
 def frames_of(stream: bytes, most_bytes: int = 64 * 1024) -> list[StreamResponse]:
-    """What the client makes of a stream: of the lines that belong to a frame it wants `event:message`, without a space,
-    and one of data. Raises NotDecodable for a line that is longer than it reads."""
+    """Decode a stream like the client: a frame needs a line `event:message`, without a space, and one data line.
+
+    Raises NotDecodable for a line longer than the client reads.
+    """
     found: list[StreamResponse] = []
     event, data = "", ""
     for raw in stream.split(b"\n"):
@@ -198,7 +200,7 @@ def frames_of(stream: bytes, most_bytes: int = 64 * 1024) -> list[StreamResponse
 
 def _decoded(value: Any, type_: Any, path: str) -> Any:
     if value is None:
-        return None  # Go leaves what it has
+        return None  # Go keeps the zero value
     wrong = NotDecodable(f"{path}: {str(value)[:100]!r} ({type(value).__name__}) is no {type_}")
     if get_origin(type_) in (UnionType, Union):
         (type_,) = (one for one in get_args(type_) if one is not type(None))
@@ -206,12 +208,12 @@ def _decoded(value: Any, type_: Any, path: str) -> Any:
         if not isinstance(value, dict):
             raise wrong
         hints = get_type_hints(type_)
-        said = {
+        values = {
             one.name: _decoded(value[one.name], hints[one.name], f"{path}.{one.name}")
             for one in fields(type_)
             if value.get(one.name) is not None
         }
-        return type_(**said)  # type: ignore[operator]  # a class
+        return type_(**values)  # type: ignore[operator]  # a class
     if get_origin(type_) is list:
         if not isinstance(value, list):
             raise wrong

@@ -1,4 +1,4 @@
-"""Both shapes of an error at once, the plain one without credentials, and the id of the request in every answer."""
+"""Test error bodies: the combined shape, the plain one without credentials, and the request id in every response."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def answered(client: Client, method: str, path: str, **more: Any) -> tuple[int, 
 
 
 @pytest.mark.requirement("000-41")
-def test_a_key_opens_it_in_either_header(project: Project) -> None:
+def test_key_is_accepted_in_either_header(project: Project) -> None:
     token = create_key(project, "chat", ["read"])[1]
     for header in ("X-API-Key", "Authorization"):
         assert WeKnora(token, header).sessions().total == 0
-    # A client may send both, and means the key.
+    # X-API-Key counts if a client sends both.
     both = {"X-API-Key": token, "Authorization": "Bearer of.something.else"}
     assert Client(headers=both).get(f"{BASE}/sessions").status_code == 200
     assert (
@@ -46,7 +46,7 @@ def test_a_key_opens_it_in_either_header(project: Project) -> None:
         ({"Authorization": "Basic dXNlcg=="}, "Unauthorized: missing authentication"),
     ],
 )
-def test_without_credentials_the_answer_is_plain(db: None, headers: dict[str, str], text: str) -> None:
+def test_request_without_valid_key_gets_plain_401(db: None, headers: dict[str, str], text: str) -> None:
     client = Client(headers=headers)
     for method, path in (
         ("GET", "sessions"),
@@ -57,11 +57,11 @@ def test_without_credentials_the_answer_is_plain(db: None, headers: dict[str, st
         assert answered(client, method, f"{BASE}/{path}") == (401, {"error": text})
 
 
-def test_a_session_of_the_admin_opens_nothing(admin_client: Client) -> None:
+def test_admin_login_gives_no_access(admin_client: Client) -> None:
     assert answered(admin_client, "GET", f"{BASE}/sessions")[0] == 401
 
 
-def test_a_scope_that_is_missing_is_said(project: Project) -> None:
+def test_missing_scope_is_named_in_403(project: Project) -> None:
     viewer = WeKnora(create_key(project, "dashboard", ["read"])[1])
     writer = WeKnora(create_key(project, "agent", ["write"])[1])
     session = store(project, question())
@@ -77,7 +77,7 @@ def test_a_scope_that_is_missing_is_said(project: Project) -> None:
     assert (status, code, list(body)) == (403, 0, ["error"])
 
 
-def test_addresses_and_methods_that_are_not_there(weknora: WeKnora, db: None) -> None:
+def test_unknown_path_and_method_get_error_shape(weknora: WeKnora, db: None) -> None:
     for method, path, status, code in (
         ("get", "nothing", 404, 1003),
         ("get", "sessions/", 404, 1003),
@@ -85,35 +85,35 @@ def test_addresses_and_methods_that_are_not_there(weknora: WeKnora, db: None) ->
         ("patch", "sessions/x", 405, 1004),
         ("post", "messages/x/load", 405, 1004),
     ):
-        answer_status, said = weknora.raw(method, path)
-        body = json.loads(said)
+        answer_status, content = weknora.raw(method, path)
+        body = json.loads(content)
         assert (answer_status, body["success"], body["code"], body["error"]["code"]) == (status, False, code, code)
         assert body["error"]["message"]
 
 
-def test_a_database_that_is_away_is_said_so(weknora: WeKnora, db: None) -> None:
+def test_database_outage_is_503(weknora: WeKnora, db: None) -> None:
     weknora.sessions()
     with mock.patch("tracesite.weknora.reading.fetch", side_effect=OperationalError("secret")):
-        status, said = weknora.raw("get", "sessions")
-    body = json.loads(said)
-    assert (status, body["code"], body["error"]["code"], "secret" in said.decode()) == (503, 1008, 1008, False)
+        status, content = weknora.raw("get", "sessions")
+    body = json.loads(content)
+    assert (status, body["code"], body["error"]["code"], "secret" in content.decode()) == (503, 1008, 1008, False)
 
 
-def test_what_nobody_foresaw_is_a_500_that_tells_nothing(weknora: WeKnora, db: None) -> None:
+def test_unexpected_error_is_500_without_details(weknora: WeKnora, db: None) -> None:
     weknora.http.raise_request_exception = False
     with mock.patch("tracesite.weknora.reading.fetch", side_effect=ZeroDivisionError("secret")):
-        status, said = weknora.raw("get", "sessions")
-    body = json.loads(said)
-    assert (status, body["code"], body["error"]["code"], "secret" in said.decode()) == (500, 1007, 1007, False)
+        status, content = weknora.raw("get", "sessions")
+    body = json.loads(content)
+    assert (status, body["code"], body["error"]["code"], "secret" in content.decode()) == (500, 1007, 1007, False)
 
 
-def test_a_wrong_host_has_the_shape_too(db: None) -> None:
+def test_invalid_host_gets_error_shape(db: None) -> None:
     response = Client(headers={"Host": "elsewhere.example"}).get(f"{BASE}/sessions")
     assert (response.status_code, response.json()["code"]) == (400, 1000)
 
 
 @pytest.mark.requirement("002-26")
-def test_the_id_of_the_request_comes_back(weknora: WeKnora, db: None) -> None:
+def test_request_id_is_returned(weknora: WeKnora, db: None) -> None:
     for path, status in (("sessions", 200), ("sessions/x", 404), ("nothing", 404)):
         assert weknora.raw("get", path, headers={"X-Request-ID": "req-7"})[0] == status
         assert weknora.headers["X-Request-ID"] == "req-7"
@@ -121,20 +121,20 @@ def test_the_id_of_the_request_comes_back(weknora: WeKnora, db: None) -> None:
     assert len(weknora.headers["X-Request-ID"]) == 32
 
 
-def test_answers_are_kept_by_no_cache_and_compressed(weknora: WeKnora, project: Project) -> None:
+def test_responses_are_compressed_and_not_cached(weknora: WeKnora, project: Project) -> None:
     session = store(project, question(content="word " * 1000))
     weknora.raw("get", f"messages/{session.id}/load", headers={"Accept-Encoding": "gzip"})
     assert (weknora.headers["Cache-Control"], weknora.headers["Content-Encoding"]) == ("private, no-store", "gzip")
 
 
-def test_where_streams_are_served_elsewhere_it_is_said(weknora: WeKnora, project: Project) -> None:
+def test_continue_stream_without_live_is_503(weknora: WeKnora, project: Project) -> None:
     session = store(project, question())
-    status, said = weknora.raw("get", f"sessions/continue-stream/{session.id}?message_id=x")
-    assert (status, json.loads(said)["code"]) == (503, 1008)
-    assert "--live" in json.loads(said)["error"]["message"]
+    status, content = weknora.raw("get", f"sessions/continue-stream/{session.id}?message_id=x")
+    assert (status, json.loads(content)["code"]) == (503, 1008)
+    assert "--live" in json.loads(content)["error"]["message"]
 
 
-def test_our_own_document_knows_nothing_of_it() -> None:
+def test_openapi_document_omits_weknora() -> None:
     from tracesite.http.api_root import schema
 
     assert [path for path in schema()["paths"] if "weknora" in path or "load" in path] == []

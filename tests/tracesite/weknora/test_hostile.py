@@ -1,4 +1,4 @@
-"""Whatever is sent to these routes is answered in WeKnora's shapes, and never with 5xx."""
+"""Test that arbitrary requests are answered in WeKnora's shapes and never with 5xx."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ QUERIES = st.dictionaries(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(route=ROUTES, names=st.tuples(NAMES, NAMES), body=BODIES, query=QUERIES)
-def test_whatever_is_sent_is_answered(
+def test_arbitrary_requests_get_weknora_shape_and_no_5xx(
     weknora: WeKnora, project: Project, route: tuple[str, str], names: tuple[str, str], body: Any, query: Any
 ) -> None:
     with transaction.atomic():
         session = store(project, question(), answer(is_completed=False))
         method, path = route
         path = path.format(*(name.format(message=session.messages[1].id) for name in names))
-        status, said = weknora.raw(method, path, json.dumps(body), query=query)
-        assert (status < 500 or "continue-stream" in path) and status != 301, (status, said)
-        document = json.loads(said)
+        status, content = weknora.raw(method, path, json.dumps(body), query=query)
+        assert (status < 500 or "continue-stream" in path) and status != 301, (status, content)
+        document = json.loads(content)
         if status < 300:
             assert document["success"] is True
         elif path.endswith("/stop"):

@@ -1,4 +1,4 @@
-"""WeKnora's continue-stream against a server that runs: followed, finished, stopped, failed, dropped and begun anew."""
+"""Test WeKnora's continue-stream against a running server: live, finished, stopped, failed and reconnected answers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ TURN = ["agent_query", "thinking", "tool_call", "tool_result", "answer", "comple
 
 
 class Stream:
-    """One request, read as far as a test wants; what was read is decoded as the Go client decodes it."""
+    """One request, read step by step and decoded like in the Go client."""
 
     def __init__(self, port: int, session: str, message: str, headers: dict[str, str], **query: str) -> None:
         self.client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         self.client.connect()
-        # Who does not read is behind, and not what lies between.
+        # A small buffer, so that a client that does not read falls behind at once.
         self.client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         path = f"/weknora/api/v1/sessions/continue-stream/{session}?message_id={message}"
         self.client.request("GET", path, headers={"Content-Type": "application/json", **headers})
@@ -46,7 +46,7 @@ class Stream:
         self.read = bytearray()
 
     def until(self, kind: str) -> list[str]:
-        """What kinds of frames have come, once one of this kind has."""
+        """Read until a frame of this kind arrives; return the kinds of all frames so far."""
         while kind not in (kinds := [frame.response_type for frame in self.frames]):
             assert self._line(), f"ended after {kinds}"
         return kinds
@@ -93,44 +93,44 @@ def ask(port: int, key: dict[str, str]) -> Callable[..., Any]:
         }
         client.request(method, path, None if body is None else json.dumps(body), sent)
         answer = client.getresponse()
-        said = answer.read()
+        content = answer.read()
         client.close()
-        assert answer.status < 300, said
-        return json.loads(said) if said else None
+        assert answer.status < 300, content
+        return json.loads(content) if content else None
 
     return ask
 
 
 @pytest.fixture
 def run(ask: Callable[..., Any]) -> Callable[..., tuple[str, str]]:
-    """Stores events as a run of a session of its own; gives the session and the message."""
+    """Store events as a run of a new session; return the session and the message."""
 
     def run(*events: dict[str, Any]) -> tuple[str, str]:
         session = f"weknora-{next(_NUMBERS)}"
-        tell(ask, session, *events)
+        send_events(ask, session, *events)
         (message,) = ask("GET", f"/api/v1/sessions/{session}/messages/?role=assistant")["results"]
         return session, message["id"]
 
     return run
 
 
-def tell(ask: Callable[..., Any], session: str, *events: dict[str, Any]) -> None:
+def send_events(ask: Callable[..., Any], session: str, *events: dict[str, Any]) -> None:
     ask("POST", "/api/v1/events/", {"events": [{"session_id": session, **event} for event in events]})
 
 
 def send(ask: Callable[..., Any], **fields: Any) -> tuple[str, str]:
-    """Stores a message without events."""
+    """Store a message without events."""
     session = f"weknora-{next(_NUMBERS)}"
     message = {"external_id": "a1", "role": "assistant", **fields}
     stored = ask("POST", "/api/v1/ingest/", {"sessions": [{"external_id": session, "messages": [message]}]})
     return session, stored["sessions"][0]["messages"][0]["id"]
 
 
-# --- Of events --------------------------------------------------------------------------------------------------
+# --- Answers with events ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("000-42", "000-45", "002-33")
-def test_a_running_answer_is_followed_to_its_end_here_and_over_a_websocket(
+def test_running_answer_streams_to_its_end_as_over_websocket(
     follow: Callable[..., Stream],
     run: Callable[..., tuple[str, str]],
     ask: Callable[..., Any],
@@ -144,10 +144,10 @@ def test_a_running_answer_is_followed_to_its_end_here_and_over_a_websocket(
     assert stream.answer.status == 200
     assert stream.answer.headers["Content-Type"] == "text/event-stream"
     assert stream.until("thinking") == TURN[:2]
-    tell(ask, session, CALL)
+    send_events(ask, session, CALL)
     assert stream.until("tool_call") == TURN[:3]
-    tell(ask, session, RESULT)
-    tell(ask, session, END)
+    send_events(ask, session, RESULT)
+    send_events(ask, session, END)
     assert stream.to_the_end() == TURN
     assert [hear(viewer, "monitor_event")["event"]["type"] for _event in range(4)] == [
         event["type"] for event in (THINKING, CALL, RESULT, END)
@@ -158,7 +158,7 @@ def test_a_running_answer_is_followed_to_its_end_here_and_over_a_websocket(
 
 
 @pytest.mark.requirement("000-41", "002-26")
-def test_a_finished_answer_is_told_whole_at_once(
+def test_finished_answer_is_sent_at_once(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], key: dict[str, str]
 ) -> None:
     session, message = run(THINKING, CALL, RESULT, END)
@@ -170,7 +170,7 @@ def test_a_finished_answer_is_told_whole_at_once(
     assert {frame.id for frame in stream.frames} == {"req-9"}
 
 
-def test_a_stopped_answer_ends_with_a_stop(
+def test_stopped_answer_ends_with_stop_frame(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
 ) -> None:
     session, message = run(THINKING, {"type": "agent_complete", "agent": "a", "data": {"result": "It"}})
@@ -185,14 +185,16 @@ def test_a_stopped_answer_ends_with_a_stop(
     assert follow(session, message).to_the_end() == ["agent_query", "thinking", "answer", "stop"]
 
 
-def test_a_failed_answer_ends_with_an_error_that_is_done(
+def test_failed_answer_ends_with_error_done(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
 ) -> None:
     session, message = run(CALL)
     stream = follow(session, message)
     stream.until("tool_call")
-    tell(ask, session, {"type": "tool_call_error", "data": {"call_id": "c1", "name": "search", "error": "no network"}})
-    tell(ask, session, {**END, "data": {"error": "The model is away."}})
+    send_events(
+        ask, session, {"type": "tool_call_error", "data": {"call_id": "c1", "name": "search", "error": "no network"}}
+    )
+    send_events(ask, session, {**END, "data": {"error": "The model is away."}})
     assert stream.to_the_end() == ["agent_query", "tool_call", "error", "error"]
     assert [(frame.content, frame.done) for frame in stream.frames[2:]] == [
         ("no network", False),
@@ -202,7 +204,7 @@ def test_a_failed_answer_ends_with_an_error_that_is_done(
 
 
 @pytest.mark.requirement("002-34", "004-64")
-def test_a_dropped_connection_replays_from_the_start_and_doubles_nothing(
+def test_reconnect_replays_from_start_without_duplicates(
     follow: Callable[..., Stream],
     run: Callable[..., tuple[str, str]],
     ask: Callable[..., Any],
@@ -215,11 +217,11 @@ def test_a_dropped_connection_replays_from_the_start_and_doubles_nothing(
     first.until("tool_call")
     first.close()
     counts = rows_of(database, message)
-    tell(ask, session, RESULT)
+    send_events(ask, session, RESULT)
     second = follow(session, message, key)
     second.until("tool_result")
     second.close()
-    tell(ask, session, END)
+    send_events(ask, session, END)
     third = follow(session, message, key)
     assert third.to_the_end() == TURN
     assert put_together([*first.frames, *third.frames])["calls"] == put_together(third.frames)["calls"]
@@ -241,11 +243,11 @@ def rows_of(database: Database, message: str) -> tuple[int, ...]:
     return steps[0], calls[0], results[0], events[0]
 
 
-def test_answers_of_one_session_are_told_apart(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
+def test_answers_of_one_session_stream_separately(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
     session = f"weknora-{next(_NUMBERS)}"
     for number in (1, 2, 3):
         own = {"message_id": f"run-{number}"}
-        tell(
+        send_events(
             ask,
             session,
             *({**event, **own} for event in (THINKING, CALL, RESULT, {**END, "data": {"result": f"Answer {number}"}})),
@@ -257,7 +259,7 @@ def test_answers_of_one_session_are_told_apart(follow: Callable[..., Stream], as
         assert stream.frames[4].content == message["content"]
 
 
-def test_an_answer_that_is_completed_without_a_word_of_its_events_ends_too(
+def test_answer_completed_by_patch_ends_stream(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any]
 ) -> None:
     session, message = run(THINKING)
@@ -269,42 +271,42 @@ def test_an_answer_that_is_completed_without_a_word_of_its_events_ends_too(
     assert follow(session, message).to_the_end() == ["agent_query", "thinking", "answer", "complete"]
 
 
-def test_an_answer_may_be_followed_before_its_first_event(
+def test_stream_opened_before_first_event_gets_all_frames(
     follow: Callable[..., Stream], ask: Callable[..., Any]
 ) -> None:
     session, message = send(ask, is_completed=False)
     stream = follow(session, message)
     stream.until("agent_query")
-    tell(ask, session, *({**event, "message_id": "a1"} for event in (THINKING, CALL)))
+    send_events(ask, session, *({**event, "message_id": "a1"} for event in (THINKING, CALL)))
     stream.until("tool_call")
-    tell(ask, session, *({**event, "message_id": "a1"} for event in (RESULT, END)))
+    send_events(ask, session, *({**event, "message_id": "a1"} for event in (RESULT, END)))
     assert stream.to_the_end() == TURN
     assert [frame.data and frame.data["event_id"] for frame in stream.frames if frame.response_type == "thinking"] == [
         "step:s1"
     ]
 
 
-def test_who_reads_slowly_is_told_all_of_it(
+def test_slow_client_receives_all_frames(
     follow: Callable[..., Stream], agent: Agent, database: Database, ask: Callable[..., Any]
 ) -> None:
     stream = follow(str(agent.session), str(agent.message))
-    said = [{"step": f"s{number}", "thought": f"{number} {'x' * 5_000}"} for number in range(2_400)]
-    agent.does(database, said[0], kind="llm_request_complete")
+    steps = [{"step": f"s{number}", "thought": f"{number} {'x' * 5_000}"} for number in range(2_400)]
+    agent.does(database, steps[0], kind="llm_request_complete")
     stream.until("agent_query")
-    # As long as it reads nothing; more than is kept for those who are behind.
-    for first in range(1, len(said), 200):
-        agent.does(database, *said[first : first + 200], kind="llm_request_complete")
+    # More events than a feed keeps, while the client reads nothing.
+    for first in range(1, len(steps), 200):
+        agent.does(database, *steps[first : first + 200], kind="llm_request_complete")
     ask("POST", f"/weknora/api/v1/sessions/{agent.session}/stop", {"message_id": str(agent.message)})
     stream.to_the_end()
     thoughts = [frame.content for frame in stream.frames if frame.response_type == "thinking"]
-    assert thoughts == [one["thought"] for one in said]
+    assert thoughts == [step["thought"] for step in steps]
     assert stream.frames[-1].response_type == "stop"
 
 
-def test_an_agent_that_is_recorded_is_followed(
+def test_recorded_run_yields_frames(
     follow: Callable[..., Stream], ask: Callable[..., Any], port: int, key: dict[str, str]
 ) -> None:
-    """Of our recorder's calls come the frames that WeKnora's client knows."""
+    """The events of our recorder become the frames that WeKnora's client expects."""
     recorder = Recorder(f"http://127.0.0.1:{port}", key=key["X-API-Key"])
     session = f"weknora-{next(_NUMBERS)}"
     with recorder.session(session), recorder.message("Does it rain?") as message:
@@ -334,10 +336,10 @@ def test_an_agent_that_is_recorded_is_followed(
     ]
 
 
-# --- Of rows ----------------------------------------------------------------------------------------------------
+# --- Answers without events -------------------------------------------------------------------------------------
 
 
-def test_an_imported_answer_is_told_by_its_rows(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
+def test_imported_answer_streams_from_rows(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
     steps = [
         {
             "thought": "Look it up.",
@@ -352,7 +354,7 @@ def test_an_imported_answer_is_told_by_its_rows(follow: Callable[..., Stream], a
     assert {frame.id for frame in stream.frames} == {"req-7"}
 
 
-def test_an_answer_without_events_is_followed_by_its_rows(
+def test_growing_answer_without_events_streams_from_rows(
     follow: Callable[..., Stream], ask: Callable[..., Any]
 ) -> None:
     session, message = send(ask, content="It", is_completed=False)
@@ -363,7 +365,7 @@ def test_an_answer_without_events_is_followed_by_its_rows(
     assert [(frame.content, frame.done) for frame in stream.frames[1:3]] == [("It", False), (" rains.", True)]
 
 
-def test_an_answer_without_events_is_stopped(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
+def test_stopped_answer_without_events_ends_with_stop(follow: Callable[..., Stream], ask: Callable[..., Any]) -> None:
     session, message = send(ask, content="It", is_completed=False)
     stream = follow(session, message)
     stream.until("answer")
@@ -372,10 +374,10 @@ def test_an_answer_without_events_is_stopped(follow: Callable[..., Stream], ask:
     assert follow(session, message).to_the_end() == ["agent_query", "answer", "stop"]
 
 
-# --- What cannot be followed ------------------------------------------------------------------------------------
+# --- Heartbeats, ends and errors --------------------------------------------------------------------------------
 
 
-def test_signs_of_life_are_comments(follow: Callable[..., Stream], run: Callable[..., tuple[str, str]]) -> None:
+def test_heartbeats_are_comments(follow: Callable[..., Stream], run: Callable[..., tuple[str, str]]) -> None:
     stream = follow(*run(THINKING))
     while b": heartbeat\n\n" not in stream.read:
         assert stream._line()
@@ -392,7 +394,7 @@ def test_events_of_other_answers_do_not_delay_heartbeats(
 
     def go_on() -> None:
         while not is_over.wait(0.2):
-            tell(ask, session, {"type": "agent_start", "message_id": "another"})
+            send_events(ask, session, {"type": "agent_start", "message_id": "another"})
 
     with ThreadPoolExecutor(1) as threads:
         work = threads.submit(go_on)
@@ -408,7 +410,7 @@ def test_events_of_other_answers_do_not_delay_heartbeats(
 
 
 @pytest.mark.parametrize("what", ["message", "session"])
-def test_what_is_deleted_meanwhile_ends_its_stream(
+def test_deleted_message_or_session_ends_stream(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], ask: Callable[..., Any], what: str
 ) -> None:
     session, message = run(THINKING)
@@ -422,7 +424,7 @@ def test_what_is_deleted_meanwhile_ends_its_stream(
     assert stream.frames[-1].done
 
 
-def test_a_key_that_is_revoked_ends_its_stream(
+def test_revoked_key_ends_stream(
     follow: Callable[..., Stream], run: Callable[..., tuple[str, str]], site: Site, database: Database
 ) -> None:
     session, message = run(THINKING)
@@ -435,7 +437,7 @@ def test_a_key_that_is_revoked_ends_its_stream(
     assert (again.answer.status, json.loads(again.answer.read())) == (401, {"error": "Unauthorized: invalid API key"})
 
 
-def test_what_cannot_be_streamed_is_answered_as_weknora_answers(
+def test_unstreamable_request_gets_weknora_error(
     follow: Callable[..., Stream],
     run: Callable[..., tuple[str, str]],
     ask: Callable[..., Any],

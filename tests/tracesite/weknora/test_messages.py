@@ -1,4 +1,4 @@
-"""Messages as WeKnora's clients load, page and delete them."""
+"""Test loading, paging and deleting messages as WeKnora's clients do."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ BODY_404 = {
 }
 
 
-def say(count: int, *, start: datetime = NOON, name: str = "m", step: int = 1) -> list[dict[str, Any]]:
-    """Messages, `step` of which share a time."""
+def make_messages(count: int, *, start: datetime = NOON, name: str = "m", step: int = 1) -> list[dict[str, Any]]:
+    """Return messages; every `step` of them share a time."""
     return [
         {
             "external_id": f"{name}{number}",
@@ -42,8 +42,10 @@ def say(count: int, *, start: datetime = NOON, name: str = "m", step: int = 1) -
 
 
 def front_end(load: Callable[[str | None], list[Message]], limit: int) -> Iterator[list[str]]:
-    """Pages as WeKnora's front end reads them: it goes on from the first message of a page, and stops where a page is
-    empty, shorter than was asked for, or where the cursor did not move."""
+    """Yield pages as WeKnora's front end reads them.
+
+    The first message of a page is the next cursor. It stops at an empty or short page, or if the cursor did not move.
+    """
     cursor: str | None = None
     while page := load(cursor):
         yield [message.content for message in page]
@@ -54,7 +56,7 @@ def front_end(load: Callable[[str | None], list[Message]], limit: int) -> Iterat
 
 
 @pytest.mark.requirement("000-06", "000-10", "000-21", "000-23", "000-28", "000-59", "002-20")
-def test_a_whole_trace_is_loaded_as_the_client_decodes_it(weknora: WeKnora, project: Project) -> None:
+def test_load_returns_whole_trace_in_client_shape(weknora: WeKnora, project: Project) -> None:
     reference = {
         "id": "chunk-1", "content": "31 °C", "knowledge_id": "doc-1", "chunk_index": 3, "knowledge_title": "Weather",
         "start_at": 10, "end_at": 15, "seq": 1, "score": 1, "match_type": 4, "sub_chunk_id": ["chunk-2"],
@@ -96,7 +98,7 @@ def test_a_whole_trace_is_loaded_as_the_client_decodes_it(weknora: WeKnora, proj
 
 
 @pytest.mark.requirement("000-09", "000-22", "000-57", "000-58", "000-59")
-def test_what_is_empty_is_left_out_and_what_is_more_is_told_besides(weknora: WeKnora) -> None:
+def test_load_omits_empty_fields_and_adds_own(weknora: WeKnora) -> None:
     call = {"name": "search", "metadata": {"trace": {"cost": 0.5}}, "retries": 2}
     steps = [{"thought": "t", "evaluation": {"score": 0.9}, "reasoning_content": "r", "tool_calls": [call]}]
     sent = {"external_id": "weather", "messages": [question(), answer(agent_steps=steps, channel="web")]}
@@ -121,7 +123,7 @@ def test_what_is_empty_is_left_out_and_what_is_more_is_told_besides(weknora: WeK
 
 
 @pytest.mark.requirement("000-21", "000-26", "000-50")
-def test_whatever_a_tool_was_given_and_returned_is_decoded(weknora: WeKnora, project: Project) -> None:
+def test_load_with_any_tool_data_is_decoded(weknora: WeKnora, project: Project) -> None:
     results: list[Any] = [
         {"output": "x", "data": [1, 2.5]},
         {"output": "x", "data": "text"},
@@ -155,34 +157,32 @@ def test_whatever_a_tool_was_given_and_returned_is_decoded(weknora: WeKnora, pro
 
 @pytest.mark.requirement("000-28", "000-29", "000-34", "002-12", "002-13")
 @pytest.mark.parametrize("step", [1, 3, 45])
-def test_paging_by_the_first_message_gets_each_once_and_ends(weknora: WeKnora, project: Project, step: int) -> None:
-    session = store(project, *say(45, step=step))
+def test_paging_by_first_message_returns_each_once(weknora: WeKnora, project: Project, step: int) -> None:
+    session = store(project, *make_messages(45, step=step))
     pages = list(front_end(lambda cursor: weknora.load(session.id, 20, cursor), 20))
     read = [content for page in reversed(pages) for content in page]
     assert sorted(read) == sorted(f"m{number}" for number in range(45))
     assert step > 1 or read == [f"m{number}" for number in range(45)]
-    # What a page begins with, nobody sees again: messages of one time are on one page, whatever its limit.
+    # The cursor excludes its own time, so messages with the same time are on one page, whatever its limit.
     assert [len(page) for page in pages] == {1: [20, 20, 5], 3: [21, 21, 3], 45: [45, 0]}[step]
 
 
 @pytest.mark.requirement("000-30", "000-31", "000-32", "000-34")
-def test_what_is_added_and_deleted_between_pages_changes_nothing_of_that(weknora: WeKnora, project: Project) -> None:
-    session = store(project, *say(45, step=2))
+def test_paging_during_changes_returns_each_once(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *make_messages(45, step=2))
     seen: list[str] = []
     for number, page in enumerate(front_end(lambda cursor: weknora.load(session.id, 10, cursor), 10)):
         seen = page + seen
-        newer = say(2, start=NOON + timedelta(hours=1, minutes=number), name=f"new{number}-")
+        newer = make_messages(2, start=NOON + timedelta(hours=1, minutes=number), name=f"new{number}-")
         store(project, *newer)
         last = MessageRow.objects.get(content=page[-1])
         weknora.delete_message(session.id, last.pk)
     assert sorted(seen) == sorted(f"m{number}" for number in range(45))
 
 
-def test_a_sample_that_pages_by_the_last_message_reads_the_newest_page_for_ever(
-    weknora: WeKnora, project: Project
-) -> None:
-    """As against WeKnora itself: the first message is the cursor, see docs/weknora.md."""
-    session = store(project, *say(45))
+def test_paging_by_last_message_repeats_newest_page(weknora: WeKnora, project: Project) -> None:
+    """The same as with WeKnora itself: the cursor must be the first message, see docs/weknora.md."""
+    session = store(project, *make_messages(45))
     page = weknora.load(session.id)
     assert [message.content for message in weknora.load(session.id, 20, page[-1].created_at)] == [
         f"m{number}" for number in range(24, 44)
@@ -200,20 +200,20 @@ def test_a_sample_that_pages_by_the_last_message_reads_the_newest_page_for_ever(
         ("2026-03-01T20:00:03 08:00", "m2"),  # the plus was not percent-encoded
         ("  2026-03-01T12:00:03Z ", "m2"),
         ("", "m4"),
-        ("0001-01-01T00:00:00Z", "m4"),  # Go's time that was not set
+        ("0001-01-01T00:00:00Z", "m4"),  # Go's zero time
         ("0001-01-01T08:05:43+08:05", "m4"),
         ("0000-12-31T19:03:58-04:56", "m4"),
     ],
 )
-def test_cursors_are_compared_exactly(weknora: WeKnora, project: Project, cursor: str, last: str | None) -> None:
-    session = store(project, *say(5))
+def test_before_time_is_compared_exactly(weknora: WeKnora, project: Project, cursor: str, last: str | None) -> None:
+    session = store(project, *make_messages(5))
     found = [message.content for message in weknora.load(session.id, 1, cursor)]
     assert found == ([last] if last else [])
 
 
 @pytest.mark.parametrize("cursor", ["yesterday", "2026-03-01", "2026-03-01T12:00:00", "2026-02-30T12:00:00Z", "\x00"])
-def test_what_is_no_time_is_refused(weknora: WeKnora, project: Project, cursor: str) -> None:
-    session = store(project, *say(1))
+def test_before_time_invalid_is_refused(weknora: WeKnora, project: Project, cursor: str) -> None:
+    session = store(project, *make_messages(1))
     status, code, body = refused(lambda: weknora.load(session.id, 20, cursor))
     assert (status, code, body["success"], body["error"]["code"]) == (400, 1000, False, 1000)
     assert body["error"]["message"] == "Invalid time format, please use RFC3339 or RFC3339Nano format"
@@ -224,13 +224,13 @@ def test_what_is_no_time_is_refused(weknora: WeKnora, project: Project, cursor: 
     [("3", 3), ("+3", 3), ("", 20), ("abc", 20), ("1e3", 20), ("2.0", 20), (" 5", 20), ("٣", 20), ("9" * 30, 20),
      ("0", 0), ("-1", 30), ("100", 30), ("999999999", 30)],
 )  # fmt: skip
-def test_limits_are_lenient(weknora: WeKnora, project: Project, limit: str, count: int) -> None:
-    session = store(project, *say(30))
+def test_limit_invalid_falls_back_to_default(weknora: WeKnora, project: Project, limit: str, count: int) -> None:
+    session = store(project, *make_messages(30))
     assert len(weknora.load(session.id, limit)) == count
 
 
-def test_a_page_may_be_longer_than_what_is_read_at_once(weknora: WeKnora, project: Project) -> None:
-    session = store(project, *say(MAX_LIMIT + 30, step=MAX_LIMIT + 5))
+def test_load_page_longer_than_read_chunk_is_complete(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *make_messages(MAX_LIMIT + 30, step=MAX_LIMIT + 5))
     names = [f"m{number}" for number in range(MAX_LIMIT + 30)]
     assert sorted(message.content for message in weknora.load(session.id, 1000)) == sorted(names)
     # The first message of the page shares its time with 204 others.
@@ -238,16 +238,16 @@ def test_a_page_may_be_longer_than_what_is_read_at_once(weknora: WeKnora, projec
     assert len(weknora.load(session.id, 25)) == 25
 
 
-def test_resource_urls_are_one_of_two_words(weknora: WeKnora, project: Project) -> None:
-    session = store(project, *say(1))
+def test_resource_urls_unknown_is_refused(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *make_messages(1))
     assert len(weknora.load(session.id, resource_urls="public")) == len(weknora.load(session.id, anything="else")) == 1
     assert refused(lambda: weknora.load(session.id, resource_urls="both"))[:2] == (400, 1000)
 
 
 @pytest.mark.requirement("000-35", "000-39", "002-37")
-def test_a_message_is_deleted_in_its_own_session_and_once(weknora: WeKnora, project: Project) -> None:
-    session = store(project, *say(2))
-    other = store(project, *say(1), external_id="other")
+def test_delete_message_of_other_session_or_twice_is_404(weknora: WeKnora, project: Project) -> None:
+    session = store(project, *make_messages(2))
+    other = store(project, *make_messages(1), external_id="other")
     message = session.messages[0].id
     assert refused(lambda: weknora.delete_message(other.id, message))[:2] == (404, 1003)
     assert weknora.delete_message("weather", message).message == "Message deleted successfully"
@@ -258,15 +258,13 @@ def test_a_message_is_deleted_in_its_own_session_and_once(weknora: WeKnora, proj
 
 @pytest.mark.requirement("000-39")
 @pytest.mark.parametrize("name", ["unknown", "550e8400-e29b-41d4-a716-446655440000", "%00", "a%0Ab"])
-def test_a_session_that_is_not_there_is_an_error(weknora: WeKnora, db: None, name: str) -> None:
+def test_load_unknown_session_is_404(weknora: WeKnora, db: None, name: str) -> None:
     for call in (lambda: weknora.load(name), lambda: weknora.load(name, 0), lambda: weknora.delete_message(name, "x")):
         assert refused(call) == (404, 1003, BODY_404)
 
 
-def test_a_session_of_somebody_else_or_in_the_trash_is_not_there(
-    weknora: WeKnora, stranger_of: WeKnora, project: Project
-) -> None:
-    session = store(project, *say(2))
+def test_load_foreign_or_deleted_session_is_404(weknora: WeKnora, stranger_of: WeKnora, project: Project) -> None:
+    session = store(project, *make_messages(2))
     assert refused(lambda: stranger_of.load(session.id)) == (404, 1003, BODY_404)
     assert refused(lambda: stranger_of.delete_message(session.id, session.messages[0].id)) == (404, 1003, BODY_404)
     weknora.delete(session.id)
@@ -274,14 +272,14 @@ def test_a_session_of_somebody_else_or_in_the_trash_is_not_there(
 
 
 @pytest.mark.requirement("000-04", "000-43")
-def test_the_number_of_queries_does_not_grow(weknora: WeKnora, project: Project) -> None:
+def test_load_query_count_is_constant(weknora: WeKnora, project: Project) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             assert weknora.load(session.id, 100)
         return len([one for one in statements_in(captured) if not one.startswith("SET LOCAL ")])
 
     session = store(project, run(0, 1, 2), external_id="big")
-    weknora.load(session.id)  # the first use of a key is noted
+    weknora.load(session.id)  # the first use of a key is stored
     few = queries()
     store(project, *(run(number, 10, 3) for number in range(1, 40)), external_id="big", source="import")
     # The key, the session, the ids of the page, and five tables.
@@ -289,7 +287,7 @@ def test_the_number_of_queries_does_not_grow(weknora: WeKnora, project: Project)
 
 
 @pytest.mark.requirement("000-10", "002-20")
-def test_newer_fields_come_back_where_they_were_sent(weknora: WeKnora) -> None:
+def test_load_returns_newer_fields_of_references(weknora: WeKnora) -> None:
     picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
     newer = {
         "knowledge_base_id": "kb-1",

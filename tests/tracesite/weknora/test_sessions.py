@@ -1,4 +1,4 @@
-"""Sessions as WeKnora's clients make, list, change, pin, empty and delete them, with titles and stopped answers."""
+"""Test sessions as WeKnora's clients use them: create, list, change, pin, clear, delete, titles and stop."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from traces_app.schema.records import Event as EventRecord
 from tracesite.weknora.titles import LONGEST, title_from
 
 from .conftest import WeKnora, refused
-from .test_messages import BODY_404, say
+from .test_messages import BODY_404, make_messages
 
 ZERO = "0001-01-01T00:00:00Z"
-"""Go's zero time, as its client sends it for a message that it made itself."""
+"""Go's zero time, which the client sends for a message that it created itself."""
 
 
-def said_by_go(role: str, content: str) -> dict[str, Any]:
-    """A message as the Go client sends one that it has not from a server."""
+def go_message(role: str, content: str) -> dict[str, Any]:
+    """Return a message as the Go client sends it if it did not come from a server."""
     return {
         "id": "", "session_id": "", "request_id": "", "content": content, "role": role, "knowledge_references": None,
         "is_completed": False, "created_at": ZERO, "updated_at": ZERO,
     }  # fmt: skip
 
 
-# --- Made, read, changed ----------------------------------------------------------------------------------------
+# --- Create, read, update ---------------------------------------------------------------------------------------
 
 
-def test_a_session_is_made_read_and_changed(weknora: WeKnora, project: Project) -> None:
+def test_session_create_get_update_roundtrip(weknora: WeKnora, project: Project) -> None:
     made = weknora.create(title="Weather", description="Of today")
     assert (made.title, made.description, made.tenant_id) == ("Weather", "Of today", project.pk)
     assert weknora.get(made.id) == made
@@ -54,7 +54,7 @@ def test_a_session_is_made_read_and_changed(weknora: WeKnora, project: Project) 
     assert SessionRow.objects.get().status == "running"
 
 
-def test_whatever_else_a_client_says_of_a_new_session_is_kept(weknora: WeKnora) -> None:
+def test_create_keeps_unknown_fields_in_metadata(weknora: WeKnora) -> None:
     made = weknora.create(id="mine", knowledge_base_id="kb-1", session_strategy={"max_rounds": 5}, title=None, empty="")
     row = SessionRow.objects.get(pk=made.id)
     assert (row.title, row.external_id, row.metadata) == (
@@ -63,23 +63,23 @@ def test_whatever_else_a_client_says_of_a_new_session_is_kept(weknora: WeKnora) 
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"title": 7}', b"\xff", b"null"])
-def test_a_body_that_is_none_is_refused_and_nothing_is_made(weknora: WeKnora, body: bytes) -> None:
+def test_create_with_invalid_body_is_refused(weknora: WeKnora, body: bytes) -> None:
     session = weknora.create()
     for method, path in (("post", "sessions"), ("put", f"sessions/{session.id}")):
-        status, said = weknora.raw(method, path, body)
-        error = json.loads(said)
+        status, content = weknora.raw(method, path, body)
+        error = json.loads(content)
         assert (status, error["code"], error["error"]["code"]) == (400, 1000, 1000)
     assert SessionRow.objects.count() == 1
 
 
-def test_a_body_is_json_whatever_its_type(weknora: WeKnora) -> None:
+def test_body_is_json_with_any_content_type(weknora: WeKnora) -> None:
     for media_type in ("", "text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8"):
         response = weknora.http.post("/weknora/api/v1/sessions", b'{"title": "x"}', content_type=media_type)
         assert (media_type, response.status_code) == (media_type, 201)
 
 
 @pytest.mark.requirement("000-39")
-def test_what_is_not_there_is_not_found_on_every_route(weknora: WeKnora, stranger_of: WeKnora, db: None) -> None:
+def test_unknown_session_is_404_on_every_route(weknora: WeKnora, stranger_of: WeKnora, db: None) -> None:
     session = weknora.create(title="mine").id
     for client, name in ((weknora, "unknown"), (stranger_of, session)):
         for call in (client.get, client.update, client.delete, client.clear, client.pin, client.title):
@@ -91,7 +91,7 @@ def test_what_is_not_there_is_not_found_on_every_route(weknora: WeKnora, strange
 # --- The list ---------------------------------------------------------------------------------------------------
 
 
-def test_pinned_sessions_stand_first_and_then_those_that_changed_last(weknora: WeKnora, stranger_of: WeKnora) -> None:
+def test_list_orders_pinned_first_then_recently_changed(weknora: WeKnora, stranger_of: WeKnora) -> None:
     ids = {title: weknora.create(title=title).id for title in "abcde"}
     stranger_of.create(title="z")
     weknora.update(ids["b"], title="b")
@@ -105,12 +105,12 @@ def test_pinned_sessions_stand_first_and_then_those_that_changed_last(weknora: W
     assert {(page.total, page.page_size) for page in pages} == {(5, 2)}
 
 
-def test_the_list_is_searched(weknora: WeKnora) -> None:
+def test_list_filters_by_keyword_source_and_agent(weknora: WeKnora) -> None:
     for title in ("100% Rain", "Sunshine", "rain_coat"):
         weknora.create(title=title, agent_id=title[:1], source="api" if title == "Sunshine" else "web")
 
-    def titles(**said: str) -> list[str]:
-        page = weknora.sessions(**said)
+    def titles(**query: str) -> list[str]:
+        page = weknora.sessions(**query)
         assert page.total == len(page.data or [])
         return sorted(session.title for session in page.data or [])
 
@@ -125,23 +125,25 @@ def test_the_list_is_searched(weknora: WeKnora) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "page", "size"),
+    ("query", "page", "size"),
     [({}, 1, 20), ({"page": "0", "page_size": "0"}, 1, 20), ({"page": "", "page_size": ""}, 1, 20),
      ({"page": "2", "page_size": "1000"}, 2, 1000)],
 )  # fmt: skip
-def test_numbers_of_pages(weknora: WeKnora, db: None, said: dict[str, str], page: int, size: int) -> None:
-    found = weknora.sessions(**said)
+def test_list_page_numbers_follow_weknora(
+    weknora: WeKnora, db: None, query: dict[str, str], page: int, size: int
+) -> None:
+    found = weknora.sessions(**query)
     assert (found.data, found.total, found.page, found.page_size) == ([], 0, page, size)
 
 
 @pytest.mark.parametrize(
-    "said", [{"page": "-1"}, {"page": "x"}, {"page_size": "1001"}, {"page_size": "1.5"}, {"page": "9" * 40}]
+    "query", [{"page": "-1"}, {"page": "x"}, {"page_size": "1001"}, {"page_size": "1.5"}, {"page": "9" * 40}]
 )
-def test_numbers_that_are_out_of_range_are_refused(weknora: WeKnora, db: None, said: dict[str, str]) -> None:
-    assert refused(lambda: weknora.sessions(**said))[:2] == (400, 1000)
+def test_list_page_numbers_out_of_range_are_refused(weknora: WeKnora, db: None, query: dict[str, str]) -> None:
+    assert refused(lambda: weknora.sessions(**query))[:2] == (400, 1000)
 
 
-def test_the_queries_of_the_list_do_not_grow(weknora: WeKnora) -> None:
+def test_list_query_count_is_constant(weknora: WeKnora) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             assert weknora.sessions(page_size=100).data
@@ -152,21 +154,21 @@ def test_the_queries_of_the_list_do_not_grow(weknora: WeKnora) -> None:
     few = queries()
     for _number in range(20):
         weknora.create()
-    # The key, how many there are, the ids of the page, and the sessions.
+    # The key, the count, the ids of the page, and the sessions.
     assert queries() == few <= 4
 
 
-# --- Deleted ----------------------------------------------------------------------------------------------------
+# --- Delete -----------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_deleted_once(weknora: WeKnora) -> None:
+def test_delete_session_twice_is_404(weknora: WeKnora) -> None:
     session = weknora.create().id
     assert weknora.delete(session).message == "Session deleted successfully"
     assert refused(lambda: weknora.delete(session)) == (404, 1003, BODY_404)
     assert weknora.sessions().total == 0
 
 
-def test_sessions_are_deleted_together(weknora: WeKnora, stranger_of: WeKnora, project: Project) -> None:
+def test_delete_many_deletes_named_sessions_or_all(weknora: WeKnora, stranger_of: WeKnora, project: Project) -> None:
     ids = [weknora.create(title=title).id for title in "abc"]
     named = store(project, question())
     foreign = stranger_of.create().id
@@ -181,13 +183,13 @@ def test_sessions_are_deleted_together(weknora: WeKnora, stranger_of: WeKnora, p
 
 
 @pytest.mark.parametrize("body", [{}, {"ids": []}, {"ids": None}, {"delete_all": False}, {"ids": [1]}, {"ids": "x"}])
-def test_to_delete_nothing_in_particular_is_refused(weknora: WeKnora, body: dict[str, Any]) -> None:
+def test_delete_many_without_ids_is_refused(weknora: WeKnora, body: dict[str, Any]) -> None:
     weknora.create()
     assert refused(lambda: weknora.delete_many(**body))[:2] == (400, 1000)
     assert weknora.sessions().total == 1
 
 
-def test_more_sessions_are_deleted_than_one_statement_takes(weknora: WeKnora, project: Project) -> None:
+def test_delete_many_exceeding_one_statement_deletes_all(weknora: WeKnora, project: Project) -> None:
     times = {"created_at": NOON, "updated_at": NOON}
     SessionRow.objects.bulk_create(
         SessionRow(id=f"019caa00-0000-7000-8000-{number:012x}", project=project, **times)
@@ -198,8 +200,8 @@ def test_more_sessions_are_deleted_than_one_statement_takes(weknora: WeKnora, pr
 
 
 @pytest.mark.requirement("002-36")
-def test_a_session_is_emptied_and_kept(weknora: WeKnora, project: Project) -> None:
-    session = store(project, question(), answer(), *say(3, name="later"))
+def test_clear_deletes_messages_and_keeps_session(weknora: WeKnora, project: Project) -> None:
+    session = store(project, question(), answer(), *make_messages(3, name="later"))
     assert session.id is not None
     weknora.delete_message(session.id, session.messages[2].id)
     assert weknora.clear(session.id).message == "Session messages cleared successfully"
@@ -216,33 +218,33 @@ def test_a_session_is_emptied_and_kept(weknora: WeKnora, project: Project) -> No
 # --- Titles -----------------------------------------------------------------------------------------------------
 
 
-def test_a_title_is_what_the_user_said_first(weknora: WeKnora, project: Project) -> None:
+def test_generate_title_uses_first_user_message(weknora: WeKnora, project: Project) -> None:
     session = weknora.create().id
     messages = [
-        said_by_go("assistant", "Hello!"),
-        said_by_go("user", ""),
-        said_by_go("user", "What is\n  the weather?"),
+        go_message("assistant", "Hello!"),
+        go_message("user", ""),
+        go_message("user", "What is\n  the weather?"),
     ]
     assert weknora.title(session, messages) == weknora.get(session).title == "What is the weather?"
-    # One that is there stays.
-    assert weknora.title(session, [said_by_go("user", "Something else")]) == "What is the weather?"
+    # An existing title is kept.
+    assert weknora.title(session, [go_message("user", "Something else")]) == "What is the weather?"
     stored = store(project, answer(), question(), external_id="stored")
     assert weknora.title(stored.id) == "What is the weather in Shanghai and in Atlantis?"
 
 
-def test_without_a_question_there_is_no_title(weknora: WeKnora, project: Project) -> None:
+def test_generate_title_without_user_message_is_refused(weknora: WeKnora, project: Project) -> None:
     session = store(project, answer(), question(content="   "))
-    for messages in ([], [said_by_go("assistant", "Hello!")]):
+    for messages in ([], [go_message("assistant", "Hello!")]):
         assert refused(weknora.title, session.id, messages)[:2] == (400, 1000)
     for body in (b"{}", b'{"messages": null}', b'{"messages": [{"content": 7}]}', b'{"messages": ["x"]}'):
         assert weknora.raw("post", f"sessions/{session.id}/generate_title", body)[0] == 400
     assert weknora.get(session.id).title == ""
 
 
-def test_secrets_do_not_get_into_a_title(weknora: WeKnora) -> None:
+def test_generate_title_redacts_secrets(weknora: WeKnora) -> None:
     session = weknora.create().id
     assert "hunter2hunter2" not in weknora.title(
-        session, [said_by_go("user", "my password=hunter2hunter2 does not work")]
+        session, [go_message("user", "my password=hunter2hunter2 does not work")]
     )
 
 
@@ -258,15 +260,15 @@ def test_secrets_do_not_get_into_a_title(weknora: WeKnora) -> None:
         ("Compare the prices, please, of all the apartments in the old town, and then", "Compare the prices, please, of all the apartments in the…"),
     ],
 )  # fmt: skip
-def test_a_title_is_shortened_at_a_word(text: str, title: str) -> None:
+def test_title_from_shortens_at_word(text: str, title: str) -> None:
     assert title_from(text) == title
     assert len(title) <= LONGEST
 
 
-# --- Stopped ----------------------------------------------------------------------------------------------------
+# --- Stop -------------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_answer_keeps_its_text(weknora: WeKnora, project: Project) -> None:
+def test_stop_keeps_text_received_so_far(weknora: WeKnora, project: Project) -> None:
     session = store(project, question(), answer(content="It is", is_completed=False, metadata={"a": 1}))
     message = session.messages[1].id
     assert weknora.stop(session.id, message).message == "Generation stopped"
@@ -279,14 +281,14 @@ def test_a_stopped_answer_keeps_its_text(weknora: WeKnora, project: Project) -> 
 
 
 @pytest.mark.parametrize("numbers", [(None, None), (1795225596369772406, 1795225596369772407), (2**63 - 2, 2**63 - 1)])
-def test_a_run_that_is_told_by_events_is_stopped_by_one(
+def test_stop_of_run_with_events_stores_event(
     weknora: WeKnora, project: Project, numbers: tuple[int | None, int | None]
 ) -> None:
-    said = [
+    fields = [
         {"type": "workflow_execute_start", "data": {"prompt": "What now?"}, "number": numbers[0]},
         {"type": "agent_complete", "agent": "writer", "data": {"result": "It is"}, "number": numbers[1]},
     ]
-    events = [EventRecord(session_id="task", **one) for one in said]  # type: ignore[arg-type]
+    events = [EventRecord(session_id="task", **one) for one in fields]  # type: ignore[arg-type]
     record_events(project.pk, [redact_event(event) for event in events])
     message = MessageRow.objects.get(role="assistant")
     assert weknora.stop("task", message.pk).message == "Generation stopped"
@@ -303,9 +305,7 @@ def test_a_run_that_is_told_by_events_is_stopped_by_one(
     assert weknora.stop("task", message.pk).message == "Message already completed"
 
 
-def test_what_cannot_be_stopped_is_said_in_plain_words(
-    weknora: WeKnora, stranger_of: WeKnora, project: Project
-) -> None:
+def test_stop_of_unknown_target_gets_plain_error(weknora: WeKnora, stranger_of: WeKnora, project: Project) -> None:
     session = store(project, answer(is_completed=False))
     other = store(project, external_id="other")
     message = session.messages[0].id

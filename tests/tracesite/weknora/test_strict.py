@@ -1,4 +1,4 @@
-"""The decoder of these tests refuses what the Go client was seen to refuse, and takes what that takes."""
+"""Test that the strict decoder accepts and rejects the same values as the Go client."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def call_with(**fields: Any) -> str:
         "no JSON",
     ],
 )
-def test_what_the_client_refuses_is_refused(body: str) -> None:
+def test_decode_with_wrong_types_raises(body: str) -> None:
     with pytest.raises(NotDecodable):
         decode(body, Message)
 
 
 @pytest.mark.parametrize("tenant", ["1", "550e8400-e29b-41d4-a716-446655440000", -1])
-def test_the_tenant_is_a_number_that_is_not_negative(tenant: Any) -> None:
+def test_decode_with_invalid_tenant_raises(tenant: Any) -> None:
     with pytest.raises(NotDecodable):
         decode(json.dumps({"tenant_id": tenant}), Session)
 
@@ -61,11 +61,11 @@ def test_the_tenant_is_a_number_that_is_not_negative(tenant: Any) -> None:
         message_with(agent_steps=[{"timestamp": TIME, "tool_calls": None}]),
     ],
 )
-def test_what_the_client_takes_is_taken(body: str) -> None:
+def test_decode_accepts_values_that_client_accepts(body: str) -> None:
     decode(body, Message)
 
 
-def test_frames_are_read_as_the_client_reads_them() -> None:
+def test_frames_of_reads_lines_like_client() -> None:
     frame = '{"id":"r","response_type":"answer","content":"a"}'
     good = f"event:message\ndata:{frame}\n\n"
     dropped = f"event: message\ndata:{frame}\n\nevent:other\ndata:{frame}\n\ndata:{frame}\n\n: sign of life\n\n"

@@ -1,7 +1,7 @@
-// WeKnora's own Go client against the routes below /weknora/: what it decodes, how it pages, follows and stops.
+// Checks WeKnora's own Go client against the routes below /weknora/: decoding, paging, streaming and stopping.
 //
-// It is given an address, a key and the names of what test_go_client.py has stored, and prints a line for each thing that
-// holds. The first that does not ends it. The client is not part of this project: see test_go_client.py.
+// Reads an address, a key and the names of the rows that test_go_client.py stored, prints a line for each check that
+// passes, and ends at the first that fails. The client is not part of this project: see test_go_client.py.
 package main
 
 import (
@@ -19,15 +19,15 @@ import (
 
 var ctx = context.Background()
 
-// Stored is what there is to be read.
+// Stored names the rows to read.
 type Stored struct {
 	URL      string
 	Key      string
 	Paging   string   // a session with 45 messages, some of one time
-	Contents []string // theirs, in reading order
+	Contents []string // their contents, in reading order
 	Trace    string   // a session with a question and an answer with everything in it
 	Answer   string   // the id of that answer
-	Running  string   // a session with a run that is told by events, and is not over
+	Running  string   // a session with an unfinished run made of events
 	Run      string   // the id of its message
 	Imported string   // a session with one answer that has no events
 	Told     string   // the id of that answer
@@ -57,7 +57,7 @@ func main() {
 	sessions(api, stored)
 	follow(api, stored)
 	fail(api, stored)
-	// Last: it deletes.
+	// Last, because it deletes.
 	remove(api, stored)
 }
 
