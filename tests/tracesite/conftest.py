@@ -1,4 +1,4 @@
-"""What the server writes to its log, as it writes it."""
+"""The server's log lines, formatted as in production."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LogLines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def log_lines() -> Iterator[LogLines]:
-    """The lines so far, through the handler, filter and formatter of the settings."""
+    """Return a function giving the lines so far, written by the handler, filter and formatter of the settings."""
     (handler,) = (each for each in logging.getLogger().handlers if each.name == "stderr")
     assert isinstance(handler, logging.StreamHandler)
     written = io.StringIO()

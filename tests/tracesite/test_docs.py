@@ -1,4 +1,4 @@
-"""The page that shows the API, as a browser sees it under our Content-Security-Policy."""
+"""Test the API documentation page in a browser, under our Content-Security-Policy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from playwright.sync_api import sync_playwright
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def test_the_page_has_no_inline_script_or_style() -> None:
+def test_docs_page_has_no_inline_script_or_style() -> None:
     html = Client().get("/api/v1/docs/").content.decode()
     assert re.findall(r"<script[^>]*>([^<]*)</script>", html) == ["", ""]
     assert "<style" not in html
     assert "style=" not in html
 
 
-def test_all_that_the_page_loads_is_ours() -> None:
+def test_docs_page_loads_own_files_only() -> None:
     html = Client().get("/api/v1/docs/").content.decode()
     loaded = re.findall(r'(?:src|href)="([^"]+)"', html)
     assert loaded == [
@@ -35,7 +35,7 @@ def test_all_that_the_page_loads_is_ours() -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
-def test_a_browser_shows_every_operation_and_nothing_is_blocked(live_server: Any) -> None:
+def test_docs_page_in_browser_shows_every_operation(live_server: Any) -> None:
     complaints: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

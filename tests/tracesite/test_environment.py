@@ -1,4 +1,4 @@
-"""Settings that cannot be are refused by name, with what would be right; commands say it without a traceback."""
+"""Test that invalid settings are refused by name with the allowed values, by commands without a traceback."""
 
 from __future__ import annotations
 
@@ -18,21 +18,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @pytest.mark.parametrize(
     ("value", "expected"), [("true", True), ("1", True), ("No", False), ("", False), ("OFF", False), (None, True)]
 )
-def test_a_boolean_is_said_in_the_usual_words(
-    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool
-) -> None:
+def test_boolean_accepts_usual_words(monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool) -> None:
     if value is not None:
         monkeypatch.setenv("X", value)
     assert environment.boolean("X", default=True) is expected
 
 
-def test_words_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_splits_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.words("X", ("a",)) == ["a"]
     monkeypatch.setenv("X", " b, c ,")
     assert environment.words("X", ("a",)) == ["b", "c"]
 
 
-def test_a_password_in_a_bad_url_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_database_url_error_omits_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("X", "mysql://root:hunter2@host/db")
     with pytest.raises(ImproperlyConfigured) as caught:
         environment.database("X")
@@ -51,7 +49,7 @@ def test_a_password_in_a_bad_url_is_not_repeated(monkeypatch: pytest.MonkeyPatch
         ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "The database does not answer"),
     ],
 )
-def test_a_bad_setting_stops_a_command_with_one_sentence(name: str, value: str, right: str) -> None:
+def test_invalid_setting_stops_command_with_one_sentence(name: str, value: str, right: str) -> None:
     environ = {**os.environ, "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", name: value}
     done = subprocess.run(
         [sys.executable, "manage.py", "list_api_keys"],

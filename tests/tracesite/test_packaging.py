@@ -1,4 +1,4 @@
-"""What `pip install tracesite` brings: the wheel, built from this tree without network."""
+"""Test the wheel that `pip install tracesite` installs, built from this tree without network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ["access_app", "messages_app", "traces_app", "tracesite", "templates", "locale"]
-# Where files of the tree lie in the wheel, if not at the same place: see [tool.setuptools] in pyproject.toml.
+# Paths in the wheel that differ from those in the tree: see [tool.setuptools] in pyproject.toml.
 MOVED = {"templates": "tracesite/templates", "locale": "tracesite/locale"}
 WITHOUT_DJANGO = [
     "traces_app.schema.records",
@@ -66,13 +66,13 @@ def metadata(wheel: Path) -> Message:
 
 @pytest.fixture(scope="module")
 def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`tracesite` in a virtual environment that holds the wheel and msgspec, as a plain install has them."""
+    """The command `tracesite` in a virtual environment with the wheel and msgspec only, as after a plain install."""
     return installed(wheel, tmp_path_factory.mktemp("venv"))
 
 
 @pytest.fixture(scope="module")
 def server_command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with the packages of the server, which are those of this environment."""
+    """The same with the packages of the server, taken from this environment."""
     command = installed(wheel, tmp_path_factory.mktemp("venv"))
     (site_packages(command.parent.parent) / "server.pth").write_text(sysconfig.get_path("purelib"))
     return command
@@ -91,7 +91,7 @@ def site_packages(home: Path) -> Path:
 
 
 def run(command: list[str | Path], home: Path, **environ: str) -> tuple[int, str, str]:
-    """Run a command away from the clone, without the variables of Tracesite and Django."""
+    """Run a command outside the clone, without the environment variables of Tracesite and Django."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRACESITE", "DJANGO", "XDG"))}
     environ = {**clean, "HOME": str(home), "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", **environ}
     done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120, check=False)
@@ -99,7 +99,7 @@ def run(command: list[str | Path], home: Path, **environ: str) -> tuple[int, str
 
 
 def pins(lock: str) -> dict[str, str]:
-    """The versions that a lock file of the project names."""
+    """Return the versions pinned in a lock file of the project."""
     lines = (ROOT / lock).read_text().splitlines()
     return dict(line.split(" ")[0].split("==") for line in lines if "==" in line and not line.startswith(" "))
 
@@ -149,7 +149,7 @@ def test_recorder_modules_import_without_django(wheel: Path, tmp_path: Path) -> 
     modules = [m for m in WITHOUT_DJANGO if {m.replace(".", "/") + end for end in (".py", "/__init__.py")} & set(names)]
     assert modules == WITHOUT_DJANGO
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
-    # Without site-packages: only what the wheel holds, msgspec and the standard library can be imported.
+    # Without site-packages: only the wheel, msgspec and the standard library can be imported.
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {', '.join(modules)}; print('django' in sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\n", "")

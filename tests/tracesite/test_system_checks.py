@@ -1,4 +1,4 @@
-"""What goes wrong in production is said before it does: by id, with what to do about it."""
+"""Test the system checks that report production problems in advance, with an id and a remedy."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def test_what_the_code_may_say_is_what_the_page_lists() -> None:
-    said = re.findall(r'"(tracesite\.[EW]\d{3})"', (ROOT / "tracesite" / "system_checks.py").read_text())
+def test_check_ids_in_code_match_docs() -> None:
+    in_code = re.findall(r'"(tracesite\.[EW]\d{3})"', (ROOT / "tracesite" / "system_checks.py").read_text())
     listed = re.findall(r"^\| `(tracesite\.[EW]\d{3})` \|", (ROOT / "docs" / "production.md").read_text(), re.M)
-    assert len(said) == len(set(said))
-    assert sorted(said) == sorted(listed) == listed
+    assert len(in_code) == len(set(in_code))
+    assert sorted(in_code) == sorted(listed) == listed
 
 
 # --- Settings -----------------------------------------------------------------------------------------------
@@ -81,20 +81,18 @@ def test_what_the_code_may_say_is_what_the_page_lists() -> None:
         ("ftp://traces.example.org", ["E001"]),
     ],
 )
-def test_a_trusted_origin_has_a_scheme_and_a_host_and_nothing_else(
-    data_dir: Path, origin: str, expected: list[str]
-) -> None:
+def test_trusted_origin_needs_scheme_and_host_only(data_dir: Path, origin: str, expected: list[str]) -> None:
     with override_settings(CSRF_TRUSTED_ORIGINS=[origin]):
         assert ids(system_checks.check_settings(None)) == expected
 
 
-def test_a_data_directory_that_takes_no_files_is_named() -> None:
-    with override_settings(DATA_DIR=Path("/proc/self")):  # not even root makes files there
+def test_unwritable_data_directory_is_reported() -> None:
+    with override_settings(DATA_DIR=Path("/proc/self")):  # not even root can create files there
         (found,) = system_checks.check_settings(None)
     assert (ids([found]), "/proc/self" in found.msg) == (["E002"], True)
 
 
-def test_a_secret_key_that_others_can_read_is_noticed(data_dir: Path) -> None:
+def test_secret_key_readable_by_others_is_reported(data_dir: Path) -> None:
     key = data_dir / "secret_key"
     key.touch(mode=0o600)
     assert ids(system_checks.check_settings(None)) == []
@@ -113,7 +111,7 @@ def test_a_secret_key_that_others_can_read_is_noticed(data_dir: Path) -> None:
         ({"HTTPS": True}, ["W005"]),
     ],
 )
-def test_a_deployment_is_for_others_to_use(
+def test_deployment_checks_report_local_settings(
     changed: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded_postgres, "_home", None)
@@ -122,15 +120,15 @@ def test_a_deployment_is_for_others_to_use(
         assert ids(system_checks.check_deployment(None)) == expected
 
 
-def test_django_finds_no_fault_with_a_deployment() -> None:
-    """What it says of a class that it does not find by its name would be wrong: the classes are there."""
+def test_django_deployment_checks_pass() -> None:
+    """Django's warnings about middleware that it does not find by name are silenced, because subclasses are installed."""
     assert not [one for one in run_checks(include_deployment_checks=True, tags=["security"]) if not one.is_silenced()]
     kinds = [import_string(name) for name in settings.MIDDLEWARE]
     for wanted in (CsrfViewMiddleware, XFrameOptionsMiddleware):
         assert any(isinstance(kind, type) and issubclass(kind, wanted) for kind in kinds), wanted
 
 
-def test_the_embedded_database_is_not_for_production(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_database_in_production_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded_postgres, "_home", Path("/somewhere"))
     with override_settings(DEBUG=False, HTTPS=False, ALLOWED_HOSTS=["127.0.0.1"]):
         assert ids(system_checks.check_deployment(None)) == ["W006"]
@@ -159,9 +157,7 @@ def test_the_embedded_database_is_not_for_production(monkeypatch: pytest.MonkeyP
         (with_setting("autovacuum", "off"), ["W012"]),
     ],
 )
-def test_a_database_server_keeps_what_it_acknowledges_and_has_room(
-    server: system_checks.Server, expected: list[str]
-) -> None:
+def test_unsafe_database_settings_are_reported(server: system_checks.Server, expected: list[str]) -> None:
     assert ids(system_checks.judge(server)) == expected
 
 
@@ -174,7 +170,7 @@ def session_settings(**values: str) -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_a_server_is_described_as_it_is() -> None:
+def test_describe_returns_server_settings() -> None:
     described = system_checks.describe(connection)
     assert (described.encoding, described.is_read_only, described.makes_tables, described.owns_tables) == (
         "UTF8",
@@ -191,7 +187,7 @@ def test_a_server_is_described_as_it_is() -> None:
 
 
 @pytest.mark.django_db
-def test_a_role_that_may_not_make_tables_is_noticed() -> None:
+def test_role_without_create_permission_is_reported() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
         if cursor.fetchone()[0]:
@@ -201,7 +197,7 @@ def test_a_role_that_may_not_make_tables_is_noticed() -> None:
 
 
 @pytest.mark.django_db
-def test_a_database_that_is_away_is_said_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_database_is_reported_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     away = connections["default"].copy("away")
     away.settings_dict |= {"HOST": "127.0.0.1", "PORT": "1", "PASSWORD": "hunter2"}
     monkeypatch.setattr(system_checks, "connections", {"away": away})
@@ -210,7 +206,7 @@ def test_a_database_that_is_away_is_said_without_a_traceback(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("workers", "threads", "expected"), [(2, 8, []), (5, 8, []), (6, 8, ["W013"])])
-def test_every_thread_has_a_connection_also_during_a_restart(workers: int, threads: int, expected: list[str]) -> None:
+def test_check_connections_covers_threads_during_restart(workers: int, threads: int, expected: list[str]) -> None:
     assert ids(system_checks.check_connections(GOOD, workers, threads)) == expected
 
 
@@ -218,7 +214,7 @@ def test_every_thread_has_a_connection_also_during_a_restart(workers: int, threa
 
 
 @pytest.mark.django_db
-def test_serve_check_says_that_it_is_ready_or_what_keeps_it() -> None:
+def test_serve_check_reports_ready_or_problems() -> None:
     out, err = StringIO(), StringIO()
     call_command("serve", check=True, stdout=out, stderr=err)
     assert out.getvalue() == "Ready to serve.\n"

@@ -1,4 +1,4 @@
-"""Requests pass through Django's own handler: its middleware, its signals and its handling of connections."""
+"""Test that requests pass through Django's own handler, its middleware, signals and connection handling."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def token(db: None) -> str:
 
 
 def get(path: str, token: str = "", **headers: str) -> tuple[str, dict[str, str]]:
-    """Ask the WSGI application, as a server does; return the status line and the headers."""
+    """Call the WSGI application as a server does; return the status line and the headers."""
     begun: list[Any] = []
     environ = RequestFactory(headers={"Authorization": f"Bearer {token}", **headers}).get(path).environ
     response: Any = application(environ, lambda status, headers: begun.extend([status, dict(headers)]))
@@ -40,7 +40,7 @@ def get(path: str, token: str = "", **headers: str) -> tuple[str, dict[str, str]
 
 
 def mark_answers(get_response: Callable[[HttpRequest], HttpResponseBase]) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware that anybody may add to the settings."""
+    """Middleware as a user could add it to the settings."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)

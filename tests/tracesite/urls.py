@@ -1,4 +1,4 @@
-"""Views that fail in every way, for the tests of errors and of the log."""
+"""Views that fail in different ways, for the tests of errors and of the log."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ urlpatterns = [
     path("api/sessions/<session_id>/messages/<message_id>/", MessageView.as_view(), name="message-detail"),
     path("api/plain/<what>/", plain),
     path("plain/<what>/", plain),
-    # Pages of errors are in the frame of the admin.
+    # Error pages use the admin's base template.
     path("admin/", admin.site.urls),
     path("i18n/", include("django.conf.urls.i18n")),
 ]

@@ -1,5 +1,5 @@
-"""Shows an agent at work: the events of a session, from the first on, and then each as it comes; see docs/live.md.
+"""Live streams: the stored events of a session, then each new one as it is committed; see docs/live.md.
 
-A raw ASGI application that forwards and decides nothing (application, sockets, streams), fed by the table of events: PostgreSQL
-says that there is something new (listening), one reader reads it for all who look (feeds, reading).
+A plain ASGI application (application, sockets, streams) forwards events from the event table. PostgreSQL notifies about new
+events (listening), and one reader per process reads them for all clients (feeds, reading).
 """

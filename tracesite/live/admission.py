@@ -1,4 +1,4 @@
-"""Who may look at which session, and at which answer: asked of Django, in threads of its own."""
+"""Permission to follow sessions and answers, checked through Django in the threads of the live part."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _ABOUT = Selection(fields=frozenset({"role", "request_id", "is_completed", "dele
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who was let in."""
+    """An admitted key or login."""
 
     projects: ProjectScope
     key_id: int | None = None
     login: str = ""
-    """The cookie of a member of staff."""
+    """The session cookie of a member of staff; "" for a key."""
 
     @property
     def project_id(self) -> int | None:
-        """The project of a key; None of a login."""
+        """The project of a key; None for a login."""
         return None if self.key_id is None else next(iter(self.projects.project_ids or ()), None)
 
 
 def viewer_of_key(token: str) -> Viewer:
-    """Raises NotAuthenticated, and NotPermitted without the scope to read."""
+    """Return the viewer of a key. Raises NotAuthenticated, or NotPermitted without the scope `read`."""
     close_old_connections()
     key = find_key(token)
     if key is None:
@@ -60,22 +60,22 @@ def viewer_of_key(token: str) -> Viewer:
 
 
 def viewer_of_login(cookie: str) -> Viewer:
-    """Of a member of staff who is logged in. Raises NotAuthenticated."""
+    """Return the viewer of a logged-in member of staff. Raises NotAuthenticated."""
     close_old_connections()
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie)
     user = get_user(request)
     if not (user.is_active and user.is_staff):
         raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
-    # As in the admin and the API: permissions of Django's know no projects, so they open none.
+    # As in the admin and the API: Django's permissions are not tied to projects, so they give access to none.
     return Viewer(ALL_PROJECTS if user.is_superuser else NO_PROJECTS, login=cookie)
 
 
 def find_session(viewer: Viewer, name: str) -> UUID | None:
-    """The session whose id, or else external id, is `name`; None where a key may wait for it to be made.
+    """Return the session whose id, else external id, is `name`; None if a key may wait for it to be created.
 
-    Raises NotFound, the same for what does not exist and what belongs to another project, and Conflict where several
-    projects that are open to a login have a session of this name.
+    Raises NotFound, the same for a session that does not exist and for one of another project, and Conflict if several
+    projects visible to a login have a session of this name.
     """
     close_old_connections()
     try:
@@ -87,17 +87,17 @@ def find_session(viewer: Viewer, name: str) -> UUID | None:
         queries.find_session(viewer.projects, name, among="deleted")
     except NotFound:
         return None
-    raise session_not_found(name)  # events of a deleted session are refused: it does not come back with the next one
+    raise session_not_found(name)  # events of a deleted session are refused, so waiting would be in vain
 
 
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
-    """A message of a session, which is named by its id or external id. Raises NotFound."""
+    """Find a message of a session named by id or external id. Raises NotFound."""
     close_old_connections()
     return queries.find_message(viewer.projects, message, queries.find_session(viewer.projects, session))
 
 
 def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:
-    """A message that is there, with all below it, or a few of its fields; None where it was removed meanwhile."""
+    """Read a message with everything below it, or only a few fields; None if it was removed meanwhile."""
     close_old_connections()
     found = messages([str(message_id)], EVERYTHING if whole else _ABOUT)
     return found[0] if found and found[0].deleted_at is None else None
@@ -108,7 +108,7 @@ def session_not_found(name: str) -> NotFound:
 
 
 def no_longer_admitted(viewers: Iterable[Viewer]) -> set[Viewer]:
-    """Those whose key or login has ended, or opens something else than it did."""
+    """Return the viewers whose key or login has ended or now gives access to other projects."""
     viewers = set(viewers)
     close_old_connections()
     wanted = [viewer.key_id for viewer in viewers if viewer.key_id is not None]
@@ -138,5 +138,5 @@ def is_our_host(host: str) -> bool:
 
 
 def is_our_origin(origin: str, host: str) -> bool:
-    """Whether a page of ours asks. A browser sends the cookie along for pages of others, too."""
+    """Return whether a request comes from a page of this site; browsers send the cookie with foreign pages, too."""
     return urlsplit(origin).netloc == host or origin in settings.CSRF_TRUSTED_ORIGINS

@@ -17,13 +17,13 @@ from .clients import headers_of
 async def answer(send: Any, error: ApiError, scope: Mapping[str, Any], request_id: str = "") -> None:
     request_id = request_id or uuid.uuid4().hex
     if foreign := foreign_api_of(scope["path"]):
-        said = foreign.error_body(
+        content = foreign.error_body(
             scope["path"], headers_of(scope), error.status, error.code, error.message, error.field
         )
     else:
         about = {"code": error.code, "message": error.message, "field": error.field, "request_id": request_id}
-        said = {"error": about}
-    body = msgspec.json.encode(said)
+        content = {"error": about}
+    body = msgspec.json.encode(content)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

@@ -1,5 +1,7 @@
-"""The ASGI application: /live/ws, /live/sse and the live routes of foreign APIs. Other paths go to the WSGI application in
-one-process mode and are not found otherwise."""
+"""The ASGI application of /live/ws, /live/sse and the live routes of foreign APIs.
+
+With a single process, all other paths go to the WSGI application; otherwise they are not found.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tracesite.http.foreign_apis import LiveHandler, live_handler_of
 from . import admission
 from .answers import answer
 from .clients import Live, headers_of
-from .sockets import talk
+from .sockets import serve_socket
 from .streams import stream
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def application(live: Live, elsewhere: Application | None) -> Application:
-    """`elsewhere` answers what is not of the live part; without it that is not found."""
+    """Return the ASGI application; `elsewhere` serves all paths outside the live part, which are 404 without it."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
@@ -33,13 +35,16 @@ def application(live: Live, elsewhere: Application | None) -> Application:
         if elsewhere is not None and scope["type"] == "http" and not (path.startswith("/live/") or foreign):
             await elsewhere(scope, receive, send)
             return
-        talks: dict[tuple[str, str], LiveHandler] = {("websocket", "/live/ws"): talk, ("http", "/live/sse"): stream}
+        handlers: dict[tuple[str, str], LiveHandler] = {
+            ("websocket", "/live/ws"): serve_socket,
+            ("http", "/live/sse"): stream,
+        }
         if foreign:
-            talks["http", path] = foreign
+            handlers["http", path] = foreign
         try:
             if not admission.is_our_host(headers_of(scope).get("host", "")):
                 raise InvalidInput(_("This host name is not served here."), code="invalid_host")
-            if (scope["type"], path) not in talks:
+            if (scope["type"], path) not in handlers:
                 raise NotFound
             if scope["type"] == "http" and scope["method"] != "GET":
                 raise MethodNotAllowed
@@ -52,7 +57,7 @@ def application(live: Live, elsewhere: Application | None) -> Application:
             return
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         try:
-            await talks[scope["type"], path](live, scope, query, receive, send)
+            await handlers[scope["type"], path](live, scope, query, receive, send)
         except OSError as error:  # by ASGI: the peer has gone
             logger.debug("Live: %s", error)
 

@@ -1,4 +1,4 @@
-"""Those who look, over whichever protocol: let in, subscribed, sent what there is, and sent away when their key ends."""
+"""Clients of live streams, over any protocol: admission, subscriptions, sending, and disconnecting when a key ends."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .listening import listen
 from .reading import Tables
 from .waits import Wait, Waits
 
-MOST_SUBSCRIPTIONS = 100
-"""Sessions that one client follows."""
-MOST_WITHOUT_KEY = 4
+MAX_SUBSCRIPTIONS = 100
+"""Sessions that one client can follow."""
+MAX_WITHOUT_KEY = 4
 """Accepted WebSockets that have shown no key yet, so that strangers cannot take all connections."""
 WAIT_SECONDS = 0.05
-"""Between two searches for sessions that are waited for."""
+"""Pause between two lookups of sessions that subscriptions wait for."""
 RECHECK_SECONDS = 10.0
-"""Keys expire and logins end without a word of PostgreSQL."""
+"""Interval of checking keys and logins, because their expiry sends no NOTIFY."""
 LARGEST_NUMBER = 2**63 - 1
 
 Scope = Mapping[str, Any]
@@ -49,15 +49,15 @@ class Client:
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     viewer: Viewer | None = None
-    """Who opened it; a subscription may come with a key of its own."""
+    """The viewer that opened the connection; a subscription may carry a key of its own."""
     subscriptions: dict[UUID, tuple[Subscription, Viewer]] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
     """Subscriptions to sessions that do not exist yet, by the name of the session."""
-    words: deque[Message] = field(default_factory=deque)
-    """To be sent before all else."""
+    urgent: deque[Message] = field(default_factory=deque)
+    """Messages to send before all others."""
     has_subscribed: asyncio.Event = field(default_factory=asyncio.Event)
     ending: str = ""
-    """Why it is to be closed: `gone`, `refused`, `restart`, and others of who serves it."""
+    """Why the connection is to be closed: `gone`, `refused`, `restart`, or a reason of its protocol."""
 
     def end(self, why: str) -> None:
         self.ending = self.ending or why
@@ -70,15 +70,15 @@ class Client:
 
 
 class Live:
-    """The live part of one process. It begins to listen with its first client."""
+    """The live part of one process. It starts its background tasks with the first client."""
 
     def __init__(self) -> None:
         self.clients: set[Client] = set()
         self.waits = Waits()
-        self.without_key = asyncio.Semaphore(MOST_WITHOUT_KEY)
+        self.without_key = asyncio.Semaphore(MAX_WITHOUT_KEY)
         """Connections that have shown no key yet."""
         self.queue_without_key = 0
-        """Handshakes without a key that wait for one of these."""
+        """Handshakes without a key that wait for a slot."""
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="admission")
         self._tasks: list[asyncio.Task[None]] = []
         self._access = asyncio.Event()
@@ -91,7 +91,7 @@ class Live:
             self.tables = Tables()
             self.hub = Hub(self.tables)
             listening = listen(self.hub, self._access.set)
-            for work in (self.hub.read_on(), listening, self._send_away(), self._begin_waits()):
+            for work in (self.hub.read_on(), listening, self._disconnect_refused(), self._begin_waits()):
                 self._tasks.append(asyncio.create_task(work))
                 self._tasks[-1].add_done_callback(self._has_ended)
             await self.tables.open()
@@ -110,15 +110,15 @@ class Live:
         client.subscriptions.clear()
 
     def restart(self) -> None:
-        """Asks all clients to come back, to another process. From any thread, or where a signal is handled."""
+        """Disconnect all clients so that they reconnect to another process. Safe in any thread and signal handler."""
         self._is_restarting = True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._end_all)
 
-    # --- Letting in -----------------------------------------------------------------------------------------
+    # --- Admission ------------------------------------------------------------------------------------------
 
     async def viewer_of(self, scope: Scope, query: Mapping[str, str]) -> Viewer | None:
-        """Who asks: by the key in a header or in the query, else by the login of the admin. None without either.
+        """Return the viewer of the key in a header or the query, else of the admin login; None without either.
 
         Raises ApiError.
         """
@@ -133,19 +133,19 @@ class Live:
         is_ours = (
             admission.is_our_origin(origin, headers.get("host", ""))
             if origin is not None
-            # A browser says where from a WebSocket comes, always; other requests of our own pages may lack it.
+            # Browsers always send Origin with a WebSocket; same-origin requests of our pages may lack it.
             else scope["type"] == "http" and headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
         )
         return await self.ask(admission.viewer_of_login, cookie) if is_ours else None
 
     async def viewer_of_key(self, token: str) -> Viewer:
-        """Raises ApiError."""
+        """Return the viewer of a key. Raises ApiError."""
         return await self.ask(admission.viewer_of_key, token)
 
     async def subscribe(self, client: Client, viewer: Viewer | None, name: Any, after: Any) -> None:
-        """Follow a session from `after` on, also where the client follows it already. Raises ApiError.
+        """Follow a session from event `after` on, again if the client already follows it. Raises ApiError.
 
-        With a key a session that does not exist yet is waited for, and the client told so.
+        With a key, the subscription waits for a session that does not exist yet, and the client gets `waiting`.
         """
         if viewer is None:
             raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
@@ -158,24 +158,24 @@ class Live:
             self.waits.remove(client.waits[name])
         if (
             session_id not in client.subscriptions
-            and len(client.subscriptions) + len(client.waits) >= MOST_SUBSCRIPTIONS
+            and len(client.subscriptions) + len(client.waits) >= MAX_SUBSCRIPTIONS
         ):
-            raise InvalidInput(_("One connection follows %(most)d sessions at most.") % {"most": MOST_SUBSCRIPTIONS})
+            raise InvalidInput(_("One connection follows %(most)d sessions at most.") % {"most": MAX_SUBSCRIPTIONS})
         if session_id is not None:
             await self._follow(client, viewer, session_id, name, after)
             return
-        assert viewer.project_id is not None, "nobody else is told to wait"
+        assert viewer.project_id is not None, "find_session returns None for keys only"
         self.waits.add(Wait(client, viewer, viewer.project_id, name, after))
-        client.words.append(message_of("waiting", name))
+        client.urgent.append(message_of("waiting", name))
         client.wake.set()
 
     async def _follow(self, client: Client, viewer: Viewer, session_id: UUID, name: str, after: int) -> None:
-        """Raises NotFound."""
+        """Subscribe, replacing an earlier subscription to the session. Raises NotFound."""
         subscription = await self.hub.subscribe(session_id, name, after, client.wake)
         if subscription is None:
             raise admission.session_not_found(name)
         if client not in self.clients:
-            self.hub.leave(subscription)  # it went meanwhile
+            self.hub.leave(subscription)  # the client disconnected meanwhile
             return
         known = client.subscriptions.pop(session_id, None)
         if known is not None:
@@ -183,7 +183,7 @@ class Live:
         client.subscriptions[session_id] = (subscription, viewer)
 
     async def _begin_waits(self) -> None:
-        """Begin the subscriptions whose sessions have come to exist: soon after their first events, or at the next poll."""
+        """Begin waiting subscriptions once their sessions exist: soon after the first event, or at the next poll."""
         while True:
             await _is_set(self.hub.elsewhere, POLL_SECONDS)
             self.hub.elsewhere.clear()
@@ -193,23 +193,23 @@ class Live:
             for (project_id, name), session_id in found.items():
                 for wait in self.waits.of(project_id, name):
                     if wait.client.waits.get(name) is not wait:
-                        continue  # its client went, or subscribed again, while another one began
+                        continue  # the client left or subscribed again while another subscription began
                     self.waits.remove(wait)
                     try:
                         await self._follow(wait.client, wait.viewer, session_id, name, wait.after)
                     except NotFound as error:
-                        wait.client.words.append(error_message(name, error))
+                        wait.client.urgent.append(error_message(name, error))
                         wait.client.wake.set()
-            # Sessions that nobody follows may have news all the time: they are looked up together.
+            # Sessions without followers may send notifications all the time, so the lookups are batched.
             await asyncio.sleep(WAIT_SECONDS)
 
     # --- Sending --------------------------------------------------------------------------------------------
 
     async def send_all(self, client: Client, send: Callable[[Message], Awaitable[bool]]) -> None:
-        """Send messages and heartbeats until the client is to be closed or does not read any more.
+        """Send messages and heartbeats until the client is to be closed or stops reading.
 
-        `send` returns whether it wrote anything. A heartbeat is due LIVE_HEARTBEAT_SECONDS after the last write, however often
-        the client was woken up since: a wake may bring nothing for it.
+        `send` returns whether it wrote anything. A heartbeat is due LIVE_HEARTBEAT_SECONDS after the last write, even if the
+        client was woken since, because a wake may bring no message for it.
         """
         loop = asyncio.get_running_loop()
         heartbeat = settings.LIVE_HEARTBEAT_SECONDS
@@ -223,7 +223,7 @@ class Live:
                     limit.reschedule(loop.time() + patience)
                     if await send(message):
                         due = loop.time() + heartbeat
-                    # A history may be long: who waits for the database has not stopped reading.
+                    # No deadline while a long history is read: a client that waits for the database still reads.
                     limit.reschedule(None)
 
                 while not client.ending:
@@ -236,28 +236,28 @@ class Live:
                         await _is_set(client.wake, max(due - loop.time(), 0))
                     if loop.time() >= due and not client.ending:
                         await write(HEARTBEAT)
-                while client.words:
-                    await write(client.words.popleft())
+                while client.urgent:
+                    await write(client.urgent.popleft())
         except TimeoutError:
             logger.info("Live: a client that does not read was removed.")
             client.end("gone")
 
     async def _messages(self, client: Client) -> Any:
-        while client.words:
-            yield client.words.popleft()
+        while client.urgent:
+            yield client.urgent.popleft()
         for session_id, (subscription, _viewer) in list(client.subscriptions.items()):
             for message in await self.hub.next_messages(subscription):
-                # It may have begun anew, from another number, while this was read or sent.
+                # The client may have subscribed again, from another number, while this was read or sent.
                 if client.ending or client.subscriptions.get(session_id, (None,))[0] is not subscription:
                     break
                 yield message
                 if message.kind == "session_deleted":
                     del client.subscriptions[session_id]
 
-    # --- Sending away ---------------------------------------------------------------------------------------
+    # --- Disconnecting --------------------------------------------------------------------------------------
 
-    async def _send_away(self) -> None:
-        """Closes the connections of those who are not admitted any more, soon after that is known."""
+    async def _disconnect_refused(self) -> None:
+        """Disconnect viewers whose access has ended, soon after a notification or at the next check."""
         while True:
             await _is_set(self._access, RECHECK_SECONDS)
             self._access.clear()
@@ -271,7 +271,7 @@ class Live:
             for client in self.clients:
                 if client.viewers() & refused:
                     error = NotAuthenticated(_("The key or the login has ended."), code="access_ended")
-                    client.words.append(error_message(None, error))
+                    client.urgent.append(error_message(None, error))
                     client.end("refused")
 
     def _end_all(self) -> None:
@@ -279,7 +279,7 @@ class Live:
             client.end("restart")
 
     def _has_ended(self, task: asyncio.Task[None]) -> None:
-        """Nobody is left to wait for what does not come: who comes back begins anew."""
+        """Disconnect every client if a background task died, so that they reconnect and start fresh tasks."""
         if not task.cancelled():
             logger.error("Live: a task that must not end has ended.", exc_info=task.exception())
             for other in self._tasks:
@@ -288,7 +288,7 @@ class Live:
             self._end_all()
 
     async def ask(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Calls what needs Django's database. Raises Unavailable, too."""
+        """Call a function that uses Django's database in a thread. Raises Unavailable if the database is away."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, partial(function, *arguments, **named))
@@ -301,7 +301,7 @@ HEARTBEAT = Message("heartbeat", '{"type":"heartbeat"}')
 
 
 def error_message(name: str | None, error: ApiError) -> Message:
-    """An error in the one shape, without a request id: one connection makes many requests."""
+    """Return an error in the API's shape, without a request id because one connection makes many requests."""
     return message_of("error", name, error={"code": error.code, "message": error.message, "field": error.field})
 
 
@@ -322,7 +322,7 @@ def _token(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:
 
 
 async def _is_set(event: asyncio.Event, seconds: float) -> bool:
-    """Whether it is set before so many seconds have passed."""
+    """Wait for an event; return whether it was set within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,14 +1,14 @@
-"""What is new in each session that somebody looks at, kept once for all who do; and how far each of them is.
+"""Feeds: the newest events of each followed session, kept once for all clients, and the position of each client.
 
-A feed keeps the newest events of its session, encoded, up to a bound. Whoever looks has a number, that of the last event that
-was sent to them, and takes what comes after it:
+A feed keeps the newest encoded events of its session, up to a bound. A subscription has the number of the last event that was
+sent and takes the events after it:
 
-1. from the table, page by page and as fast as they read, until they are where the feed begins: the past;
-2. from the feed, from then on. Numbers only grow, so nothing comes twice, and what is neither in the feed nor was sent is known.
-3. Who then falls behind the beginning of the feed is told which numbers were left out, and goes on from there. They can
-   be had by subscribing again. So nobody's slowness costs memory, and nothing is left out in silence.
+1. from the table, page by page at the client's own speed, until it reaches the start of the feed;
+2. from then on from the feed. Numbers only grow, so no event is sent twice and every gap is known.
+3. A client that falls behind the start of the feed receives the range of dropped numbers and continues from there. It can
+   subscribe again to get them. So a slow client costs no memory, and no event is dropped silently.
 
-An event is committed after those with smaller numbers: reading on from a number never skips one.
+Events of a session are committed in the order of their numbers, so reading on from a number never skips one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from uuid import UUID
 import msgspec
 
 KEPT_EVENTS = 1_000
-"""Of a session, for those who are a little behind."""
+"""Most events that a feed keeps, for clients that are slightly behind."""
 KEPT_CHARACTERS = 4_000_000
 PAGE = 200
-"""Events that are read of the past, and sent to one client, at a time."""
+"""Events read from the table, and sent to one client, at a time."""
 POLL_SECONDS = 2.0
-"""A NOTIFY can be lost, and not all that changes a session sends one."""
+"""Interval of polling, because a NOTIFY can be lost and some changes of a session send none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as it is sent."""
+    """An event, encoded for sending."""
 
     seq: int
     json: str
@@ -41,7 +41,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a session says of itself."""
+    """The state of a session."""
 
     last_seq: int
     data: Mapping[str, Any]
@@ -49,27 +49,27 @@ class State:
 
 
 class Source(Protocol):
-    """Where sessions and events are read. Waits for a database that is away."""
+    """A reader of sessions and events that retries while the database is unavailable."""
 
     async def events(self, numbers: Mapping[UUID, int], limit: int) -> dict[UUID, list[Event]]:
-        """Of each session the first `limit` events after a number, in order."""
+        """Return the first `limit` events of each session after its number, in order."""
 
     async def states(self, sessions: Sequence[UUID]) -> dict[UUID, State]:
-        """Of each session that is there, and not deleted."""
+        """Return the states of the sessions that exist and are not deleted."""
 
     async def news(self, numbers: Mapping[UUID, int], limit: int) -> tuple[dict[UUID, list[Event]], dict[UUID, State]]:
-        """Both of it, asked for at once."""
+        """Return both `events` and `states`, read in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something to be sent about a session."""
+    """A message about a session, ready to send."""
 
     kind: str
     json: str
-    """The whole message."""
+    """The whole encoded message."""
     seq: int | None = None
-    """Of an event."""
+    """The event's number; None for other messages."""
 
 
 @dataclass(eq=False)
@@ -85,7 +85,7 @@ class Feed:
     kept: deque[Event] = field(default_factory=deque)
     characters: int = 0
     is_over: bool = False
-    """The session was deleted."""
+    """Whether the session was deleted."""
     followers: set[Subscription] = field(default_factory=set)
 
     def append(self, events: Iterable[Event]) -> None:
@@ -99,7 +99,7 @@ class Feed:
             self.floor = dropped.seq
 
     def after(self, seq: int, limit: int) -> list[Event]:
-        """The first `limit` kept events after a number that is not below the floor."""
+        """Return the first `limit` kept events after a number that is not below the floor."""
         newer = []
         for event in reversed(self.kept):
             if event.seq <= seq:
@@ -114,27 +114,27 @@ class Feed:
 
 @dataclass(eq=False)
 class Subscription:
-    """How far one client is in one session."""
+    """The position of one client in one session."""
 
     feed: Feed
     name: str
-    """What the client calls the session."""
+    """The id or external id by which the client named the session."""
     sent_to: int
     wake: asyncio.Event
-    """Set when there may be something to send; one for all subscriptions of a client."""
+    """Set when there may be messages to send; shared by all subscriptions of a client."""
     follows: bool = False
-    """The past is sent."""
-    said: Mapping[str, Any] | None = None
-    """Of the session's state."""
+    """Whether the stored events before the feed were sent."""
+    sent_state: Mapping[str, Any] | None = None
+    """The session's state that was sent last."""
 
     def pending(self) -> list[Message]:
-        """What the feed has for this client; what was taken counts as sent."""
+        """Return the messages that the feed has for this client and count them as sent."""
         messages = []
         feed = self.feed
-        if feed.state.data is not self.said:
-            said = self.said or {}
-            changed = {key: value for key, value in feed.state.data.items() if said.get(key) != value or not said}
-            self.said = feed.state.data
+        if feed.state.data is not self.sent_state:
+            sent = self.sent_state or {}
+            changed = {key: value for key, value in feed.state.data.items() if sent.get(key) != value or not sent}
+            self.sent_state = feed.state.data
             if changed:
                 messages.append(message_of("session_update", self.name, data=changed))
         if self.follows and self.sent_to < feed.floor:
@@ -149,7 +149,7 @@ class Subscription:
         return messages
 
     def messages_of(self, events: Sequence[Event]) -> list[Message]:
-        """The events as they are sent to this client. They count as sent."""
+        """Return the messages of events for this client and count them as sent."""
         if not events:
             return []
         self.sent_to = events[-1].seq
@@ -158,23 +158,23 @@ class Subscription:
 
 
 class Hub:
-    """All feeds of this process. Everything here runs in one event loop."""
+    """All feeds of this process. All methods run in one event loop."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.feeds: dict[UUID, Feed] = {}
         self.elsewhere = asyncio.Event()
-        """Set when a session has news that nobody follows: it may be a new one."""
+        """Set by a notification about a session without followers, which may be a new one."""
         self._changed: set[UUID] = set()
-        self._news = asyncio.Event()
+        self._has_changed = asyncio.Event()
 
     async def subscribe(self, session_id: UUID, name: str, after: int, wake: asyncio.Event) -> Subscription | None:
-        """None if the session is gone."""
+        """Subscribe to a session after event number `after`; None if the session does not exist any more."""
         if session_id not in self.feeds:
             state = (await self.source.states([session_id])).get(session_id)
             if state is None:
                 return None
-            # Somebody else may have asked meanwhile.
+            # Another client may have subscribed during the query.
             if session_id not in self.feeds:
                 self.feeds[session_id] = Feed(session_id, state, read_to=state.last_seq, floor=state.last_seq)
                 self.look_at(session_id)
@@ -191,7 +191,7 @@ class Hub:
             del self.feeds[feed.session_id]
 
     async def next_messages(self, subscription: Subscription) -> list[Message]:
-        """What is to be sent now: a page at most, empty if there is nothing."""
+        """Return at most one page of messages to send now."""
         messages = subscription.pending()
         feed = subscription.feed
         while not subscription.follows:
@@ -200,34 +200,34 @@ class Hub:
             events = found.get(feed.session_id, [])
             messages += subscription.messages_of(events)
             if len(events) < PAGE:
-                # That was all there is. Numbers up to the floor that did not come belong to events that were purged.
+                # The table has no more. Missing numbers up to the floor belong to purged events.
                 subscription.sent_to = max(subscription.sent_to, floor)
-                # The floor may be higher by now: then what lies below is read, too.
+                # If the floor rose meanwhile, the loop reads the events below it, too.
                 messages += subscription.pending()
             if events:
                 break
         return messages
 
     def look_at(self, session_id: UUID) -> None:
-        """There may be something new in a session."""
+        """Note that a session may have new events, and read it soon if it is followed."""
         if session_id in self.feeds:
             self._changed.add(session_id)
-            self._news.set()
+            self._has_changed.set()
         else:
             self.elsewhere.set()
 
     def look_at_all(self) -> None:
         self._changed.update(self.feeds)
-        self._news.set()
+        self._has_changed.set()
 
     async def read_on(self) -> None:
-        """Reads what is new for as long as it is not cancelled."""
+        """Read the changed sessions until cancelled."""
         while True:
             try:
-                await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
+                await asyncio.wait_for(self._has_changed.wait(), POLL_SECONDS)
             except TimeoutError:
                 self.look_at_all()
-            self._news.clear()
+            self._has_changed.clear()
             changed, self._changed = self._changed & self.feeds.keys(), set()
             if changed:
                 await self._read(changed)
@@ -238,7 +238,7 @@ class Hub:
         for session_id, read_to in asked.items():
             feed = self.feeds.get(session_id)
             if feed is None or feed.read_to != read_to:
-                continue  # all went, and others came, who have a feed of their own
+                continue  # all followers left, and later ones have a new feed
             events = found.get(session_id, [])
             feed.append(events)
             if len(events) == KEPT_EVENTS:
@@ -250,7 +250,7 @@ class Hub:
             elif state.data != feed.state.data:
                 feed.state = state
             elif not events:
-                continue  # nothing is new, so nobody is woken up
+                continue  # no change, so no follower is woken
             feed.wake()
 
 

@@ -1,4 +1,4 @@
-"""Hears from PostgreSQL that there are new events, and that projects or keys have changed; on one connection."""
+"""Listen on one connection for notifications about new events and about changed projects and keys."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 async def listen(hub: Hub, access_changed: Callable[[], None]) -> None:
-    """Passes on what is heard for as long as it is not cancelled. After a pause everything may have changed."""
+    """Forward notifications until cancelled. After each reconnect, all sessions and keys are checked again."""
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(**connection_parameters(), autocommit=True) as connection:
-                # The events last: by this statement the connection is known in pg_stat_activity.
+                # The channel of events comes last, so that pg_stat_activity shows it for this connection.
                 for channel in (ACCESS_CHANGED, CHANNEL):
                     await connection.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(channel)))
                 hub.look_at_all()
@@ -34,16 +34,16 @@ async def listen(hub: Hub, access_changed: Callable[[], None]) -> None:
                     if notification.channel == ACCESS_CHANGED:
                         access_changed()
                     else:
-                        _hear(hub, notification.payload)
+                        _look_at_sessions(hub, notification.payload)
         except psycopg.OperationalError as error:
             logger.warning("Live: the connection that listens is gone, making another: %s", type(error).__name__)
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _hear(hub: Hub, payload: str) -> None:
-    """Only who has something new: the numbers are read where the events are."""
+def _look_at_sessions(hub: Hub, payload: str) -> None:
+    """Mark the sessions of a notification as changed; the event numbers in it are not needed."""
     for notice in payload.split(";"):
         try:
             hub.look_at(UUID(notice.split()[0]))
         except (ValueError, IndexError):
-            logger.error("Live: a notice names no session.")  # noqa: TRY400 - whoever may connect may send anything
+            logger.error("Live: a notice names no session.")  # noqa: TRY400 - any database client can send any payload

@@ -1,4 +1,4 @@
-"""Reads sessions and events for the feeds, over a few connections of its own, and waits for a database that is away."""
+"""Read sessions and events for the feeds over a small connection pool, retrying while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from traces_app.events.feed import AFTER, after, event_of
 from .feeds import Event, State
 
 CONNECTIONS = 3
-"""One reads on, the others read the past for those who come."""
+"""One for new events, the others for the stored events of new subscriptions."""
 RETRY_SECONDS = 0.5
 
 _STATES = """
@@ -44,9 +44,9 @@ logger = logging.getLogger(__name__)
 
 
 def connection_parameters() -> dict[str, Any]:
-    """Of the database of the settings, for psycopg without Django."""
+    """Return the settings' connection parameters for use with psycopg directly."""
     parameters = connections["default"].get_connection_params()
-    # Django's own cursors and adapters.
+    # Without Django's own cursors and adapters.
     return {name: value for name, value in parameters.items() if name not in ("cursor_factory", "context")}
 
 
@@ -58,7 +58,7 @@ class Tables:
             kwargs=connection_parameters() | {"autocommit": True, "prepare_threshold": 0},
             min_size=1,
             max_size=CONNECTIONS,
-            # Whatever happens, a connection is made for those who wait: they retry themselves.
+            # The pool keeps connecting, and `_rows` retries after this timeout.
             timeout=30,
             open=False,
             configure=_configure,
@@ -82,25 +82,25 @@ class Tables:
         return _events(numbers, events), _states(states)
 
     async def sessions_named(self, names: Iterable[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
-        """The sessions of those projects that have these external ids, by both."""
+        """Return the sessions with these projects and external ids, by both."""
         wanted = list(names)
         (rows,) = await self._rows([(_NAMED, ([project for project, _ in wanted], [name for _, name in wanted]))])
         return {(project, name): session_id for project, name, session_id in rows}
 
     async def run(self, message_id: UUID) -> tuple[bool, int] | None:
-        """Whether a message is completed, and its version; None where it is gone, or its session."""
+        """Return whether a message is completed, and its version; None if the message or its session is gone."""
         (rows,) = await self._rows([(_RUN, (message_id,))])
         return rows[0] if rows else None
 
     async def events_of(self, message_id: UUID) -> tuple[int, int] | None:
-        """The numbers of the first and the last event of a message; None where it has none."""
-        # Their ids carry its time.
+        """Return the first and last event number of a message; None if it has no events."""
+        # The ids of the events carry the time bits of the message's id, so the range bounds the search.
         lower, upper = message_id.int >> 64 << 64, (message_id.int >> 64) + 1 << 64
         (rows,) = await self._rows([(_EVENTS_OF, (message_id, UUID(int=lower), UUID(int=upper)))])
         return None if rows[0][0] is None else rows[0]
 
     async def _rows(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Any]]:
-        """The rows of each statement, all of them asked at once."""
+        """Return the rows of each statement, sent in one pipeline."""
         while True:
             try:
                 async with self._pool.connection() as connection, connection.pipeline():
@@ -112,7 +112,7 @@ class Tables:
 
 
 async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
-    # As those of requests.
+    # The same planner settings as connections of requests.
     for settings in (PLANS_FOR_ANY_VALUES, PLANS_FOR_ANY_SIZE):
         await connection.execute(settings, prepare=False)
 

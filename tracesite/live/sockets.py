@@ -1,6 +1,6 @@
-"""WebSocket at /live/ws: `{"type": "subscribe", "sessionId": ..., "after"?, "apiKey"?}`, as often as there are sessions.
+"""WebSocket at /live/ws: a client sends `{"type": "subscribe", "sessionId": ..., "after"?, "apiKey"?}` once per session.
 
-Anything else that a client sends is ignored, and so are fields that are not known.
+Other messages and unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .feeds import Message
 
 LARGEST_MESSAGE = 16_384
 KEY_SECONDS = 5.0
-"""How long a WebSocket without a key may wait for its turn to be accepted, and then for a subscription with a key."""
+"""Timeout of a WebSocket without a key, for being accepted and then for subscribing with a key."""
 LONGEST_QUEUE = 100
-"""Handshakes that wait for their turn; nothing is read from them meanwhile."""
-MOST_WORDS = 100
-"""Errors that wait to be sent to a client who only asks and does not read."""
+"""Most handshakes without a key that wait to be accepted; they are not read meanwhile."""
+MAX_URGENT = 100
+"""Most unsent errors of a client that sends but does not read."""
 NORMAL, POLICY, TOO_BIG, RESTART, AGAIN = 1000, 1008, 1009, 1012, 1013
 _CODES = {"gone": AGAIN, "refused": POLICY, "restart": RESTART, "too big": TOO_BIG}
 
 
-async def talk(live: Live, scope: Mapping[str, Any], query: Mapping[str, str], receive: Any, send: Any) -> None:
-    """One connection, from beginning to end."""
+async def serve_socket(live: Live, scope: Mapping[str, Any], query: Mapping[str, str], receive: Any, send: Any) -> None:
+    """Serve one connection from its handshake to its end."""
     await receive()
     client = await live.enter()
     try:
@@ -70,7 +70,7 @@ async def _converse(live: Live, client: Client, receive: Any, send: Any) -> None
 
 
 async def _has_turn(live: Live) -> bool:
-    """Take one of the slots of connections without a key; False where too many wait, or none became free in time."""
+    """Take a slot for a connection without a key; False if too many wait or none becomes free in time."""
     if live.queue_without_key >= LONGEST_QUEUE:
         return False
     live.queue_without_key += 1
@@ -85,14 +85,14 @@ async def _has_turn(live: Live) -> bool:
 
 
 async def _expect_key(client: Client) -> None:
-    """Wait until the client has subscribed with a key; where it has not in time, end it and wait for the end."""
+    """Wait for a subscription with a key; after the timeout end the connection and keep its slot until it is closed."""
     try:
         async with asyncio.timeout(KEY_SECONDS):
             await client.has_subscribed.wait()
     except TimeoutError:
         message = _("Subscribe with an API key within %(seconds)d s.") % {"seconds": KEY_SECONDS}
         _refuse(client, None, NotAuthenticated(message))
-        await asyncio.Event().wait()  # it takes a slot until its connection is closed, and this is cancelled
+        await asyncio.Event().wait()  # cancelled when the connection is closed
 
 
 async def _listen(live: Live, client: Client, receive: Any) -> None:
@@ -101,12 +101,12 @@ async def _listen(live: Live, client: Client, receive: Any) -> None:
         if message["type"] == "websocket.disconnect":
             client.end("closed")
             return
-        said = message.get("text") or message.get("bytes") or ""
-        if len(said) > LARGEST_MESSAGE or len(client.words) > MOST_WORDS:
+        content = message.get("text") or message.get("bytes") or ""
+        if len(content) > LARGEST_MESSAGE or len(client.urgent) > MAX_URGENT:
             client.end("too big")
             return
         try:
-            fields = msgspec.json.decode(said)
+            fields = msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         if isinstance(fields, dict) and fields.get("type") == "subscribe":
@@ -122,10 +122,10 @@ async def _subscribe(live: Live, client: Client, fields: dict[str, Any]) -> None
     except NotAuthenticated as error:
         _refuse(client, name, error)
     except ApiError as error:
-        client.words.append(error_message(name if isinstance(name, str) else None, error))
+        client.urgent.append(error_message(name if isinstance(name, str) else None, error))
         client.wake.set()
 
 
 def _refuse(client: Client, name: Any, error: ApiError) -> None:
-    client.words.append(error_message(name if isinstance(name, str) else None, error))
+    client.urgent.append(error_message(name if isinstance(name, str) else None, error))
     client.end("refused")

@@ -1,6 +1,6 @@
 """Server-sent events at /live/sse?session=...&after=...: one session, the same messages as over a WebSocket.
 
-The id of an event is its number, so that a browser that comes back says by itself where it was (Last-Event-ID).
+The id of an event is its number, so a browser that reconnects sends its position by itself (Last-Event-ID).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ RETRY_MS = 1_000
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store, no-transform"),
-    # nginx would collect it.
+    # Otherwise nginx buffers the stream.
     (b"x-accel-buffering", b"no"),
 ]
 
 
 async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str], receive: Any, send: Any) -> None:
-    """One request, for as long as the client and the session are there."""
+    """Serve one request until the client leaves or the session is deleted."""
     client = await live.enter()
     try:
         try:
@@ -56,14 +56,14 @@ async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str],
 
 
 async def wait_for_the_end(client: Client, receive: Any) -> None:
-    """Of the connection."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     client.end("closed")
 
 
 def _after(headers: Mapping[str, str], query: Mapping[str, str]) -> int:
-    """A browser that comes back asks for the same address: what it says in the header is newer."""
+    """Return the start number. Last-Event-ID precedes `after`, because a browser reconnects to the same URL."""
     last = headers.get("last-event-id") or query.get("after") or "0"
     if not (last.isascii() and last.isdigit() and len(last) <= 19):
         raise InvalidInput(_("“after” is the number of the last event that was received, or 0."), field="after")
@@ -72,6 +72,6 @@ def _after(headers: Mapping[str, str], query: Mapping[str, str]) -> int:
 
 def _event(message: Message) -> bytes:
     number = "" if message.seq is None else f"id: {message.seq}\n"
-    # "error" is what a browser calls its own.
+    # Not "error", because browsers use that event name for connection errors.
     kind = "refused" if message.kind == "error" else message.kind
     return f"{number}event: {kind}\ndata: {message.json}\n\n".encode()

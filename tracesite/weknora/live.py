@@ -256,7 +256,7 @@ class _Following:
         self.client.end("over")
 
     def _queue(self, message: Message) -> None:
-        self.client.words.append(message)
+        self.client.urgent.append(message)
         self.client.wake.set()
 
 

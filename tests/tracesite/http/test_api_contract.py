@@ -1,6 +1,6 @@
-"""The OpenAPI document holds: whatever is made from it, right or wrong, is answered as it says, and never with 5xx.
+"""Test the OpenAPI document with generated requests, valid and invalid: responses match it and are never 5xx.
 
-`make test` sends a few requests of each kind to each operation, `make fuzz` many. They are the same every time.
+`make test` sends a few requests of each kind to each operation, `make fuzz` many. They are the same in every run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def operations(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_fields_left_out(document: dict[str, Any]) -> dict[str, Any]:
-    """The document as it holds with `fields` and `expand`: nothing in an answer is required."""
+    """Return the document without required response fields, because `fields` and `expand` can omit any."""
     document = deepcopy(document)
     for name, component in document["components"]["schemas"].items():
         if not name.endswith("Input"):
@@ -70,7 +70,7 @@ def project(db: None) -> Project:
 
 @pytest.fixture(autouse=True)
 def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request over WSGI begins and ends with closing a connection that is not in order: one in a transaction is not."""
+    """Keep the test's connection open: a WSGI request would close it because it is in a transaction."""
     monkeypatch.setattr(DatabaseWrapper, "close_if_unusable_or_obsolete", lambda connection: None)
 
 
@@ -81,11 +81,11 @@ def key(project: Project) -> str:
 
 @pytest.fixture
 def names(project: Project) -> dict[str, str]:
-    """What is there, by path parameter."""
+    """Return existing values of the path parameters."""
     message = str(store(project, question(), answer()).messages[1].id)
     call = str(ToolCall.objects.filter(message_id=message).values_list("pk", flat=True)[0])
-    said = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
-    event = records.Event(session_id="weather", type="llm_request_start", data=said)
+    request_data = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
+    event = records.Event(session_id="weather", type="llm_request_start", data=request_data)
     record_events(project.pk, [redact_event(event)])
     ref = Context.objects.get(kind="context").ref
     return {"session_id": "weather", "message_id": message, "chain_id": message, "call_id": call, "ref": ref}
@@ -105,7 +105,7 @@ def check(case: Case, headers: dict[str, str], *, statuses: range) -> int:
 @pytest.mark.requirement("000-40")
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_every_request_is_answered_as_documented(
+def test_generated_request_gets_documented_response(
     label: str, mode: GenerationMode, key: str, names: dict[str, str]
 ) -> None:
     operation = OPERATIONS[label]
@@ -123,7 +123,7 @@ def test_every_request_is_answered_as_documented(
 
 
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_without_a_key_every_request_is_answered_401(label: str, db: None) -> None:
+def test_request_without_key_gets_401(label: str, db: None) -> None:
     @as_often_as_said
     @given(case=OPERATIONS[label].as_strategy())
     def requests(case: Case) -> None:

@@ -1,4 +1,4 @@
-"""docs/bad_input.md, row by row: every kind of bad input is sent to the API, and answered as is written there."""
+"""Test docs/bad_input.md row by row: every kind of bad input gets the documented response."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Sender:
         body = body.encode() if isinstance(body, str) else body
         # Django's client leaves these out for an empty body.
         headers = {"Content-Type": headers.pop("type", JSON), "Content-Length": str(len(body)), **headers}
-        return self._said(self.client.generic("POST", f"/api/v1/{path}", body, headers=headers))
+        return self._summary(self.client.generic("POST", f"/api/v1/{path}", body, headers=headers))
 
     def send(self, path: str, document: Any) -> Any:
         return self.post(path, json.dumps(document))
 
     def get(self, path: str) -> Any:
-        return self._said(self.client.get(f"/api/v1/{path}"))
+        return self._summary(self.client.get(f"/api/v1/{path}"))
 
-    def said(self, **fields: Any) -> Any:
-        """The message that was made of these fields."""
+    def send_message(self, **fields: Any) -> Any:
+        """Send a message with these fields; return the stored message, or the error."""
         return self.send(MESSAGES, {"role": "assistant", **fields})
 
     @staticmethod
-    def _said(response: Any) -> Any:
-        """`status code field` of an error, the document of anything else."""
+    def _summary(response: Any) -> Any:
+        """Return `status code field` of an error, else the decoded document."""
         document = response.json()
         if response.status_code < 400:
             return document
@@ -76,8 +76,8 @@ def nested(depth: int) -> bytes:
 
 
 def nul(api: Sender) -> None:
-    assert api.said(content="a\x00b", metadata={"k\x00": ["\x00"]})["content"] == "a\\u0000b"
-    kept = api.said(
+    assert api.send_message(content="a\x00b", metadata={"k\x00": ["\x00"]})["content"] == "a\\u0000b"
+    kept = api.send_message(
         external_id="e\x00", request_id="r\x00", health=["h\x00"], error="\x00", usage={"\x00": 1},
         knowledge_references=[{"id": "\x00", "content": "\x00", "sub_chunk_id": ["\x00"], "metadata": {"\x00": 1}}],
         agent_steps=[{"id": "\x00", "thought": "\x00", "agent_name": "\x00", "model": "\x00", "tool_calls": [
@@ -88,8 +88,8 @@ def nul(api: Sender) -> None:
         "e\\u0000",
         {"\\u0000": "\\u0000"},
     )
-    # The same again is the same message.
-    assert api.said(external_id="e\x00")["id"] == kept["id"]
+    # Sending the same id again updates the same message.
+    assert api.send_message(external_id="e\x00")["id"] == kept["id"]
     session = {"external_id": "s\x00", "title": "\x00", "end_user": "\x00", "tags": ["\x00"], "metadata": {"\x00": 1}}
     assert api.send("sessions/", {**session, "current_phase": "\x00", "workflow": "\x00"})["tags"] == ["\\u0000"]
     lists = ("messages/", "tool-calls/", "chains/")
@@ -105,16 +105,16 @@ def nul(api: Sender) -> None:
 def surrogate(api: Sender) -> None:
     for body in (b'"\\ud800"', b'"\\udc00\\ud800"', b'"\xed\xa0\x80"'):
         assert api.post(MESSAGES, b'{"role": "user", "content": %s}' % body) == "400 invalid_json"
-    assert api.said(content="\U0001f600")["content"] == "\U0001f600"
+    assert api.send_message(content="\U0001f600")["content"] == "\U0001f600"
 
 
 def noncharacter(api: Sender) -> None:
-    assert api.said(content="\ufffe\uffff\u202e")["content"] == "\ufffe\uffff\u202e"
+    assert api.send_message(content="\ufffe\uffff\u202e")["content"] == "\ufffe\uffff\u202e"
 
 
 def integers(api: Sender) -> None:
     for number in (2**64, -(2**63) - 1, 2**65, NINES, -NINES, 0):
-        kept = api.said(metadata={"n": number}, agent_steps=call(args={"n": number}, result={"data": number}))
+        kept = api.send_message(metadata={"n": number}, agent_steps=call(args={"n": number}, result={"data": number}))
         made = kept["agent_steps"][0]["tool_calls"][0]
         assert (kept["metadata"], made["args"], made["result"]["data"]) == ({"n": number}, {"n": number}, number)
         assert api.get(f"messages/{kept['id']}/") == kept
@@ -123,19 +123,20 @@ def integers(api: Sender) -> None:
 
 def fields_of_whole_numbers(api: Sender) -> None:
     assert (
-        api.said(knowledge_references=[{"chunk_index": 2**63}])
+        api.send_message(knowledge_references=[{"chunk_index": 2**63}])
         == "400 invalid_input knowledge_references[0].chunk_index"
     )
     assert (
-        api.said(knowledge_references=[{"match_type": 2**31}]) == "400 invalid_input knowledge_references[0].match_type"
+        api.send_message(knowledge_references=[{"match_type": 2**31}])
+        == "400 invalid_input knowledge_references[0].match_type"
     )
-    assert api.said(agent_steps=[{"iteration": 2**31}]) == "400 invalid_input agent_steps[0].iteration"
-    assert api.said(duration=2**53) == "400 invalid_input duration"
-    assert api.said(agent_steps=call(duration=-1)) == "400 invalid_input agent_steps[0].tool_calls[0].duration"
-    assert api.said(duration=True) == "400 invalid_input duration"
-    assert api.said(duration=10**12, usage={"input_tokens": NINES})["duration"] == 10**12
+    assert api.send_message(agent_steps=[{"iteration": 2**31}]) == "400 invalid_input agent_steps[0].iteration"
+    assert api.send_message(duration=2**53) == "400 invalid_input duration"
+    assert api.send_message(agent_steps=call(duration=-1)) == "400 invalid_input agent_steps[0].tool_calls[0].duration"
+    assert api.send_message(duration=True) == "400 invalid_input duration"
+    assert api.send_message(duration=10**12, usage={"input_tokens": NINES})["duration"] == 10**12
     extremes = {"chunk_index": 2**63 - 1, "start_at": -(2**63), "match_type": -(2**31)}
-    kept = api.said(knowledge_references=[extremes])["knowledge_references"][0]
+    kept = api.send_message(knowledge_references=[extremes])["knowledge_references"][0]
     assert {name: kept[name] for name in extremes} == extremes
     for query in ("page", "limit"):
         assert api.get(f"messages/?{query}={NINES}") == f"400 invalid_input {query}"
@@ -161,8 +162,8 @@ def fractions(api: Sender) -> None:
 def nan(api: Sender) -> None:
     for word in ("NaN", "Infinity", "-Infinity"):
         assert api.post(MESSAGES, f'{{"role": "user", "metadata": {{"a": {word}}}}}') == "400 invalid_json"
-    # Inside a text it is a text.
-    assert api.said(agent_steps=call(args='{"a": NaN}'))["agent_steps"][0]["tool_calls"][0]["args"] == {
+    # Inside a string it stays a string.
+    assert api.send_message(agent_steps=call(args='{"a": NaN}'))["agent_steps"][0]["tool_calls"][0]["args"] == {
         "_raw": '{"a": NaN}'
     }
 
@@ -172,19 +173,19 @@ def deep(api: Sender) -> None:
     assert kept["redactions"][0]["rule"] == "depth"
     assert api.get(f"messages/{kept['id']}/") == kept
     for depth in (800, 900, 950, 1_500, 100_000):
-        said = api.post(MESSAGES, nested(depth))
-        assert said == "400 invalid_json" or said["redactions"][0]["rule"] == "depth"
-    assert said == "400 invalid_json"
+        response = api.post(MESSAGES, nested(depth))
+        assert response == "400 invalid_json" or response["redactions"][0]["rule"] == "depth"
+    assert response == "400 invalid_json"
     text = "[" * 1_500 + "]" * 1_500
-    assert api.said(agent_steps=call(args=text))["agent_steps"][0]["tool_calls"][0]["args"] == {"_raw": text}
+    assert api.send_message(agent_steps=call(args=text))["agent_steps"][0]["tool_calls"][0]["args"] == {"_raw": text}
 
 
 def large(api: Sender) -> None:
     output = "é" * 2_500_000 + "x"
-    kept = api.said(agent_steps=call(result={"output": output}))
+    kept = api.send_message(agent_steps=call(result={"output": output}))
     assert kept["agent_steps"][0]["tool_calls"][0]["result"]["output"] == output
-    assert api.said(external_id="i" * 513) == "400 invalid_input external_id"
-    # PostgreSQL refuses index rows above 2,704 bytes that it cannot compress: the longest of what is indexed is below.
+    assert api.send_message(external_id="i" * 513) == "400 invalid_input external_id"
+    # PostgreSQL refuses index rows above 2,704 bytes that it cannot compress; the longest indexed values are shorter.
     chance = random.Random(1)
     name = "".join(chr(chance.randrange(0x10000, 0x110000)) for _ in range(512))
     named = call(id=name, uuid=name, name=name, parent=name)
@@ -220,10 +221,10 @@ def values(api: Sender) -> None:
 
 
 def types(api: Sender) -> None:
-    assert api.said(content=7) == "400 invalid_input content"
-    assert api.said(agent_steps={}) == "400 invalid_input agent_steps"
-    assert api.said(metadata=[]) == "400 invalid_input metadata"
-    assert api.said(agent_steps=[{"tool_calls": [[]]}]) == "400 invalid_input agent_steps[0].tool_calls[0]"
+    assert api.send_message(content=7) == "400 invalid_input content"
+    assert api.send_message(agent_steps={}) == "400 invalid_input agent_steps"
+    assert api.send_message(metadata=[]) == "400 invalid_input metadata"
+    assert api.send_message(agent_steps=[{"tool_calls": [[]]}]) == "400 invalid_input agent_steps[0].tool_calls[0]"
     for body in ("7", '"a"', "null"):
         assert api.post(MESSAGES, body) == "400 invalid_input"
         assert api.post("ingest/", body) == "400 invalid_input sessions"
@@ -231,7 +232,7 @@ def types(api: Sender) -> None:
 
 def words(api: Sender) -> None:
     assert api.send(MESSAGES, {"role": "tool"}) == "400 invalid_input role"
-    assert api.said(agent_steps=call(status="done")) == "400 invalid_input agent_steps[0].tool_calls[0].status"
+    assert api.send_message(agent_steps=call(status="done")) == "400 invalid_input agent_steps[0].tool_calls[0].status"
     assert api.send("sessions/", {"external_id": "s", "status": "?"}) == "400 invalid_input status"
     assert api.get("messages/?role=tool") == "400 invalid_input role"
 
@@ -239,11 +240,11 @@ def words(api: Sender) -> None:
 def times(api: Sender) -> None:
     absurd = ("1999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+12:00", "9999-12-31T23:59:59-12:00")
     for time in ("2026-01-01T00:00:00", "yesterday", "", "2026-13-01T00:00:00Z", "2026-01-01", *absurd):
-        assert api.said(created_at=time) == "400 invalid_input created_at"
-        assert api.said(completed_at=time) == "400 invalid_input completed_at"
-        assert api.said(agent_steps=[{"timestamp": time}]) == "400 invalid_input agent_steps[0].timestamp"
+        assert api.send_message(created_at=time) == "400 invalid_input created_at"
+        assert api.send_message(completed_at=time) == "400 invalid_input completed_at"
+        assert api.send_message(agent_steps=[{"timestamp": time}]) == "400 invalid_input agent_steps[0].timestamp"
         started_at = "400 invalid_input agent_steps[0].tool_calls[0].started_at"
-        assert api.said(agent_steps=call(started_at=time)) == started_at
+        assert api.send_message(agent_steps=call(started_at=time)) == started_at
         if time and time not in absurd:
             assert api.get(f"messages/?created_after={time}") == "400 invalid_input created_after"
             assert api.get(f"messages/?before_time={time}") == "400 invalid_input before_time"
@@ -317,7 +318,7 @@ KINDS: dict[str, Callable[[Sender], None]] = {
 
 @pytest.mark.requirement("002-18")
 @pytest.mark.parametrize("kind", KINDS)
-def test_bad_input_of_every_kind_is_answered_as_documented(kind: str, api: Sender) -> None:
+def test_bad_input_gets_documented_response(kind: str, api: Sender) -> None:
     KINDS[kind](api)
 
 
@@ -351,7 +352,7 @@ def test_bad_input_of_every_kind_is_answered_as_documented(kind: str, api: Sende
     ],
 )
 def test_arguments_and_data_give_the_same_response_on_both_paths(api: Sender, written: bytes) -> None:
-    """A field that nobody knows makes all of a body be decoded; of others, arguments and data are stored as they came."""
+    """An unknown field makes the server decode the whole body; otherwise it stores arguments and data undecoded."""
     body = b'{"role": "assistant", %s"agent_steps": [{"tool_calls": [{"name": "t", "args": %s, "result": {"output": "x", "data": %s}}]}]}'
     quick, slow = (api.post(MESSAGES, body % (unknown, written, written)) for unknown in (b"", b'"unknown": 1, '))
 
@@ -364,6 +365,6 @@ def test_arguments_and_data_give_the_same_response_on_both_paths(api: Sender, wr
         assert quick.get("redactions") == slow.get("redactions")
 
 
-def test_the_table_lists_what_is_tested() -> None:
+def test_bad_input_table_matches_tests() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", TABLE.read_text(), re.M)
     assert listed == [*KINDS, *ON_THE_CONNECTION]

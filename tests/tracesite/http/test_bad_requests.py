@@ -1,4 +1,4 @@
-"""The second table of docs/bad_input.md: what is wrong on the connection, sent to a server as people run it."""
+"""Test the second table of docs/bad_input.md: faulty connections to a server started with `serve`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from access_app.models import ApiKey, Project
 from messages_app.models import Message, MessageKey, Session
 from tests.tracesite.serving.test_serve import serving
 
-# pytest-django makes a database only if a test says that it uses one.
+# Without this mark pytest-django does not create the database.
 pytestmark = pytest.mark.django_db
 
 HOST = b"Host: localhost\r\n"
@@ -41,7 +41,7 @@ class Server:
         return client
 
     def answer(self, sent: bytes, *, then_end: bool = False) -> bytes:
-        """All that comes back until the server closes the connection."""
+        """Return all bytes received until the server closes the connection."""
         answer = b""
         with self.connect(sent) as client:
             if then_end:
@@ -70,7 +70,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(django_db_setup: None, django_db_blocker: Any) -> Iterator[Server]:
-    """One for all of these tests, on the tests' own database; what it has stored is taken out at the end."""
+    """One server for all tests of this module, on the test database; its rows are deleted at the end."""
     with django_db_blocker.unblock():
         project = Project.objects.create(slug="bad-requests")
         key = create_key(project, "agent", ["read", "write"])[1]
@@ -151,7 +151,7 @@ def garbage(server: Server) -> None:
 def lines(server: Server) -> None:
     assert server.statuses(HEALTH + b"X-A: a\r\n" * 200 + b"\r\n") == [431]
     assert server.statuses(b"GET /healthz?" + b"a" * 100_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n") == [414]
-    # It hangs up before it has heard all of it.
+    # The server closes the connection before it has read the whole request.
     with pytest.raises(ConnectionError), server.connect(HEALTH) as client:
         for _ in range(100_000):
             client.sendall(b"X-A: " + b"a" * 10_000)
@@ -205,6 +205,6 @@ KINDS: dict[str, Callable[[Server], None]] = {
 
 @pytest.mark.requirement("002-18")
 @pytest.mark.parametrize("kind", KINDS)
-def test_bad_connections_are_answered_as_documented(kind: str, server: Server) -> None:
+def test_bad_connection_gets_documented_response(kind: str, server: Server) -> None:
     KINDS[kind](server)
     assert server.is_alive()

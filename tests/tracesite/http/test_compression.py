@@ -1,4 +1,4 @@
-"""Answers in the encodings that a client accepts, and those that are left as they are."""
+"""Test which responses are compressed, in the encodings that a client accepts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def client(project: Project) -> Client:
 
 
 def answered(response: HttpResponseBase, accept: str = "gzip") -> HttpResponseBase:
-    """The response after the middleware, to a request that accepts gzip or as said."""
+    """Return the response after the middleware, to a request that accepts `accept`."""
     request: HttpRequest = RequestFactory().get("/", headers={"Accept-Encoding": accept})
     return CompressionMiddleware(lambda _request: response)(request)
 
@@ -53,7 +53,7 @@ def body(response: HttpResponseBase) -> bytes:
 
 
 def plain(response: HttpResponseBase) -> bytes:
-    """The body with its encoding taken off."""
+    """Return the decompressed body."""
     decode = {"zstd": zstd.decompress, "gzip": gzip.decompress, "": bytes}[response.headers.get("Content-Encoding", "")]
     return decode(body(response))
 
@@ -104,7 +104,7 @@ def test_large_response_is_compressed_if_accepted(client: Client, weather: Sessi
 
 @pytest.mark.requirement("000-52")
 @pytest.mark.parametrize("accept", ["gzip", "zstd"])
-def test_an_export_is_compressed_while_it_is_written(client: Client, weather: SessionOutcome, accept: str) -> None:
+def test_export_is_compressed_while_streaming(client: Client, weather: SessionOutcome, accept: str) -> None:
     path = "/api/v1/sessions/weather/export/"
     as_it_is, compressed = client.get(path), client.get(path, headers={"Accept-Encoding": accept})
 
@@ -159,12 +159,12 @@ def test_small_encoded_or_other_responses_are_not_compressed(content: bytes, hea
     assert (body(response), dict(response.headers)) == (content, before)
 
 
-def test_a_part_of_an_answer_is_left_as_it_is() -> None:
+def test_partial_response_is_not_compressed() -> None:
     response = answered(HttpResponse(LARGE, status=206, content_type="application/json"))
     assert body(response) == LARGE
 
 
-def test_a_stream_is_given_on_before_it_ends() -> None:
+def test_stream_is_forwarded_before_it_ends() -> None:
     noise = zlib.compress(json.dumps(list(range(300_000))).encode()).hex().encode()
     read = []
 

@@ -37,9 +37,7 @@ ANSWERS = [
 
 @pytest.mark.requirement("000-41")
 @pytest.mark.parametrize(("what", "status", "body"), ANSWERS)
-def test_errors_of_views_are_answered_in_the_one_shape(
-    client: Client, what: str, status: int, body: dict[str, Any]
-) -> None:
+def test_view_errors_have_api_error_shape(client: Client, what: str, status: int, body: dict[str, Any]) -> None:
     answer = client.get(f"/api/raise/{what}/")
 
     assert (answer.status_code, answer.json()) == (status, body)
@@ -55,7 +53,7 @@ def test_error_headers_name_allowed_methods_and_schemes(client: Client) -> None:
     assert refused.json() == error("method_not_allowed", "DELETE is not allowed here; allowed are GET, HEAD, OPTIONS.")
 
 
-def test_a_wish_for_another_format_is_answered_in_json(client: Client) -> None:
+def test_request_for_other_format_gets_json(client: Client) -> None:
     answer = client.get("/api/raise/ours/", headers={"Accept": "text/xml"})
 
     assert answer.status_code == 406
@@ -77,15 +75,13 @@ def test_a_wish_for_another_format_is_answered_in_json(client: Client) -> None:
         ([1], None, "Invalid data. Expected a dictionary, but got list."),
     ],
 )
-def test_the_first_field_that_is_wrong_is_named_with_its_path(
-    client: Client, body: Any, field: str | None, message: str
-) -> None:
+def test_error_names_path_of_first_wrong_field(client: Client, body: Any, field: str | None, message: str) -> None:
     answer = client.post("/api/orders/", body, content_type="application/json")
 
     assert (answer.status_code, answer.json()) == (400, error("invalid_input", message, field))
 
 
-def test_bodies_that_cannot_be_read_are_refused(client: Client, settings: Any) -> None:
+def test_unreadable_bodies_are_refused(client: Client, settings: Any) -> None:
     broken = client.post("/api/orders/", '{"items": ', content_type="application/json")
     assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_json")
 
@@ -167,7 +163,7 @@ def test_errors_outside_views_are_json_for_the_api_and_html_else(
         assert "detail" not in answer.content.decode()
 
 
-def test_an_address_without_a_view_is_answered_in_the_same_way(client: Client) -> None:
+def test_unknown_path_gets_api_error_shape(client: Client) -> None:
     api, page = client.get("/api/nowhere/"), client.get("/nowhere/")
 
     assert (api.status_code, api.json()) == (404, error("not_found", "There is nothing at this address."))
@@ -228,11 +224,11 @@ def test_unknown_host_error_names_the_setting(client: Client, log_lines: LogLine
     refusal, request = log_lines()
     assert (refusal["level"], refusal["message"]) == ("WARNING", "refused the host name traces.example.org")
     assert (request["status"], "exc_info" in refusal, "exc_info" in request) == (400, False, False)
-    said = "This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."
+    text = "This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."
     assert answer.status_code == 400
     if path.startswith("/api/"):
         assert answer.json()["error"] | {"request_id": ""} == {
-            "code": "wrong_host", "message": said, "field": "Host", "request_id": ""
+            "code": "wrong_host", "message": text, "field": "Host", "request_id": ""
         }  # fmt: skip
     else:
-        assert answer.content.decode() == said
+        assert answer.content.decode() == text

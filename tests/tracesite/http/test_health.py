@@ -1,4 +1,4 @@
-"""/healthz and /readyz."""
+"""Test /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
 
-def test_the_process_is_alive_without_a_database() -> None:
-    # No mark django_db: a query would fail this test.
+def test_healthz_without_database_is_200() -> None:
+    # Without the mark django_db any query fails this test.
     answer = Client().get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 @pytest.mark.django_db
-def test_it_is_ready_when_the_database_has_our_tables() -> None:
+def test_readyz_with_migrated_database_is_200() -> None:
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
 @pytest.mark.django_db
-def test_it_is_not_ready_while_migrations_are_missing() -> None:
+def test_readyz_with_missing_migrations_is_503() -> None:
     MigrationRecorder.Migration.objects.filter(app="traces_app").delete()
     answer = Client().get("/readyz")
     error = answer.json()["error"]
@@ -33,7 +33,7 @@ def test_it_is_not_ready_while_migrations_are_missing() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_it_is_not_ready_while_the_database_is_away() -> None:
+def test_readyz_without_database_is_503() -> None:
     connection.close()
     there = dict(connection.settings_dict)
     connection.settings_dict |= {"HOST": "127.0.0.1", "PORT": "1"}

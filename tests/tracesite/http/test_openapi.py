@@ -1,4 +1,4 @@
-"""The OpenAPI document says what is true: it is compared with the routes, and answers are compared with it."""
+"""Test the OpenAPI document against the routes, and responses against the document."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def document() -> dict[str, Any]:
     return found
 
 
-def test_it_is_made_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_is_generated_without_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     schema.cache_clear()
     GENERATOR_STATS.reset()
     schema()
     assert capsys.readouterr().err == ""
 
 
-def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
+def test_schema_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1.")
     validate_schema(document)
 
 
-def test_it_is_served_to_anyone(document: dict[str, Any]) -> None:
+def test_schema_is_served_without_key(document: dict[str, Any]) -> None:
     answer = Client().get("/api/v1/schema/")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
     assert answer.json() == document
 
 
-def test_every_route_and_method_is_in_it(document: dict[str, Any]) -> None:
+def test_schema_has_every_route_and_method(document: dict[str, Any]) -> None:
     expected = {
         "/api/v1/" + str(pattern.pattern).replace("<str:", "{").replace(">", "}"): METHODS
         & set(pattern.callback.actions)
@@ -55,7 +55,7 @@ def test_every_route_and_method_is_in_it(document: dict[str, Any]) -> None:
     assert {path: set(operations) & METHODS for path, operations in document["paths"].items()} == expected
 
 
-def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
+def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
     names = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
     assert len(names) == len(set(names)) == 33
     assert {"sessions_list", "sessions_messages_create", "messages_partial_update", "ingest_create"} <= set(names)
@@ -103,7 +103,7 @@ def test_writes_document_their_bodies(document: dict[str, Any]) -> None:
     }
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_schema_references_resolve(document: dict[str, Any]) -> None:
     text = json.dumps(document)
     for part in text.split('"$ref": "#/components/schemas/')[1:]:
         assert part.partition('"')[0] in document["components"]["schemas"]
@@ -117,12 +117,12 @@ def test_input_and_output_are_separate_components(document: dict[str, Any]) -> N
     assert schemas["ToolCall"]["properties"]["args"] == {"type": "object", "additionalProperties": True}
 
 
-def test_a_component_is_titled_as_it_is_referred_to(document: dict[str, Any]) -> None:
+def test_component_title_matches_its_name(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     assert {name: schema["title"] for name, schema in schemas.items()} == {name: name for name in schemas}
 
 
-def test_every_field_and_parameter_that_is_sent_is_described(document: dict[str, Any]) -> None:
+def test_request_fields_and_parameters_have_descriptions(document: dict[str, Any]) -> None:
     fields = {
         f"{name}.{field}": property_.get("description")
         for name, schema in document["components"]["schemas"].items()
@@ -151,7 +151,7 @@ def test_durations_are_milliseconds_except_in_chains(document: dict[str, Any]) -
     assert set(units.values()) == {"Seconds", "Milliseconds"}
 
 
-def test_a_call_that_is_sent_has_a_name(document: dict[str, Any]) -> None:
+def test_tool_call_input_requires_name(document: dict[str, Any]) -> None:
     call = document["components"]["schemas"]["ToolCallInput"]
     assert call["required"] == ["name"]
     assert call["properties"]["name"]["type"] == "string"
@@ -167,7 +167,7 @@ def test_forms_do_not_begin_with_nulls(document: dict[str, Any]) -> None:
     assert defaults == set()
 
 
-def test_every_example_of_a_request_works_as_it_stands(document: dict[str, Any], project: Any, client: Client) -> None:
+def test_request_examples_are_accepted(document: dict[str, Any], project: Any, client: Client) -> None:
     token = create_key(project, "agent", ["read", "write"])[1]
     sent = []
     for path, operations in document["paths"].items():
@@ -205,7 +205,7 @@ def test_every_example_of_a_request_works_as_it_stands(document: dict[str, Any],
     ]
 
 
-def test_the_parameters_are_those_of_the_filters(document: dict[str, Any]) -> None:
+def test_query_parameters_match_filters(document: dict[str, Any]) -> None:
     nested = document["paths"]["/api/v1/sessions/{session_id}/messages/"]["get"]["parameters"]
     flat = document["paths"]["/api/v1/messages/"]["get"]["parameters"]
     names = {one["name"] for one in flat}
@@ -215,12 +215,12 @@ def test_the_parameters_are_those_of_the_filters(document: dict[str, Any]) -> No
     assert (tool["schema"], tool["explode"]) == ({"type": "array", "items": {"type": "string"}}, True)
 
 
-def test_answers_are_as_documented(document: dict[str, Any], project: Any, client: Client) -> None:
+def test_responses_match_schema(document: dict[str, Any], project: Any, client: Client) -> None:
     outcome = store(project, question(), answer(knowledge_references=[{"content": "x", "metadata": {"a": 1}}]))
     token = create_key(project, "agent", ["read", "write", "delete"])[1]
     call = client.get("/api/v1/tool-calls/", headers={"X-API-Key": token}).json()["results"][0]["uuid"]
-    said = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
-    event = {"session_id": str(outcome.id), "type": "llm_request_start", "data": said}
+    request_data = {"conversation": [{"role": "user"}, "Hello"], "variables": {"city": "Shanghai"}}
+    event = {"session_id": str(outcome.id), "type": "llm_request_start", "data": request_data}
     client.post("/api/v1/events/", event, content_type="application/json", headers={"X-API-Key": token})
     (ref,) = client.get(f"/api/v1/sessions/{outcome.id}/", headers={"X-API-Key": token}).json()["context_refs"]
     ids = {"session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
@@ -239,7 +239,7 @@ def test_answers_are_as_documented(document: dict[str, Any], project: Any, clien
 
 
 def check(value: Any, expected: dict[str, Any], document: dict[str, Any], path: str) -> None:
-    """That `value` fits the schema, and holds nothing that the schema does not name."""
+    """Assert that `value` fits the schema and has no field that the schema does not name."""
     if "$ref" in expected:
         name = expected["$ref"].rpartition("/")[2]
         return check(value, document["components"]["schemas"][name], document, f"{path} {name}")
@@ -265,7 +265,7 @@ def check(value: Any, expected: dict[str, Any], document: dict[str, Any], path: 
     return None
 
 
-def test_the_index_leads_to_every_list() -> None:
+def test_api_root_links_every_list() -> None:
     found = Client().get("/api/v1/").json()
     assert set(found) == {"sessions", "messages", "tool-calls", "chains", "tools", "ingest", "schema", "docs"}
     for url in found.values():

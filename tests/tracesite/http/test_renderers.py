@@ -1,4 +1,4 @@
-"""Answers as JSON."""
+"""Test the JSON renderer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from traces_app.queries.schemas import SentMessage
 from tracesite.http.renderers import JsonRenderer
 
 
-def test_structs_and_plain_values_become_json() -> None:
+def test_renderer_encodes_structs_and_plain_values() -> None:
     used = Resources(input_tokens=1, output_tokens=2, total_tokens=3, duration=4)
     rendered = JsonRenderer().render({"results": [used], "next": None})
     assert rendered == (b'{"results":[{"input_tokens":1,"output_tokens":2,"total_tokens":3,"duration":4}],"next":null}')
@@ -26,7 +26,7 @@ def test_renderer_none_gives_an_empty_body() -> None:
     assert JsonRenderer().render(None) == b""
 
 
-def test_texts_are_translated_when_they_are_rendered() -> None:
+def test_renderer_translates_lazy_texts() -> None:
     with override("en"):
         assert JsonRenderer().render({"name": gettext_lazy("read")}) == b'{"name":"read"}'
 

@@ -1,4 +1,4 @@
-"""Each request has one id, in its answer and in every line of the log, and leaves one line of its own."""
+"""Test that each request has one id, in its response and all its log lines, and writes one line of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_request_id_is_in_the_response_and_every_log_line(client: Client, token:
 
 @pytest.mark.requirement("002-26")
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é", "a\tb", "<script>", "a;b"])
-def test_an_id_that_cannot_be_logged_as_it_is_is_replaced(client: Client, given: str) -> None:
+def test_invalid_request_id_is_replaced(client: Client, given: str) -> None:
     ids = [client.get("/plain/ok/", headers={"X-Request-ID": given}).headers["X-Request-ID"] for _ in range(2)]
 
     assert all(re.fullmatch(r"[0-9a-f]{32}", each) for each in ids)
@@ -47,7 +47,7 @@ def test_an_id_that_cannot_be_logged_as_it_is_is_replaced(client: Client, given:
 
 @pytest.mark.requirement("002-26")
 @pytest.mark.parametrize("path", ["/nowhere", "/api/nowhere/", "/plain/unforeseen/", "/api/raise/unforeseen/"])
-def test_answers_to_failed_requests_carry_the_id_too(path: str) -> None:
+def test_failed_responses_carry_request_id(path: str) -> None:
     client = Client(raise_request_exception=False)
 
     assert client.get(path, headers={"X-Request-ID": "r1"}).headers["X-Request-ID"] == "r1"
@@ -76,7 +76,7 @@ def test_request_is_logged_in_one_line_with_its_outcome(client: Client, token: s
 
 
 @pytest.mark.requirement("002-23")
-def test_the_log_holds_no_content_no_query_string_and_no_key(token: str, log_lines: LogLines) -> None:
+def test_log_holds_no_content_query_string_or_key(token: str, log_lines: LogLines) -> None:
     client = Client(raise_request_exception=False)
     for path in (MESSAGE, "/api/raise/ours/", "/api/raise/unforeseen/", "/plain/unforeseen/", "/nowhere/"):
         client.get(path + "?q=private", headers={"X-API-Key": token})
@@ -87,7 +87,7 @@ def test_the_log_holds_no_content_no_query_string_and_no_key(token: str, log_lin
 
 
 @pytest.mark.requirement("002-23")
-def test_a_refused_request_is_logged_once(client: Client, db: None, log_lines: LogLines) -> None:
+def test_refused_request_is_logged_once(client: Client, db: None, log_lines: LogLines) -> None:
     client.get(MESSAGE)
     client.get("/api/nowhere/")
 
@@ -124,24 +124,24 @@ def test_logged_ids_from_the_url_are_cleaned(client: Client, token: str, log_lin
         ("x" * 180 + "/ts_" + "aB3_" * 10 + "xyz/", "x" * 180 + "/[redacted]/"),
     ],
 )
-def test_text_for_the_log_is_one_printable_line(text: str, clean: str) -> None:
+def test_log_text_is_one_printable_line(text: str, clean: str) -> None:
     assert clean_for_log(text) == clean
     assert clean_for_log(clean) == clean
 
 
-def test_a_method_of_the_senders_own_making_is_cleaned_too(client: Client, log_lines: LogLines) -> None:
+def test_unknown_method_is_cleaned_in_log(client: Client, log_lines: LogLines) -> None:
     client.generic("GET\nX" + "Y" * 50, "/plain/ok/")
 
     assert log_lines()[-1]["method"] == "GET?X" + "Y" * 11
 
 
-def test_there_is_no_id_outside_of_requests(client: Client) -> None:
+def test_request_id_outside_requests_is_empty(client: Client) -> None:
     client.get("/plain/ok/")
 
     assert current_request_id() is None
 
 
-def test_requests_at_the_same_time_keep_their_own_ids(token: str, log_lines: LogLines) -> None:
+def test_concurrent_requests_keep_their_own_ids(token: str, log_lines: LogLines) -> None:
     def ask(number: int) -> None:
         for _ in range(5):
             client = Client()

@@ -1,4 +1,4 @@
-"""A Tracesite that serves everything from one process, in which agents work, for those who look."""
+"""A server that serves everything from one process, agents that write events, and clients that follow them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def database(site: Site) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture(scope="session")
 def agents(site: Site) -> Callable[[], Agent]:
-    """Makes agents, each with a session of its own."""
+    """Return a function that creates agents, each with its own session."""
     numbers = count(1)
     return lambda: make_agent(site, f"task-{next(numbers)}")
 
@@ -56,7 +56,7 @@ def agent(agents: Callable[[], Agent]) -> Agent:
 
 @dataclass
 class Viewers:
-    """Connects, and closes at the end of a test what it has connected."""
+    """A factory of clients that closes them at the end of the test."""
 
     port: int
     connected: list[Viewer]
@@ -81,7 +81,7 @@ def viewers(port: int) -> Iterator[Viewers]:
 
 
 def another_key(site: Site, project: str, *options: str) -> str:
-    """A key of a project, which is made where it is not there."""
+    """Create a key of a project, and the project if it does not exist."""
     site.manage("create_project", project, check=False)
     answer = site.manage("create_api_key", "--project", project, "--name", "looks", "--json", *options)
     key: str = json.loads(answer)["key"]
@@ -89,14 +89,14 @@ def another_key(site: Site, project: str, *options: str) -> str:
 
 
 def hear(viewer: Viewer, kind: str) -> dict[str, Any]:
-    """The next message of a kind; others are passed over."""
+    """Return the next message of a kind, skipping others."""
     while (message := viewer.hear())["type"] != kind:
         pass
     return message
 
 
 def hear_events(viewer: Viewer, last: int) -> list[int]:
-    """The numbers of the events that come, until the one with this number has come."""
+    """Return the numbers of incoming events up to number `last`."""
     numbers: list[int] = []
     while not numbers or numbers[-1] != last:
         numbers.append(hear(viewer, "monitor_event")["event"]["seq"])

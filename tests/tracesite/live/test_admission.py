@@ -1,4 +1,4 @@
-"""The login of the admin opens /live/ to pages of ours, and to no others."""
+"""Test that the admin login gives access to /live/ for pages of this site only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def boss(site: Site) -> dict[str, str]:
     return cookie_of(site, "boss", superuser=True)
 
 
-def test_a_page_of_ours_may_look_with_the_login(
+def test_same_origin_page_may_subscribe_with_session_cookie(
     viewers: Viewers, boss: dict[str, str], agent: Agent, port: int
 ) -> None:
     socket = viewers.socket(boss | {"Origin": f"http://127.0.0.1:{port}"})
@@ -48,7 +48,9 @@ def test_a_page_of_ours_may_look_with_the_login(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", ""])
-def test_a_page_of_somebody_else_may_not(viewers: Viewers, boss: dict[str, str], agent: Agent, origin: str) -> None:
+def test_foreign_page_may_not_subscribe_with_session_cookie(
+    viewers: Viewers, boss: dict[str, str], agent: Agent, origin: str
+) -> None:
     socket = viewers.socket(boss | ({"Origin": origin} if origin else {}))
     socket.subscribe(str(agent.session))
     assert hear(socket, "error")["error"]["code"] == "not_authenticated"
@@ -57,16 +59,14 @@ def test_a_page_of_somebody_else_may_not(viewers: Viewers, boss: dict[str, str],
         viewers.stream(str(agent.session), boss | elsewhere)
 
 
-def test_who_may_not_see_sessions_in_the_admin_does_not_see_them_here(
-    viewers: Viewers, site: Site, agent: Agent
-) -> None:
+def test_login_without_admin_access_may_not_subscribe(viewers: Viewers, site: Site, agent: Agent) -> None:
     for name, staff, status in (("clerk", True, 404), ("guest", False, 401)):
         with pytest.raises(Refused) as refused:
             viewers.stream(str(agent.session), cookie_of(site, name, staff=staff))
         assert refused.value.status == status
 
 
-def test_permission_to_view_sessions_opens_no_stream(viewers: Viewers, site: Site, agent: Agent, port: int) -> None:
+def test_view_permission_alone_gives_no_stream(viewers: Viewers, site: Site, agent: Agent, port: int) -> None:
     cookie = cookie_of(site, "reader", permissions=["view_session", "view_message"])
     with pytest.raises(Refused, match="404"):
         viewers.stream(str(agent.session), cookie)
@@ -75,7 +75,7 @@ def test_permission_to_view_sessions_opens_no_stream(viewers: Viewers, site: Sit
     assert hear(socket, "error")["error"]["code"] == "not_found"
 
 
-def test_a_login_that_ends_ends_its_streams(
+def test_logout_ends_streams_of_login(
     viewers: Viewers, site: Site, agent: Agent, port: int, database: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     cookie = cookie_of(site, "leaver", superuser=True)

@@ -1,4 +1,4 @@
-"""What happens to the database, to the process and to connections costs who comes back no event, and brings none twice."""
+"""Test that failures of database, process and connections lose and duplicate no events for clients that reconnect."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ RUNS = 4
 
 @pytest.mark.requirement("004-64", "002-34")
 @pytest.mark.parametrize("kind", kills.KINDS)
-def test_kills_lose_and_double_nothing(site: Site, kind: kills.Kind) -> None:
-    """The same as `python -m benchmarks.live.kills`, a few times of each kind."""
+def test_killed_server_loses_and_duplicates_no_events(site: Site, kind: kills.Kind) -> None:
+    """The same as `python -m benchmarks.live.kills`, with a few kills of each kind."""
     came_back = 0
     for number in range(1, RUNS + 1):
         loyal = kills.run(site, kind, number, seed=5)
         assert [one.has_all for one in loyal] == [True] * len(loyal)
         came_back += sum(one.connections - 1 for one in loyal)
-    # Of a listener that is gone those who look know nothing.
+    # Clients do not notice a lost listener.
     assert came_back >= {"listener": 0, "process": RUNS * 4, "socket": RUNS}[kind]
 
 
 @pytest.mark.requirement("004-64")
-def test_kills_of_readers_lose_and_double_nothing(site: Site, agent: Agent, database: psycopg.Connection[Any]) -> None:
+def test_killed_reader_connections_lose_no_events(site: Site, agent: Agent, database: psycopg.Connection[Any]) -> None:
     last = 200
     loyal = [Loyal(site, agent.external_id, last, streams=streams) for streams in (False, True)]
     for one in loyal:
@@ -59,7 +59,7 @@ def test_kills_of_readers_lose_and_double_nothing(site: Site, agent: Agent, data
 
 
 @pytest.mark.requirement("002-34")
-def test_a_history_that_grows_while_it_is_read_joins_what_follows(
+def test_history_growing_while_read_joins_live_events(
     viewers: Viewers, site: Site, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     agent.does(database, *({"n": n} for n in range(3_000)))
@@ -79,7 +79,7 @@ def test_a_history_that_grows_while_it_is_read_joins_what_follows(
     work.join()
 
 
-def test_a_lost_notice_costs_time_only(
+def test_lost_notification_only_delays_events(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     viewer = viewers.socket(key)
@@ -90,7 +90,7 @@ def test_a_lost_notice_costs_time_only(
 
 
 @pytest.mark.requirement("002-32")
-def test_who_fails_among_those_who_look_stops_nobody_else(
+def test_failing_client_does_not_stop_others(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     reset, deaf, good = viewers.socket(key), viewers.socket(key), viewers.socket(key)
@@ -101,7 +101,7 @@ def test_who_fails_among_those_who_look_stops_nobody_else(
     for turn in range(20):
         last = agent.does(database, *({"text": "x" * 20_000} for _ in range(20)))[-1]
         if turn == 5:
-            # Gone in the middle of what it is sent.
+            # Disconnect in the middle of a response.
             reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             reset.close()
         seen += hear_events(good, last)
@@ -109,7 +109,7 @@ def test_who_fails_among_those_who_look_stops_nobody_else(
 
 
 @pytest.mark.requirement("004-64")
-def test_a_reload_tells_everybody_to_come_back_and_serves_them_anew(
+def test_reload_makes_clients_reconnect_and_serves_them(
     viewers: Viewers, site: Site, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     assert site.server.process is not None
@@ -135,7 +135,7 @@ def test_a_reload_tells_everybody_to_come_back_and_serves_them_anew(
             assert hear_events(after, 2) == [2]
             break
         except Closed as told_again:
-            # Who is quick meets the old worker once more, just before it accepts nobody.
+            # A quick client can reach the old worker once more, just before it stops accepting.
             assert told_again.code == 1012
             assert time.monotonic() < deadline
     while workers & set(site.server.worker_pids()):

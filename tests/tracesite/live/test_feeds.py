@@ -1,4 +1,4 @@
-"""What is kept of a session, and how those who look get it: with tables in memory."""
+"""Test feeds and subscriptions with tables in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSION = UUID(int=1)
 
 
 class Memory:
-    """A table of events, and how often it was read."""
+    """A table of events that counts its reads."""
 
     def __init__(self) -> None:
         self.rows: list[Event] = []
@@ -42,7 +42,7 @@ class Memory:
 
 
 async def take(hub: Hub, subscription: Subscription) -> list[str]:
-    """All that there is now, as short words."""
+    """Take all pending messages, as short words."""
     words = []
     while messages := await hub.next_messages(subscription):
         for message in messages:
@@ -62,7 +62,7 @@ async def follow(hub: Hub, after: int = 0) -> Subscription:
 
 @pytest.mark.requirement("002-34")
 @given(st.lists(st.tuples(st.sampled_from(["add", "read", "take", "come"]), st.integers(0, 8)), max_size=60))
-def test_whatever_comes_in_which_order_everybody_gets_each_number_once_or_is_told_that_it_was_left_out(
+def test_feed_sends_each_number_once_or_reports_it_dropped(
     doings: list[tuple[str, int]],
 ) -> None:
     async def run() -> None:
@@ -100,7 +100,7 @@ def test_whatever_comes_in_which_order_everybody_gets_each_number_once_or_is_tol
 
 
 @pytest.mark.requirement("004-66")
-def test_who_falls_behind_is_told_which_numbers_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_follower_gets_range_of_dropped_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "KEPT_EVENTS", 5)
 
     async def run() -> list[str]:
@@ -119,7 +119,7 @@ def test_who_falls_behind_is_told_which_numbers_were_left_out(monkeypatch: pytes
     ]
 
 
-def test_a_session_is_read_once_for_all_who_look() -> None:
+def test_session_is_read_once_for_all_followers() -> None:
     async def run() -> list[Mapping[UUID, int]]:
         memory = Memory()
         memory.add(2)
@@ -133,7 +133,7 @@ def test_a_session_is_read_once_for_all_who_look() -> None:
     assert asyncio.run(run()) == [{SESSION: 2}]
 
 
-def test_a_deleted_session_is_over_after_its_last_event() -> None:
+def test_deleted_session_ends_after_its_last_event() -> None:
     async def run() -> list[str]:
         memory = Memory()
         hub = Hub(memory)
@@ -147,7 +147,7 @@ def test_a_deleted_session_is_over_after_its_last_event() -> None:
     assert asyncio.run(run()) == ["session_update", "1", "session_deleted"]
 
 
-def test_nothing_is_kept_of_a_session_that_nobody_looks_at() -> None:
+def test_feed_without_followers_is_removed() -> None:
     async def run() -> None:
         hub = Hub(Memory())
         one, other = await follow(hub), await follow(hub)

@@ -1,4 +1,4 @@
-"""What an agent says over the API reaches those who look as it is stored; what forwards it knows nothing of storing."""
+"""Test that stored events reach clients unchanged, and that the live part and the storing part are independent."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ def ask(port: int, method: str, path: str, key: dict[str, str], body: Any = None
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     client.request(method, path, json.dumps(body) if body else None, key | {"Content-Type": "application/json"})
     answer = client.getresponse()
-    said = answer.read()
+    content = answer.read()
     client.close()
-    assert answer.status < 300, said
-    return json.loads(said)
+    assert answer.status < 300, content
+    return json.loads(content)
 
 
 @pytest.mark.requirement("002-28", "004-54", "004-71")
-def test_calls_results_and_the_end_of_a_run_are_pushed_as_they_are_stored(
-    viewers: Viewers, port: int, key: dict[str, str]
-) -> None:
+def test_stored_events_are_pushed_over_both_protocols(viewers: Viewers, port: int, key: dict[str, str]) -> None:
     first, *others = [{"session_id": "said over the API", **event} for event in EVENTS]
     ask(port, "POST", "/api/v1/events/", key, {"events": [first]})
     socket, stream = viewers.socket(key), viewers.stream("said over the API", key)
@@ -48,7 +46,7 @@ def test_calls_results_and_the_end_of_a_run_are_pushed_as_they_are_stored(
 
 
 @pytest.mark.requirement("004-18", "002-32")
-def test_what_forwards_only_reads_and_what_stores_does_not_know_of_it() -> None:
+def test_live_part_only_reads_and_storing_does_not_import_it() -> None:
     forwarding = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tracesite" / "live").glob("*.py")}
     known = {found.module for path, text in forwarding.items() for found in imports_of(path, text)}
     ours = {module for module in known if module.split(".")[0] in ("traces_app", "messages_app", "access_app")}

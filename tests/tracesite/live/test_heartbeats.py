@@ -1,4 +1,4 @@
-"""Heartbeats at the intervals that people use, the default first, over every transport; and peers that vanish."""
+"""Test heartbeats at common intervals, the default first, over every transport, and peers that vanish."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_SECONDS = 15
 
 @contextmanager
 def serving(site: Site, heartbeat: int | None) -> Iterator[Server]:
-    """A server beside that of `site`, on the same database, with an interval of its own; None means the default."""
+    """Start a second server on the database of `site` with its own heartbeat interval; None means the default."""
     environment = {name: text for name, text in site.environment.items() if name != "TRACESITE_LIVE_HEARTBEAT_SECONDS"}
     if heartbeat is not None:
         environment["TRACESITE_LIVE_HEARTBEAT_SECONDS"] = str(heartbeat)
@@ -113,7 +113,7 @@ def receive_nothing_more(connection: socket.socket) -> None:
 
 
 def inode_of(server_port: int, client_port: int) -> str:
-    """The inode of the server's end of a connection, as its file descriptors name it."""
+    """Return the inode of the server's end of a connection, as in its file descriptors."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         ports = [int(address.rpartition(":")[2], 16) for address in fields[1:3]]

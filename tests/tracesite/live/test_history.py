@@ -1,4 +1,4 @@
-"""What an agent sends to the API is pushed to all who look, and is read again as messages: against a server that runs."""
+"""Test that events sent to the API are pushed to clients and stored as messages, against a running server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN = [
 
 @pytest.fixture
 def ask(port: int, key: dict[str, str]) -> Iterator[Callable[..., Any]]:
-    """Asks the REST API of the server."""
+    """Return a function that calls the server's REST API."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
 
     def ask(method: str, path: str, body: Any = None) -> Any:
@@ -40,7 +40,7 @@ def ask(port: int, key: dict[str, str]) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.requirement("002-27", "002-33", "002-34", "004-13", "004-43", "004-58")
-def test_a_run_is_pushed_both_ways_as_it_happens_and_is_read_again_as_a_message(
+def test_run_is_pushed_live_and_stored_as_message(
     key: dict[str, str], viewers: Viewers, ask: Callable[..., Any]
 ) -> None:
     session = "history-of-a-run"
@@ -57,7 +57,7 @@ def test_a_run_is_pushed_both_ways_as_it_happens_and_is_read_again_as_a_message(
     for number, (type_, data) in enumerate(RUN):
         ask("POST", "events/", {"session_id": session, "type": type_, "agent": "n1", "id": str(number), "data": data})
         hear_both()
-    # Pushed as they are answered, large values behind references, and the message holds all of it.
+    # Events are pushed as the API accepted them, with large values as references; the message holds the full values.
     events = ask("GET", f"sessions/{session}/events/")["results"]
     assert pushed == {"socket": events, "stream": events}
     assert [event["type"] for event in events] == ["agent_start", *(type_ for type_, _data in RUN)]

@@ -1,4 +1,4 @@
-"""The page of a running session in a browser, against a server that runs, through connections that are cut."""
+"""Test the page of a running session in a browser, against a running server and through cut connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt in
 
 
 class Network:
-    """What lies between a browser and the server, and can be cut."""
+    """A proxy between browser and server whose connections can be cut."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -86,7 +86,7 @@ def network(port: int) -> Iterator[Network]:
 
 @contextmanager
 def logged_in(network: Network, name: str, language: str) -> Iterator[tuple[Page, list[str]]]:
-    """A tab of somebody who is logged in, and what it complains about."""
+    """Open a tab of a logged-in user; yield it with the list of its console errors."""
     complaints: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -94,8 +94,10 @@ def logged_in(network: Network, name: str, language: str) -> Iterator[tuple[Page
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console",
-            # That a connection was cut is said by the browser, too.
-            lambda said: complaints.append(said.text) if said.type == "error" and "net::" not in said.text else None,
+            # The browser also logs cut connections, as "net::" errors.
+            lambda entry: (
+                complaints.append(entry.text) if entry.type == "error" and "net::" not in entry.text else None
+            ),
         )
         page.goto("/admin/")
         page.locator("#id_username").fill(name)
@@ -114,7 +116,7 @@ def numbers_on(page: Page) -> list[int]:
 
 @pytest.mark.requirement("002-34", "004-64", "004-71")
 @pytest.mark.parametrize(("language", "word"), [("en", "Live: what happens"), ("zh-CN", "实时：新发生的事件")])
-def test_the_page_shows_what_was_and_follows_through_cuts_without_a_gap_or_a_double(
+def test_page_follows_through_cuts_without_gaps_or_duplicates(
     site: Site, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any], language: str, word: str
 ) -> None:
     agent.does(database, *({"n": n} for n in range(300)))
@@ -135,7 +137,7 @@ def test_the_page_shows_what_was_and_follows_through_cuts_without_a_gap_or_a_dou
         assert (page.title().startswith("broken"), page.locator("main img").count(), complaints) == (False, 0, [])
 
 
-def test_the_page_says_when_the_session_is_deleted(
+def test_page_of_deleted_session_shows_it(
     network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any]
 ) -> None:
     with logged_in(network, staff, "en") as (page, complaints):
@@ -158,14 +160,14 @@ def test_page_lays_out_many_events_a_few_times(
         expect(page.locator("#live-events li")).to_have_count(count, timeout=60_000)
         metrics = {one["name"]: one["value"] for one in protocol.send("Performance.getMetrics")["metrics"]}
         assert numbers_on(page) == list(range(1, count + 1))
-        # It is at the end, and stays there.
+        # The page is scrolled to the end and stays there.
         assert page.evaluate("innerHeight + scrollY > document.documentElement.scrollHeight - 60")
         page.evaluate("scrollTo(0, 0)")
         agent.does(database, {"n": count})
         expect(page.locator("#live-events li")).to_have_count(count + 1)
         assert page.evaluate("scrollY") == 0
         assert complaints == []
-    # One for each event, each of which took the longer the more there were, made 2,500 layouts and 15 s of CPU.
+    # One layout per event, each slower than the last, made 2,500 layouts and took 15 s of CPU.
     assert metrics["LayoutCount"] < 150, metrics
     assert metrics["TaskDuration"] < 8, metrics
 
@@ -209,7 +211,7 @@ def test_hidden_characters_are_marked(
         ("zh-CN", "会话已结束", "没有记录任何事件"),
     ],
 )
-def test_page_of_an_ended_session_says_so(
+def test_page_of_ended_session_shows_its_status(
     site: Site, network: Network, staff: str, port: int, key: dict[str, str], agent: Agent, database: psycopg.Connection[Any],
     language: str, over: str, nothing: str,
 ) -> None:  # fmt: skip
@@ -242,7 +244,7 @@ def test_page_of_an_ended_session_says_so(
         ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "该运行有新进展。", "该运行已结束。", "显示新内容"),
     ],
 )
-def test_page_of_a_running_run_tells_of_news(
+def test_page_of_running_run_announces_new_events(
     network: Network, staff: str, port: int, key: dict[str, str], database: psycopg.Connection[Any],
     language: str, working: str, step: str, more: str, finished: str, show: str,
 ) -> None:  # fmt: skip
@@ -278,7 +280,7 @@ def test_page_of_a_running_run_tells_of_news(
         assert complaints == []
 
 
-def test_news_of_a_run_without_events_is_told_of(
+def test_page_of_run_without_events_announces_changes(
     network: Network, staff: str, port: int, key: dict[str, str], agent: Agent
 ) -> None:
     with logged_in(network, staff, "en") as (page, complaints):
@@ -294,7 +296,7 @@ def test_news_of_a_run_without_events_is_told_of(
 
 
 def be_hidden(page: Page, hidden: bool) -> None:
-    """Tell the page that its tab is, or is not, in the background: a headless browser shows all tabs."""
+    """Move the tab to the background or back by an event, because a headless browser shows all tabs."""
     page.evaluate(
         "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
         " document.dispatchEvent(new Event('visibilitychange')); }",
@@ -303,7 +305,7 @@ def be_hidden(page: Page, hidden: bool) -> None:
 
 
 def streams_of(site: Site) -> int:
-    """The connections that the workers of a server have to clients."""
+    """Return the number of client connections of a server's workers."""
     port = f":{site.server.port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return len([row for row in rows if row[1].endswith(port) and row[3] == "01"])

@@ -21,7 +21,7 @@ Database = psycopg.Connection[Any]
 
 
 @pytest.mark.requirement("004-53", "004-54", "004-62")
-def test_who_subscribes_is_told_how_the_session_is_and_what_happens(
+def test_subscriber_receives_state_and_events(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
     viewer = viewers.socket(key)
@@ -60,7 +60,7 @@ def test_who_subscribes_is_told_how_the_session_is_and_what_happens(
 
 
 @pytest.mark.requirement("004-08")
-def test_only_those_who_subscribed_to_a_session_receive_it(
+def test_events_reach_subscribers_of_their_session_only(
     key: dict[str, str], agents: Callable[[], Agent], database: Database, viewers: Viewers
 ) -> None:
     one, other = agents(), agents()
@@ -78,7 +78,7 @@ def test_only_those_who_subscribed_to_a_session_receive_it(
 
 
 @pytest.mark.requirement("004-71", "004-64")
-def test_who_comes_late_gets_all_that_was_and_who_comes_back_what_is_new(
+def test_subscription_starts_at_beginning_or_after_number(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
     agent.does(database, *({"n": n} for n in range(750)))
@@ -95,7 +95,7 @@ def test_who_comes_late_gets_all_that_was_and_who_comes_back_what_is_new(
 
 
 @pytest.mark.requirement("004-62", "004-63")
-def test_what_is_no_subscription_is_ignored_and_so_is_what_is_not_known_of_one(
+def test_other_messages_and_unknown_fields_are_ignored(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
     viewer = viewers.socket(key)
@@ -116,7 +116,7 @@ def test_what_is_no_subscription_is_ignored_and_so_is_what_is_not_known_of_one(
     assert hear_events(viewer, 1) == [1]
 
 
-def test_what_cannot_be_subscribed_to_is_said(key: dict[str, str], agent: Agent, viewers: Viewers) -> None:
+def test_invalid_subscription_gets_error_message(key: dict[str, str], agent: Agent, viewers: Viewers) -> None:
     viewer = viewers.socket(key)
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"sessionId": 7}, "invalid_input", "sessionId"),
@@ -134,7 +134,7 @@ def test_what_cannot_be_subscribed_to_is_said(key: dict[str, str], agent: Agent,
         assert (error["code"], error["field"]) == (code, name)
 
 
-def test_a_session_of_another_project_is_not_there(
+def test_session_of_another_project_is_not_found(
     site: Site, key: dict[str, str], agent: Agent, viewers: Viewers
 ) -> None:
     viewer = viewers.socket({"X-API-Key": another_key(site, "stranger")})
@@ -143,9 +143,7 @@ def test_a_session_of_another_project_is_not_there(
         assert hear(viewer, "waiting") == {"type": "waiting", "sessionId": name}
 
 
-def test_a_key_opens_it_in_a_header_in_the_address_and_in_the_subscription(
-    site: Site, agent: Agent, viewers: Viewers
-) -> None:
+def test_key_is_accepted_in_header_query_and_subscription(site: Site, agent: Agent, viewers: Viewers) -> None:
     ways: list[tuple[dict[str, str], str, dict[str, str]]] = [
         ({"Authorization": f"Bearer {site.key}"}, "", {}),
         ({"X-API-Key": site.key}, "", {}),
@@ -166,7 +164,7 @@ def test_a_key_opens_it_in_a_header_in_the_address_and_in_the_subscription(
         ({"Cookie": "sessionid=x"}, "not_authenticated"),
     ],
 )
-def test_without_a_valid_key_it_is_closed(agent: Agent, headers: dict[str, str], code: str, viewers: Viewers) -> None:
+def test_socket_without_valid_key_is_closed(agent: Agent, headers: dict[str, str], code: str, viewers: Viewers) -> None:
     viewer = viewers.socket(headers)
     viewer.subscribe(agent.external_id)
     assert hear(viewer, "error")["error"]["code"] == code
@@ -175,12 +173,12 @@ def test_without_a_valid_key_it_is_closed(agent: Agent, headers: dict[str, str],
     assert closed.value.code == 1008
 
 
-def test_a_key_that_may_not_read_does_not_open_it(site: Site, agent: Agent, viewers: Viewers) -> None:
+def test_key_without_read_scope_is_refused(site: Site, agent: Agent, viewers: Viewers) -> None:
     viewer = viewers.socket({"X-API-Key": another_key(site, "faults", "--scopes", "write")})
     assert hear(viewer, "error")["error"]["code"] == "missing_scope"
 
 
-def test_a_revoked_key_ends_its_sockets_and_no_others(
+def test_revoked_key_closes_its_sockets_only(
     site: Site, key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
     token = another_key(site, "faults")
@@ -197,7 +195,7 @@ def test_a_revoked_key_ends_its_sockets_and_no_others(
     assert hear_events(other, 1) == [1]
 
 
-def test_a_deleted_session_ends_its_stream_with_a_word(
+def test_deleted_session_sends_session_deleted(
     port: int, key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
     viewer = viewers.socket(key)
@@ -214,7 +212,7 @@ def test_a_deleted_session_ends_its_stream_with_a_word(
 
 
 @pytest.mark.requirement("004-65")
-def test_there_is_a_sign_of_life_where_nothing_happens(key: dict[str, str], agent: Agent, viewers: Viewers) -> None:
+def test_idle_socket_gets_heartbeats(key: dict[str, str], agent: Agent, viewers: Viewers) -> None:
     viewer = viewers.socket(key)
     viewer.subscribe(agent.external_id)
     begin = time.monotonic()
@@ -223,29 +221,27 @@ def test_there_is_a_sign_of_life_where_nothing_happens(key: dict[str, str], agen
 
 
 @pytest.mark.requirement("004-65")
-def test_who_does_not_read_any_more_is_removed(
+def test_client_that_stops_reading_is_disconnected(
     key: dict[str, str], agent: Agent, database: Database, viewers: Viewers
 ) -> None:
     viewer = viewers.socket(key)
     viewer.subscribe(agent.external_id)
     hear(viewer, "session_update")
-    # More than the buffers of both ends take in.
+    # More than the socket buffers of both ends hold.
     agent.does(database, *({"text": "x" * 50_000} for _ in range(300)))
-    time.sleep(5)  # two signs of life and some
+    time.sleep(5)  # more than two heartbeat intervals
     with pytest.raises(Closed):
         for _ in range(300):
             hear(viewer, "monitor_event")
 
 
 @pytest.mark.requirement("004-66")
-def test_who_falls_behind_is_told_what_was_left_out_and_can_have_it(
-    site: Site, agent: Agent, database: Database, viewers: Viewers
-) -> None:
+def test_slow_client_can_fetch_dropped_events(site: Site, agent: Agent, database: Database, viewers: Viewers) -> None:
     viewer = viewers.socket({"X-API-Key": site.key})
     viewer.subscribe(agent.external_id)
     hear(viewer, "session_update")
     sent = 0
-    # A megabyte each time, of which it reads a quarter at most. If it read nothing it would be removed after two signs of life.
+    # One megabyte at a time, of which the client reads at most a quarter. Reading nothing would disconnect it.
     for _ in range(30):
         sent = agent.does(database, *({"text": "x" * 5_000} for _ in range(200)))[-1]
         viewer.receive()
@@ -264,14 +260,12 @@ def test_who_falls_behind_is_told_what_was_left_out_and_can_have_it(
     assert hear_events(viewer, sent) == list(range(lost[0], sent + 1))
 
 
-def test_another_host_name_is_refused(key: dict[str, str], viewers: Viewers) -> None:
+def test_unknown_host_name_is_refused(key: dict[str, str], viewers: Viewers) -> None:
     with pytest.raises(Refused, match="403"):
         viewers.socket(key | {"Host": "evil.example"})
 
 
-def test_everything_else_is_served_by_the_same_process(
-    site: Site, port: int, key: dict[str, str], viewers: Viewers
-) -> None:
+def test_single_process_serves_live_api_and_admin(site: Site, port: int, key: dict[str, str], viewers: Viewers) -> None:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     for path, status in (("/healthz", 200), ("/api/v1/sessions/?limit=1", 200), ("/live/", 404), ("/nowhere", 404)):
         client.request("GET", path, headers=key)

@@ -1,4 +1,4 @@
-"""WebSockets without a key: how many there are, how long they stay, and what memory they take."""
+"""Test WebSockets without a key: their number, how long they stay, and their memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from benchmarks.faults.site import Site
 from benchmarks.live.agents import Agent
 from benchmarks.live.viewer import Closed, Refused, WebSocket
-from tracesite.live.clients import MOST_WITHOUT_KEY
+from tracesite.live.clients import MAX_WITHOUT_KEY
 from tracesite.live.sockets import KEY_SECONDS, LONGEST_QUEUE
 
 from .conftest import Viewers, hear
@@ -83,10 +83,10 @@ def test_strangers_hold_few_connections_and_keys_get_in(
         assert time.monotonic() - started < 2
         list(done)
     assert len(accepted) + len(refused) == strangers
-    # An accepted one stays for KEY_SECONDS; then it is the turn of those that still wait.
-    assert 1 <= len([at for at in accepted if at < KEY_SECONDS]) <= MOST_WITHOUT_KEY
-    assert len(accepted) <= 3 * MOST_WITHOUT_KEY
-    # Who finds the queue full does not wait.
+    # An accepted one stays for KEY_SECONDS; then those that still wait are accepted.
+    assert 1 <= len([at for at in accepted if at < KEY_SECONDS]) <= MAX_WITHOUT_KEY
+    assert len(accepted) <= 3 * MAX_WITHOUT_KEY
+    # With a full queue a connection is refused at once.
     assert min(refused) < KEY_SECONDS
 
 
@@ -111,7 +111,7 @@ def test_fragments_without_a_key_take_bounded_memory(site: Site, port: int) -> N
         with contextlib.suppress(Refused, OSError, Closed), contextlib.closing(WebSocket(port)) as viewer:
             data = bytes(15 * MB)
             for number in range(4):
-                # Text, then continuations, none of which is the last.
+                # A text frame, then continuation frames without the final one.
                 head = bytes([0 if number else 1, 255]) + struct.pack(">Q", len(data)) + bytes(4)
                 viewer.socket.sendall(head + data)
             enough.wait(20)
@@ -130,5 +130,5 @@ def test_fragments_without_a_key_take_bounded_memory(site: Site, port: int) -> N
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory of a process."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

@@ -20,7 +20,7 @@ Database = psycopg.Connection[Any]
 
 
 @pytest.mark.requirement("004-71", "002-34")
-def test_a_stream_has_all_that_was_and_what_comes_with_their_numbers(
+def test_stream_has_stored_and_new_events_with_numbers(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: Database
 ) -> None:
     agent.does(database, {"n": 1}, {"n": 2})
@@ -36,17 +36,17 @@ def test_a_stream_has_all_that_was_and_what_comes_with_their_numbers(
 
 
 @pytest.mark.requirement("004-64")
-def test_a_browser_that_comes_back_says_where_it_was(
+def test_reconnect_with_last_event_id_continues(
     viewers: Viewers, key: dict[str, str], agent: Agent, database: Database
 ) -> None:
     agent.does(database, *({"n": n} for n in range(5)))
     assert hear_events(viewers.stream(agent.external_id, key, after=2), 5) == [3, 4, 5]
-    # It asks for the same address as at first.
+    # A browser requests the same URL again.
     assert hear_events(viewers.stream(agent.external_id, key | {"Last-Event-ID": "4"}, after=2), 5) == [5]
 
 
 @pytest.mark.requirement("004-65")
-def test_a_stream_has_signs_of_life(viewers: Viewers, key: dict[str, str], agent: Agent) -> None:
+def test_idle_stream_gets_heartbeats(viewers: Viewers, key: dict[str, str], agent: Agent) -> None:
     assert hear(viewers.stream(agent.external_id, key), "heartbeat")["_event"] == "heartbeat"
 
 
@@ -59,7 +59,7 @@ def test_a_stream_has_signs_of_life(viewers: Viewers, key: dict[str, str], agent
         ("{}", {"key": "ts_wrong"}, 401, "invalid_api_key"),
     ],
 )
-def test_what_cannot_be_streamed_is_answered_as_everywhere(
+def test_invalid_stream_request_gets_api_error(
     viewers: Viewers, site: Site, agent: Agent, session: str, query: dict[str, str], status: int, code: str
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -67,7 +67,7 @@ def test_what_cannot_be_streamed_is_answered_as_everywhere(
     assert (refused.value.status, json.loads(refused.value.body)["error"]["code"]) == (status, code)
 
 
-def test_without_a_key_there_is_no_stream_and_a_strangers_is_empty(viewers: Viewers, site: Site, agent: Agent) -> None:
+def test_missing_or_foreign_key_gives_no_events(viewers: Viewers, site: Site, agent: Agent) -> None:
     with pytest.raises(Refused, match="401"):
         viewers.stream(agent.external_id, {})
     stream = viewers.stream(agent.external_id, {"X-API-Key": another_key(site, "stranger")})
@@ -75,7 +75,7 @@ def test_without_a_key_there_is_no_stream_and_a_strangers_is_empty(viewers: View
 
 
 @pytest.mark.minutes
-def test_more_viewers_than_the_backlog_keep_nobody_out(
+def test_viewers_beyond_listen_backlog_are_all_served(
     viewers: Viewers, site: Site, key: dict[str, str], agent: Agent
 ) -> None:
     count = BACKLOG + 60
@@ -94,12 +94,12 @@ def test_more_viewers_than_the_backlog_keep_nobody_out(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_key_in_a_header_with_underscores_is_ignored(viewers: Viewers, site: Site, agent: Agent) -> None:
+def test_key_in_header_with_underscores_is_ignored(viewers: Viewers, site: Site, agent: Agent) -> None:
     with pytest.raises(Refused, match="401"):
         viewers.stream(agent.external_id, {"X_API_Key": site.key})
 
 
-def test_a_revoked_key_ends_its_stream_and_the_next_request(
+def test_revoked_key_ends_stream_and_refuses_next(
     viewers: Viewers, site: Site, agent: Agent, database: Database
 ) -> None:
     token = another_key(site, "faults")
@@ -113,9 +113,7 @@ def test_a_revoked_key_ends_its_stream_and_the_next_request(
         viewers.stream(agent.external_id, {"X-API-Key": token})
 
 
-def test_a_deleted_session_ends_its_stream(
-    viewers: Viewers, key: dict[str, str], agent: Agent, database: Database
-) -> None:
+def test_deleted_session_ends_stream(viewers: Viewers, key: dict[str, str], agent: Agent, database: Database) -> None:
     stream = viewers.stream(agent.external_id, key)
     hear(stream, "session_update")
     database.execute("UPDATE messages_app_session SET deleted_at = now() WHERE id = %s", [agent.session])

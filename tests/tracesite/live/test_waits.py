@@ -13,8 +13,8 @@ import pytest
 
 from benchmarks.faults.site import Site
 from benchmarks.live.viewer import Closed, EventStream, Refused, WebSocket
-from tracesite.live.clients import MOST_SUBSCRIPTIONS
-from tracesite.live.waits import MOST_PER_PROJECT
+from tracesite.live.clients import MAX_SUBSCRIPTIONS
+from tracesite.live.waits import MAX_PER_PROJECT
 
 from .conftest import Viewers, another_key, hear, hear_events
 from .test_admission import cookie_of
@@ -26,11 +26,11 @@ _NUMBERS = count(1)
 
 @pytest.fixture
 def name() -> str:
-    """Of a session that nobody has made."""
+    """Return the name of a session that does not exist."""
     return f"not yet {next(_NUMBERS)}"
 
 
-def tell(port: int, key: dict[str, str], name: str, *ids: str) -> None:
+def send_events(port: int, key: dict[str, str], name: str, *ids: str) -> None:
     events = [{"sessionId": name, "type": "agent_start", "id": id_} for id_ in ids]
     post(port, key, "/api/v1/events/", {"events": events})
 
@@ -45,7 +45,7 @@ def post(port: int, key: dict[str, str], path: str, body: dict[str, Any]) -> Non
 
 
 def is_silent(viewer: WebSocket | EventStream) -> bool:
-    """Whether nothing but heartbeats comes before the second heartbeat."""
+    """Return whether only heartbeats arrive until the second one."""
     return [viewer.hear()["type"] for _ in range(2)] == ["heartbeat", "heartbeat"]
 
 
@@ -59,7 +59,7 @@ def test_subscription_before_first_event_gets_every_event(
         message = viewer.hear()
         assert (message["type"], message["sessionId"]) == ("waiting", name)
     begin = time.monotonic()
-    tell(port, key, name, f"{name}_1_aaaaaa", f"{name}_2_bbbbbb")
+    send_events(port, key, name, f"{name}_1_aaaaaa", f"{name}_2_bbbbbb")
     for viewer in (socket, stream):
         assert hear(viewer, "session_update")["data"]["status"] == "running"
         events = [hear(viewer, "monitor_event")["event"] for _ in range(2)]
@@ -69,7 +69,7 @@ def test_subscription_before_first_event_gets_every_event(
         ]
         assert {one["session_id"] for one in events} != {name}
     assert time.monotonic() - begin < 1.5  # before the next poll
-    tell(port, key, name, f"{name}_3_cccccc")
+    send_events(port, key, name, f"{name}_3_cccccc")
     assert (hear_events(socket, 3), hear_events(stream, 3)) == ([3], [3])
 
 
@@ -91,7 +91,7 @@ def test_second_subscription_to_a_name_replaces_the_first(
     viewer.subscribe(name, after=1)
     for _ in range(2):
         hear(viewer, "waiting")
-    tell(port, key, name, "1", "2")
+    send_events(port, key, name, "1", "2")
     assert hear_events(viewer, 2) == [2]
     assert is_silent(viewer)
 
@@ -104,10 +104,10 @@ def test_name_in_another_project_begins_nothing(
     socket.subscribe(name)
     for viewer in (socket, stream):
         hear(viewer, "waiting")
-    tell(port, key, name, "ours")
+    send_events(port, key, name, "ours")
     assert is_silent(socket)
     assert is_silent(stream)
-    tell(port, strange, name, "theirs")
+    send_events(port, strange, name, "theirs")
     for viewer in (socket, stream):
         assert hear(viewer, "monitor_event")["event"]["external_id"] == "theirs"
 
@@ -132,9 +132,9 @@ def test_revoked_key_ends_waiting_subscriptions(viewers: Viewers, site: Site, da
 def test_waiting_subscriptions_are_bounded_and_given_back(
     viewers: Viewers, site: Site, key: dict[str, str], name: str
 ) -> None:
-    sockets = [viewers.socket(key) for _ in range(MOST_PER_PROJECT // MOST_SUBSCRIPTIONS)]
+    sockets = [viewers.socket(key) for _ in range(MAX_PER_PROJECT // MAX_SUBSCRIPTIONS)]
     for number, viewer in enumerate(sockets):
-        for more in range(MOST_SUBSCRIPTIONS):
+        for more in range(MAX_SUBSCRIPTIONS):
             viewer.subscribe(f"{name} {number} {more}")
             hear(viewer, "waiting")
     sockets[0].subscribe(f"{name} one more")
@@ -163,9 +163,9 @@ def test_name_in_two_projects_is_ambiguous_for_a_login(
     viewers: Viewers, site: Site, port: int, key: dict[str, str], name: str
 ) -> None:
     cookie = cookie_of(site, "boss of all", superuser=True)
-    tell(port, key, name, "1")
+    send_events(port, key, name, "1")
     assert hear(viewers.stream(name, cookie), "monitor_event")["event"]["external_id"] == "1"
-    tell(port, {"X-API-Key": another_key(site, "stranger")}, name, "2")
+    send_events(port, {"X-API-Key": another_key(site, "stranger")}, name, "2")
     with pytest.raises(Refused) as refused:
         viewers.stream(name, cookie)
     error = json.loads(refused.value.body)["error"]

@@ -1,4 +1,4 @@
-"""/metrics: what is counted and told, to whom, and that the workers of one server add up."""
+"""Test /metrics: access, counters, gauges, and the sums over the workers of one server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def value(found: Samples, name: str, **labels: str) -> float:
 
 @pytest.fixture
 def scraped() -> Iterator[Client]:
-    """A client with the token, of a site that has one."""
+    """A client with the token of a site whose setting is set."""
     with override_settings(METRICS_TOKEN=TOKEN):
         yield Client(headers={"Authorization": f"Bearer {TOKEN}"})
 
@@ -72,7 +72,7 @@ def scrape(client: Client) -> str:
     return response.content.decode()
 
 
-# --- Who may ask ----------------------------------------------------------------------------------------------
+# --- Access ---------------------------------------------------------------------------------------------------
 
 
 @override_settings(METRICS_TOKEN="")
@@ -222,7 +222,7 @@ def test_slow_gauge_is_left_out_alone(scraped: Client, project: Project) -> None
 
 @pytest.fixture
 def silent_port() -> Iterator[str]:
-    """Where somebody listens and never answers."""
+    """The port of a listener that never answers."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -247,14 +247,14 @@ def test_metrics_without_database_keep_process_counters(
     assert not [name for name in families(text) if name.startswith(("tracesite_database_c", "tracesite_partitions"))]
 
 
-# --- What is written of them ------------------------------------------------------------------------------------
+# --- Documentation and names ------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
 def test_docs_list_every_metric_with_type_and_labels(scraped: Client, project: Project) -> None:
     store(project, question())
     Client().post("/healthz", b"x", content_type="text/plain")
-    told = {
+    exposed = {
         family.name + ("_total" if family.type == "counter" else ""): (
             family.type,
             frozenset(label for sample in family.samples for label in sample.labels) - {"le"},
@@ -262,17 +262,17 @@ def test_docs_list_every_metric_with_type_and_labels(scraped: Client, project: P
         for family in families(scrape(scraped)).values()
     }
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", DOCUMENT, re.M)
-    assert {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == told
+    assert {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows} == exposed
 
 
 @pytest.mark.django_db
-def test_names_follow_the_conventions_of_prometheus(scraped: Client) -> None:
-    """What `promtool check metrics` looks for, and the prefix."""
+def test_metric_names_follow_prometheus_conventions(scraped: Client) -> None:
+    """The rules of `promtool check metrics`, and our prefix."""
     found = families(scrape(scraped)).values()
     for family in found:
         assert re.fullmatch(r"tracesite_[a-z]+(_[a-z]+)*", family.name)
         assert family.documentation.endswith(".")
-        # The parser strips _total from the names of counters; nothing else has it.
+        # The parser strips _total from the names of counters; no other metric may end in it.
         assert family.type in ("counter", "gauge", "histogram")
         assert not family.name.endswith(("_count", "_sum", "_bucket", "_total", "_info", f"_{family.type}"))
         assert not re.search("milli|micro|minutes|hours|kilo|_ms|percent", family.name)
@@ -281,7 +281,7 @@ def test_names_follow_the_conventions_of_prometheus(scraped: Client) -> None:
     assert all(name.endswith(("_seconds", "_bytes")) for name in histograms)
 
 
-def test_the_names_in_the_examples_exist() -> None:
+def test_metric_names_in_doc_examples_exist() -> None:
     listed = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT, re.M))
     used = {re.sub(r"_bucket$", "", name) for name in re.findall(r"tracesite_\w+", DOCUMENT.split("## What to be")[1])}
     assert used - listed == set()
@@ -305,7 +305,7 @@ def scrape_site(site: Site) -> Samples:
 
 
 def send(site: Site, name: str) -> None:
-    """One message with one call, over a connection of its own: any worker may get it."""
+    """Send one message with one call over a new connection, which any worker may accept."""
     step = {"tool_calls": [{"name": "look", "result": "seen"}]}
     body = json.dumps({"sessions": [{"external_id": name, "messages": [{"role": "assistant", "agent_steps": [step]}]}]})
     client = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=20)
@@ -324,13 +324,13 @@ def files_of(site: Site) -> list[Path]:
 
 
 def send_until_all_have_counted(site: Site, prefix: str) -> int:
-    """Sends until each of the two workers has stored something, which its file says; returns how much was sent."""
-    # Four at a time: of senders who come one after the other, all may find the same worker.
+    """Send until each of the two workers has stored a message, according to its file; return the number of messages."""
+    # Four at a time, because sequential senders may all reach the same worker.
     with ThreadPoolExecutor(4) as pool:
         for sent in range(4, 400, 4):
             list(pool.map(lambda number: send(site, f"{prefix}-{number}"), range(sent - 4, sent)))
             counting = [file.stem for file in files_of(site) if b"traces_app_toolcall" in file.read_bytes()]
-            # What earlier workers counted is in a file of its own.
+            # The counts of earlier workers are in a separate file.
             if sent >= 20 and all(
                 any(name.endswith(f"_{pid}") for name in counting) for pid in site.server.worker_pids()
             ):
@@ -362,7 +362,7 @@ def test_metrics_add_up_over_workers_and_keep_dead_ones(site: Site) -> None:
     for number in range(20):
         send(site, f"second-{number}")
     assert [stored_calls(scrape_site(site)) for _ in range(10)] == [calls + 20] * 10
-    # The new worker goes on in the files of a dead one, this or another that an earlier restart left.
+    # The new worker continues in the files of a dead one: this one, or another from an earlier restart.
     assert len(files_of(site)) == files
 
 
@@ -445,6 +445,6 @@ def run_child(code: str, directory: Path) -> float:
     return value(found, "tracesite_http_requests_total", method="GET", route="none", status="404")
 
 
-def test_metrics_of_other_makers_do_not_come_along() -> None:
-    """Ours is a registry of our own: what a package adds to the default one is not shown by accident."""
+def test_metrics_of_other_packages_are_not_exposed() -> None:
+    """Our registry is separate, so metrics that a package adds to the default one are not exposed by accident."""
     assert [name for name in families(render([]).decode()) if not name.startswith("tracesite_")] == []

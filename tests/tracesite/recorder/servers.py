@@ -1,4 +1,4 @@
-"""A server that does what a test tells it to, over a real socket: by default it takes events as Tracesite does."""
+"""A fake server on a real socket. By default it accepts events like Tracesite; tests can change its behaviour."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Request:
     path: str
     headers: dict[str, str]
     ids: list[str]
-    """Of the events in it."""
+    """The ids of its events."""
     bytes: int
-    """As they were sent."""
+    """The headers as they were sent."""
     at: float
 
 
 @dataclass
 class FakeTracesite:
-    """What it was asked, and what it has."""
+    """A server that records its requests and the events it stored."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
-    """Ids in the order in which they came."""
+    """Event ids in the order of arrival."""
     duplicates: list[str] = field(default_factory=list)
     answer: Callable[[Request], Response | None] = lambda _request: None
-    """None: as Tracesite does."""
+    """The behaviour of the test; None for that of Tracesite."""
     settings: dict[str, Any] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -114,7 +114,7 @@ def serve(port: int = 0) -> Iterator[FakeTracesite]:
             return connection, address
 
         def handle_error(self, *_args: Any) -> None:
-            """A client that goes away in the middle is part of many tests."""
+            """Ignore clients that disconnect in the middle, which many tests provoke."""
 
     open_sockets: list[socket.socket] = []
     server = Server(("127.0.0.1", port), Handler)

@@ -1,4 +1,4 @@
-"""The recorder inside Django: what it records is in this process's own database."""
+"""Test the recorder inside Django, which stores its events in the database of the same process."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def sink(owner: Project) -> Iterator[DatabaseSink]:
     sink.close(time.monotonic() + 5)
 
 
-def event(**said: Any) -> Clean:
-    document = {"session_id": "s", "message_id": "run", "type": "tool_call_start", **said}
+def event(**fields: Any) -> Clean:
+    document = {"session_id": "s", "message_id": "run", "type": "tool_call_start", **fields}
     return Clean(json.dumps(document).encode())
 
 
-def call(number: int, **said: Any) -> Clean:
-    return event(id=f"e{number}", number=number, data={"uuid": f"u{number}", "name": "search", **said})
+def call(number: int, **fields: Any) -> Clean:
+    return event(id=f"e{number}", number=number, data={"uuid": f"u{number}", "name": "search", **fields})
 
 
 def test_recorded_run_is_in_the_tables_after_flush(sink: DatabaseSink) -> None:
@@ -125,7 +125,7 @@ def test_invalid_event_does_not_affect_others(sink: DatabaseSink) -> None:
         event(id="odd", type="odd"),
         event(id="early", timestamp="yesterday"),
         event(id="gone", message_id=delete_me),
-        # A run cannot be what the user asked.
+        # A run cannot be the user's message.
         event(id="role", message_id="run:prompt"),
         event(id="asked", type="workflow_execute_start", data={"prompt": "Hello"}),
         call(2),

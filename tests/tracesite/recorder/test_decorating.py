@@ -1,4 +1,4 @@
-"""Decorators: what they decorate is as it was, and its calls are recorded."""
+"""Test the decorators: the decorated function behaves as before, and its calls are recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracesite.recorder.testing import RecorderForTests, recording, tree
 
 
 def calls(recorder: RecorderForTests) -> list[tuple[str, Any, Any, Any]]:
-    """Name, arguments, result and error of each call, in the order in which they began."""
+    """Return name, arguments, result and error of each call, in the order of their starts."""
     ends = {
         event["data"]["uuid"]: event["data"]
         for event in recorder.events
@@ -25,13 +25,13 @@ def calls(recorder: RecorderForTests) -> list[tuple[str, Any, Any, Any]]:
     }
     begun = [event["data"] for event in recorder.events if event["type"] == "tool_call_start"]
     return [
-        (data["name"], data["args"], *(ends.get(data["uuid"], {}).get(said) for said in ("result", "error")))
+        (data["name"], data["args"], *(ends.get(data["uuid"], {}).get(name) for name in ("result", "error")))
         for data in begun
     ]
 
 
 def plain(a: int, /, b: int = 2, *rest: int, c: int = 3, **more: int) -> int:
-    """Adds."""
+    """Add two numbers."""
     return a + b + c + sum(rest) + sum(more.values())
 
 
@@ -272,7 +272,7 @@ def test_timeout_is_named_in_the_error_of_the_call() -> None:
 
 
 class Callable_:
-    """An object that can be called, with a name that is no function's."""
+    """A callable object whose name is not that of a function."""
 
     def __call__(self, query: str, limit: int = 5) -> str:
         return query * limit
@@ -373,11 +373,11 @@ def test_tool_of_another_recorder_is_recorded_by_both() -> None:
     assert [len(calls(recorder)) for recorder in (first, second)] == [1, 1]
 
 
-# --- What nobody reads to its end -------------------------------------------------------------------------------------
+# --- Abandoned generators and coroutines ------------------------------------------------------------------------------
 
 
 def incomplete(recorder: RecorderForTests) -> list[Any]:
-    """What the ends of calls and messages say of it, and their results."""
+    """Return the metadata and results in the end events of calls and messages."""
     ends = [event["data"] for event in recorder.events if event["id"].endswith(".e")]
     return [(data.get("metadata", {}).get("incomplete"), data.get("result")) for data in ends]
 
@@ -424,7 +424,7 @@ def test_generator_still_open_ends_with_its_message() -> None:
             half = recorder.tool_call(yields)(1)
             next(half)
             unread = recorder.tool_call("unread")(lambda: yields(1))()
-        # After the end nothing changes what was recorded.
+        # After the end, reading on does not change the record.
         assert list(half) == [2]
         assert list(unread) == [1, 2]
     assert incomplete(recorder) == [(LEFT.format("1 value"), [1]), (LEFT.format("0 values"), []), (None, None)]
@@ -450,7 +450,7 @@ def test_message_that_is_a_generator_left_half_way_is_marked() -> None:
 
 
 def test_function_that_returns_a_generator_returns_another_one() -> None:
-    """As docs/recorder.md says: what is read of it can be recorded only so."""
+    """As docs/recorder.md states: only a wrapper can record the values that are read."""
     with recording() as recorder, recorder.message():
         inner = yields(1)
         outer = recorder.tool_call("makes")(lambda: inner)()
@@ -481,7 +481,7 @@ def test_returned_coroutine_is_recorded_until_its_end() -> None:
 
 
 def both(use: Callable[[Callable[..., Any]], Any], function: Callable[..., Any]) -> tuple[Any, RecorderForTests]:
-    """Uses a function as it is and decorated: the outcome has to be the same."""
+    """Use a function plain and decorated; both outcomes must be equal."""
     with recording() as recorder:
         found = use(recorder.tool_call(function))
     assert found == use(function)
@@ -565,7 +565,7 @@ def test_closing_a_generator_closes_it_and_is_no_failure() -> None:
 
     found, recorder = both(use, streams)
     assert found == ["x", "x"]
-    # What is streamed as texts is one text.
+    # Streamed strings are recorded as one string.
     assert calls(recorder) == [("streams", {}, "a", None)] * 2
 
 

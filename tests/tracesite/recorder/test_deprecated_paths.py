@@ -1,4 +1,4 @@
-"""The import paths of before 0.2 work until 1.0, with a warning."""
+"""Test that the import paths from before 0.2 work until 1.0, with a warning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_old_path_gives_same_object_and_warns(module: str, name: str) -> None:
     )
     for loaded in [key for key in sys.modules if key.startswith("traces_app.recorder")]:
         del sys.modules[loaded]
-    with pytest.warns(DeprecationWarning) as caught:  # that of the package too
+    with pytest.warns(DeprecationWarning) as caught:  # the package warns as well
         old = importlib.import_module(module)
     assert f"{module} is deprecated and goes in Tracesite 1.0; use {new}." in [str(one.message) for one in caught]
     assert getattr(old, name) is getattr(importlib.import_module(new), name)

@@ -1,4 +1,4 @@
-"""Freezing values: of a long one only the beginning, at a cost that does not grow with the rest."""
+"""Test freezing values: a long one is cut to its beginning, at a cost that does not grow with its length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Page:
 
 
 class Model:
-    """Encoded by its fields, as a model of pydantic is."""
+    """An object that is encoded by its fields, like a pydantic model."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -59,7 +59,7 @@ def test_beginning_of_large_value_is_frozen_quickly(name: str) -> None:
     assert isinstance(frozen, Cut), frozen[:100]
     assert len(frozen) <= 3 * MOST
     assert frozen.size > 2 * MB
-    # To encode it whole takes 80 to 600 ms of this thread on the machine where this was written.
+    # Encoding the whole value takes 80 to 600 ms of this thread on the author's machine.
     assert took < 0.25
     thaw(value)
 
@@ -133,7 +133,7 @@ def test_agent_does_not_wait_for_large_values() -> None:
 @pytest.mark.parametrize("before", [*range(0, 60, 10), 7_000, 60_000])
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"page": [text]}], ids=["text", "dict"])
 def test_secret_at_the_place_of_the_cut_is_not_kept(before: int, wrap: Callable[[str], Any]) -> None:
-    """Wherever it lies, also in what is frozen besides what is kept, and however much shorter redaction makes the rest."""
+    """A secret at the cut is redacted at any position, also if redaction shortens the text before it."""
     secret = "ts_" + "Zq7Xw9Lk3Vb5Nm1Ty8Rc2Hd6Gj4Fs0Pa5Ue9Io3Wb7K"
     filler = f'password: "{"hunter2" * 10}" ' * 3000
     room = 2**20 + MARGIN - len(filler) - before

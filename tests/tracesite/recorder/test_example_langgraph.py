@@ -1,4 +1,4 @@
-"""The example of the docs: run against a server, as its reader runs it."""
+"""Test the example of the docs against a server, run as a reader would run it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_example_arrives_at_a_server(live_server: LiveServer, capsys: pytest.Cap
     assert example_langgraph.main(["--url", live_server.url, "--key", key]) == 0
     session = Session.objects.get(project=project)
     answer = Message.objects.get(session=session, role="assistant")
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert told.out.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.splitlines() == [
         example_langgraph.QUESTION,
         answer.content,
         "",

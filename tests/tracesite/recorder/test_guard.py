@@ -1,4 +1,4 @@
-"""Nothing of the recorder raises into the agent, and one place sees to it."""
+"""Test that the recorder never raises into the agent, and that a single guard ensures it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUARD = "tracesite/recorder/guard.py"
 
 
 def handlers_of_everything(source: str) -> list[int]:
-    """The lines of handlers that catch whatever comes."""
+    """Return the lines of handlers that catch every exception."""
 
     def is_broad(kind: ast.expr | None) -> bool:
         if isinstance(kind, ast.Tuple):
@@ -57,7 +57,7 @@ def test_only_guard_catches_every_exception() -> None:
 
 
 class Leaky(logging.Handler):
-    """A log of the host that fails itself."""
+    """A log handler of the host that raises."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise RuntimeError("no log today")
@@ -71,12 +71,12 @@ def test_failure_is_logged_once_without_content(caplog: pytest.LogCaptureFixture
     with guard.around():
         raise KeyError("hunter2")
     assert guard.failures == 4
-    said = [record.getMessage() for record in caplog.records]
-    assert [message.split(" at ")[0] for message in said] == [
+    lines = [record.getMessage() for record in caplog.records]
+    assert [message.split(" at ")[0] for message in lines] == [
         "The recorder failed: ValueError",
         "The recorder failed: KeyError",
     ]
-    assert "hunter2" not in "".join(said)
+    assert "hunter2" not in "".join(lines)
 
 
 def test_failing_log_handler_changes_nothing() -> None:
@@ -110,7 +110,7 @@ def test_exit_requests_are_not_caught() -> None:
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, *, strict: bool) -> RecorderForTests:
-    """A recorder in which something is wrong everywhere."""
+    """A recorder in which every part fails."""
     recorder = RecorderForTests(strict=strict)
 
     def fail(*_arguments: Any, **_more: Any) -> Any:
@@ -157,7 +157,7 @@ def test_clock_and_ids_of_the_host_may_fail() -> None:
 
 
 class Exits:
-    """An object of the host that ends the process when it is looked at."""
+    """An object of the host whose repr raises SystemExit."""
 
     def __repr__(self) -> str:
         raise SystemExit(3)

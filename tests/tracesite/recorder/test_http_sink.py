@@ -1,4 +1,4 @@
-"""The HTTP sink: what it took arrives once, whatever the network, the server and other processes do."""
+"""Test that the HTTP sink delivers each accepted event once, despite failures of network, server and processes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fake() -> Iterator[FakeTracesite]:
 
 
 class Sinks:
-    """Makes sinks that share a spool, and closes them at the end."""
+    """A factory of sinks that share a spool; closes them at the end."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -85,7 +85,7 @@ def sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sinks]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses are short."""
+    """Shorten the pauses."""
     monkeypatch.setattr(http_sink, "LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(http_sink, "FIRST_PAUSE", 0.01)
 
@@ -94,7 +94,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "tracesite.recorder"]
 
 
-# --- All is well ------------------------------------------------------------------------------------------------------
+# --- Normal operation -------------------------------------------------------------------------------------------------
 
 
 def test_http_sink_satisfies_the_protocol(sinks: Sinks) -> None:
@@ -151,7 +151,7 @@ def test_thread_starts_with_first_event_and_ends(fake: FakeTracesite, sinks: Sin
     sink.send(events(1))
     assert len(senders()) == len(before) + 1
     sink.close(soon())
-    # It has nothing left to do; that it is gone is for the system to see to.
+    # The thread has no work left; the operating system removes it soon.
     wait_until(lambda: senders() == before)
 
 
@@ -231,7 +231,7 @@ def test_close_does_not_wait_for_settings(fake: FakeTracesite, sinks: Sinks) -> 
     assert time.monotonic() - begun < 0.3
 
 
-# --- The server is away -----------------------------------------------------------------------------------------------
+# --- The server is unavailable ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("quick")
@@ -286,7 +286,7 @@ def test_silent_server_does_not_delay_the_agent(sinks: Sinks, caplog: pytest.Log
         assert sink.flush(soon(0.2)) == 50
         assert sink.close(soon(0.2)) == 50
         assert time.monotonic() - begun < 0.8
-        wait_until(lambda: sink._thread is None, 1.0)  # the request that hung was broken off
+        wait_until(lambda: sink._thread is None, 1.0)  # the hanging request was aborted
         [left] = messages(caplog)
         assert left.startswith("50 events are not delivered to ")
         assert left.endswith(" for the next process that records to it.")
@@ -301,7 +301,7 @@ def test_slow_server_is_aborted_after_the_read_timeout(fake: FakeTracesite, sink
     sink = sinks.to(fake.url, read_timeout=0.2)
     sink.send(events(1))
     assert sink.flush(soon()) == 0
-    wait_until(lambda: fake.duplicates == ["1"])  # both were heard in the end
+    wait_until(lambda: fake.duplicates == ["1"])  # both requests arrived in the end
     assert fake.stored == ["1"]
 
 
@@ -391,7 +391,7 @@ def test_wrong_address_or_key_is_logged_once_without_loss(
     assert fake.stored == ["1", "2", "3"]
 
 
-# --- Events that a server does not take -------------------------------------------------------------------------------
+# --- Refused events ---------------------------------------------------------------------------------------------------
 
 
 def refuse(poison: set[str], *, named: bool, status: int = 400) -> Callable[[Request], Response | None]:
@@ -496,7 +496,7 @@ while True:
 
 
 def killed_while_sending(url: str, sinks: Sinks, prefix: str, seconds: float) -> list[str]:
-    """What a process had handed over when it was killed."""
+    """Return the events that a process had handed over when it was killed."""
     with subprocess.Popen(program(url, sinks, SENDS_UNTIL_KILLED % prefix), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -519,14 +519,14 @@ def test_events_before_a_kill_arrive_once(sinks: Sinks, part: int) -> None:
         handed_over += killed_while_sending(fake.url, sinks, f"{part}down{kill}", chance.uniform(0, 0.05))
     stored = fake.stored
     with serve(port) as again:
-        # The same server: it knows what it has.
+        # The same server, which recognises the events it already has.
         again.stored = stored
         sink = sinks.to(again.url)
         sink.send(events("last"))
         sink.close(soon())
         assert len(again.stored) == len(set(again.stored))
         assert set(handed_over) | {"last"} <= set(again.stored)
-        # What was taken in the very moment of the kill may be there too: a send that had not returned.
+        # An event whose send had not returned at the moment of the kill may have arrived, too.
         assert len(set(again.stored) - set(handed_over)) <= 1 + 5 * 7
     for kind in ("up0", "up1", "up2", "down0", "down1"):
         arrived = [int(name.split("-")[1]) for name in again.stored if name.startswith(f"{part}{kind}")]
@@ -583,7 +583,7 @@ def test_process_without_close_leaves_events_on_the_disk(sinks: Sinks) -> None:
         sink = sinks.to(fake.url)
         sink.send(events("later"))
         wait_until(lambda: len(fake.stored) == 101)
-        # Of each process in its order.
+        # Each process's events are in order.
         assert [name for name in fake.stored if name != "later"] == [f"e{one}" for one in range(100)]
 
 
@@ -635,7 +635,7 @@ def test_removed_files_leave_the_sink_idle(sinks: Sinks) -> None:
         before = time.process_time()
         time.sleep(0.2)
         assert time.process_time() - before < 0.1
-        # What is open is there as long as it is open: what is being sent, and what is being written.
+        # Open files stay: the one being sent and the one being written.
         assert (fake.stored, sink.report().lost) == (["0", "2"], 1)
 
 

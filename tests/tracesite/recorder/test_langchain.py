@@ -1,4 +1,4 @@
-"""The handler of LangChain and LangGraph: real graphs on a model that follows a script, and the rows that come of them."""
+"""Test the handler of LangChain and LangGraph: real graphs on a scripted model, and the stored rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tracesite.recorder.testing import RecorderForTests, recording, tree
 
 
 class ScriptedChat(BaseChatModel):
-    """Answers with one line of the script after the other; what is an exception it raises."""
+    """A model that answers with the lines of a script in turn, and raises those that are exceptions."""
 
     script: list[Any]
 
@@ -262,7 +262,7 @@ def test_recorded_run_equals_its_imported_transcript(project: Project, other: Pr
     ingest(other.pk, [reading.only(transcripts_of_langchain, transcript)], source="import")
     (imported,) = answers(other)
     steps, expected = (without_ids_and_times(one["agent_steps"]) for one in (recorded, imported))
-    # The transcript knows only what the model was told of an exception.
+    # The transcript holds only the error text that the model received.
     raised, told = (one[0]["tool_calls"][1]["result"] for one in (steps, expected))
     assert (raised.pop("error"), told.pop("error")) == ("ValueError: no such city", told["output"])
     assert steps == expected
@@ -283,7 +283,7 @@ def test_run_is_sent_event_by_event() -> None:
     assert {event["session_id"] for event in recorder.events} == {"weather-1"}
     step = {"step": "2", "agent_name": "forecaster", "iteration": 0}
     events = told(recorder)
-    # What the model was asked, as LangChain has it.
+    # The request to the model in LangChain's form.
     requests = [data.pop("request") for _name, _type, data in events if "request" in data]
     asked = [[(one["type"], one["content"]) for one in request["messages"]] for request in requests]
     question = ("human", "What is the weather in Shanghai?")
@@ -295,18 +295,18 @@ def test_run_is_sent_event_by_event() -> None:
             "session": {"end_user": "ada"},
             "metadata": {"app": "cli", "run_id": str(RUN), "tags": ["test"]},
         }),
-        # The model is asked, and becomes a step when it calls for a tool.
+        # A model request becomes a step when the model calls a tool.
         ("2.a", "llm_request_start", {"agent_name": "forecaster"}),
         ("2.s", "llm_request_start", step),
         ("2.e", "llm_request_complete", {**step, "duration": 1000.0, "thought": "Let me look."}),
-        # Calls begin when they are asked for, and again when a tool takes them up.
+        # A call begins when the model requests it, and again when the tool starts.
         ("3.s", "tool_call_start", {"uuid": "3", "name": "get_weather", "call_id": "c1", "step": "2", "args": {"city": "Oslo"}}),
         ("3.u1", "tool_call_start", {"uuid": "3", "runs": True}),
         ("3.e", "tool_call_complete", {
             "uuid": "3", "name": "get_weather", "call_id": "c1", "duration": 2000.0, "result": {"output": "31 degrees in Oslo"},
         }),
         ("4.a", "llm_request_start", {"agent_name": "forecaster"}),
-        # The answer, as soon as it is there.
+        # The answer, as soon as it is available.
         ("1.u1a", "agent_complete", {"result": "31 degrees."}),
         ("1.e", "workflow_execute_complete", {
             "duration": 8000.0,
@@ -350,7 +350,7 @@ def test_agent_in_a_tool_is_inside_its_call(project: Project) -> None:
     assert [(step["iteration"], step.get("agent_name"), step["thought"], step.get("metadata")) for step in steps] == [
         (0, None, "", None),
         (0, "helper", "I look.", {"parent_call": "c1"}),
-        # What it says last is no answer of the run.
+        # Its last message is not the answer of the run.
         (0, "helper", "It is warm.", {"parent_call": "c1"}),
     ]
     assert calls["ask_helper"]["result"]["output"] == "It is warm."
@@ -368,7 +368,7 @@ def test_graph_in_a_node_belongs_to_the_same_message() -> None:
         graph.add_node("ask", lambda state: inner.invoke(asks(), on_thread(recorder, "another")))
         graph.add_edge(START, "ask")
         graph.compile().invoke(asks(), on_thread(recorder))
-    # Both handlers hear of it, and one of them records it.
+    # Both handlers are called, and one of them records it.
     assert tree(recorder.events) == ["message", "  step ask", "    get_weather"]
     assert {event["session_id"] for event in recorder.events} == {"weather-1"}
     assert [end["result"] for end in ends(recorder)] == ["Warm."]
@@ -637,7 +637,7 @@ def test_graph_that_waits_is_paused_and_resumes_its_message(project: Project) ->
         [("get_weather", "success"), ("ask_person", "pending")],
         [("get_weather", "success"), ("ask_person", "success")],
     ]
-    # The node began anew, and with it the tool that had been done.
+    # The node restarted, and with it the tool that had finished.
     assert [call["metadata"] for call in answer["agent_steps"][0]["tool_calls"]] == [{"runs": 2}, {"runs": 2}]
 
 
@@ -744,7 +744,7 @@ def test_retriever_is_a_call_with_unique_references(project: Project) -> None:
     )
 
 
-# --- Manners ------------------------------------------------------------------------------------------------------
+# --- Effects on the host ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("004-17", "004-37")
@@ -785,7 +785,7 @@ def test_handler_never_raises_into_the_graph(monkeypatch: pytest.MonkeyPatch) ->
             state = agent(TWO).invoke(asks(), on_thread(recorder))
         assert state["messages"][-1].content == "Warm in both."
         assert recorder.report().failed > 0
-    # What happened is there, without what could not be read.
+    # The events are recorded without the values that could not be read.
     assert tree(recorder.events) == ["message", "  step", "  get_weather", "  get_weather"]
     assert len(ends(recorder)) == 1
     with recording() as strict, pytest.raises(LookupError), monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Runs of a process that was killed: whoever takes over its spool says that nobody is left to end them, and lies of no other."""
+"""Test that runs of a killed process are ended by the process that takes over its spool, and no other runs are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ URL, KEY = "http://127.0.0.1:9", "ts_0123456789"
 
 
 class Machine:
-    """Processes that record to one spool, whose server is away; and whoever delivers what they left."""
+    """Processes that record to one spool without a server, and another process that delivers their events."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -35,7 +35,7 @@ class Machine:
         self.processes: list[subprocess.Popen[str]] = []
 
     def start(self, script: str) -> subprocess.Popen[str]:
-        """Runs a script with a recorder, until it has printed a line."""
+        """Start a script with a recorder and wait until it has printed a line."""
         program = f"""
             import os, signal, sys, time
             from tracesite.recorder import Recorder
@@ -62,7 +62,7 @@ class Machine:
         assert self.start(script).wait(30) is not None
 
     def delivered(self) -> list[dict[str, Any]]:
-        """What another process sends of what dead ones left."""
+        """Return the events of dead processes that another process sends."""
         (directory,) = [path for path in self.root.iterdir() if path.is_dir()]
         spool = Spool.at(directory)
         self.spools.append(spool)
@@ -128,7 +128,7 @@ def test_run_is_known_when_all_events_were_delivered_before(machine: Machine) ->
         recorder.message("Go", external_id="open").enter()
         wait()
     """)
-    # As a server that took everything: the segment is empty, and only the journal is left.
+    # As if a server had accepted everything: the segment is empty and only the journal is left.
     for segment in machine.root.glob("*/*.ndjson"):
         os.truncate(segment, 0)
     process.kill()

@@ -1,4 +1,4 @@
-"""Whose child a call is, over threads, tasks, generators and event loops: random trees against a model."""
+"""Test the parents of calls across threads, tasks, generators and event loops: random trees against a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAYS_IN_A_LOOP = (
 
 @dataclass(frozen=True)
 class Node:
-    """A call, and how the calls in it are made. Where all of them are made in one way there is one way for each."""
+    """A call and the way in which its inner calls are made."""
 
     way: str
     children: tuple[Node, ...]
@@ -40,7 +40,7 @@ def nodes(ways: tuple[str, ...]) -> st.SearchStrategy[Node]:
 
 
 class Tree:
-    """Runs a tree and keeps what its recorder has to say: the parent of each call by its number."""
+    """Runs a tree and keeps the recorded parent of each call, by number."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -86,7 +86,7 @@ class Tree:
                     self.run(*one)
 
             for _number in generator():
-                # The reader's own, between two values: it is not the generator's.
+                # A call of the reader between two values, which is not inside the generator.
                 self.leaf(parent)
         elif node.way == "explicit":
             call = recorder.tool_call(name).start()
@@ -110,7 +110,7 @@ class Tree:
         call.end()
 
     def in_turns(self, below: list[tuple[Node, str]], parent: str) -> None:
-        """Generators that are read by turns, each with its own open calls."""
+        """Read generators in turns, each with its own open calls."""
 
         @self.recorder.tool_call
         def generator(node: Node, name: str) -> Iterator[int]:

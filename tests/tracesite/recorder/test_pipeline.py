@@ -1,4 +1,4 @@
-"""From the agent's threads to the sink: nobody waits, and what is lost is counted and told."""
+"""Test the pipeline from the agent's threads to the sink: it never blocks, and losses are counted and reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Gate(MemorySink):
-    """A sink that waits until it is opened, and remembers how it was asked."""
+    """A sink that blocks until it is opened and records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Gate(MemorySink):
 
 
 class Moody(MemorySink):
-    """Takes as much as `takes` says; None is all, and an exception is raised."""
+    """A sink that accepts `takes` events; None accepts all, and an exception is raised."""
 
     takes: int | Exception | None = None
 
@@ -60,7 +60,7 @@ def until(condition: Callable[[], bool], seconds: float = 5) -> None:
 
 
 def told(recorder: RecorderForTests) -> dict[str, dict[str, int]]:
-    """What the traces say was lost, by message, of reports that came by themselves."""
+    """Return the losses by message from the separate loss reports."""
     reports = [event for event in recorder.events if ".r" in event["id"]]
     assert len({event["id"] for event in reports}) == len(reports)
     assert {(event["type"], event["level"], event["category"]) for event in reports} <= {
@@ -349,7 +349,7 @@ def test_forked_child_records_without_repeating(tmp_path: Path) -> None:
     assert len({event["id"] for event in events}) == len(events) == 8
     assert names(path) == ["child's", "parent's", "parent's own"]
     begun = {event["data"]["name"]: event for event in events if event["type"] == "tool_call_start"}
-    # What was open at the fork is what the child's work lies in; it is the parent who ends it.
+    # Scopes open at the fork enclose the child's work; the parent ends them.
     assert [begun[name]["data"].get("parent") for name in begun] == [call.id, None, call.id]
     assert {event["message_id"] for event in events} == {"m"}
 
@@ -391,7 +391,7 @@ MULTIPROCESSING = """
     import multiprocessing
 
     def work(name, recorder=None):
-        # Made by the parent and inherited, or made here.
+        # Created by the parent and inherited, or created here.
         recorder = recorder or Recorder(sink=JsonLinesSink(PATH), delay_ms=10_000)
         with recorder.tool_call(name):
             pass
@@ -415,7 +415,7 @@ def test_multiprocessing_children_send_at_their_end(tmp_path: Path, inherited: b
 
 
 def record_and_end(path: str, name: str) -> None:
-    """In a child of its own."""
+    """Run in a separate child process."""
     recorder = Recorder(sink=JsonLinesSink(path), delay_ms=10_000)
     with recorder.tool_call(name):
         pass
@@ -437,7 +437,7 @@ FORKSERVER = """
     import multiprocessing
     from tracesite.recorder import JsonLinesSink, Recorder
 
-    # Made while a child imports this module, before its work begins.
+    # Created while a child imports this module, before its work begins.
     recorder = Recorder(sink=JsonLinesSink(PATH), delay_ms=10_000)
 
     @recorder.tool_call
@@ -474,7 +474,7 @@ def test_forkserver_children_send_all_at_their_end(tmp_path: Path, pool: bool) -
 
 
 class Slow(MemorySink):
-    """Delivers `rate` events a second, or none."""
+    """A sink that delivers `rate` events a second, or none."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -531,7 +531,7 @@ def test_exit_of_a_process_sends_the_rest(tmp_path: Path, end: str, code: int) -
     path = tmp_path / "trace.jsonl"
     script = f"""
         def main():
-            # No name for it is left when the process ends.
+            # No reference to the recorder is left when the process ends.
             recorder = Recorder(sink=JsonLinesSink(PATH), delay_ms=10_000)
             with recorder.tool_call("tool"):
                 pass

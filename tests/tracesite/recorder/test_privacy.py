@@ -1,4 +1,4 @@
-"""What of a trace leaves the process: secrets out, long values cut, contents left out."""
+"""Test which parts of a trace leave the process: secrets redacted, long values cut, contents omitted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "hunter2-hunter2"
 def recorded(
     args: Any, privacy: Privacy | None = None, *, result: Any = None
 ) -> tuple[dict[str, Any], RecorderForTests]:
-    """The data of the beginning of a call with these arguments."""
+    """Return the data of the start event of a call with these arguments."""
     with (
         recording(privacy=privacy) as recorder,
         recorder.message(external_id="m"),
@@ -43,7 +43,7 @@ def end_of(recorder: RecorderForTests, type_: str = "tool_call_complete") -> dic
 
 
 def losses(recorder: RecorderForTests) -> dict[str, int] | None:
-    """What the trace says of itself."""
+    """Return the loss reports of the trace."""
     return recorder.events[-1]["data"].get("recorder")
 
 
@@ -333,11 +333,11 @@ def test_only_one_module_makes_clean_events() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Clean"
     }
-    # What waits on the disk was clean when it was put there.
+    # Events on the disk were redacted before they were written.
     assert makers - {"spool.py"} == {"privacy.py"}
 
 
-# --- The quick look and the close one --------------------------------------------------------------------------------
+# --- Pre-filter and full search ---------------------------------------------------------------------------------------
 
 SECRETS = st.sampled_from(
     [

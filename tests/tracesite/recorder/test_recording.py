@@ -1,4 +1,4 @@
-"""The recorder as a whole: where it sends, which one is used, what it says of itself."""
+"""Test the recorder as a whole: its destination, the current recorder, its repr and statistics."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fake() -> Iterator[FakeTracesite]:
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this machine, and no recorder of another test."""
+    """Isolate the test from this machine's settings and from recorders of other tests."""
     for name in ("TRACESITE_URL", "TRACESITE_KEY", "http_proxy", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TRACESITE_SPOOL", str(tmp_path / "spool"))
@@ -81,7 +81,7 @@ def test_destination_is_chosen_in_one_place(
     by_environment = Recorder()
     work(by_environment)
     assert by_environment.flush() == 0
-    # A sink goes before both.
+    # An explicit sink precedes both.
     into_file = Recorder(sink=JsonLinesSink(tmp_path / "trace.jsonl"))
     work(into_file)
     for recorder in (by_argument, by_environment, into_file):
@@ -121,7 +121,7 @@ def test_recorders_and_threads_make_different_ids() -> None:
     assert len(set(ids)) == len(ids) == 3600
 
 
-# --- Tools that know no recorder ----------------------------------------------------------------------------------
+# --- Tools without a recorder argument ----------------------------------------------------------------------------
 
 
 @trace_tool
@@ -160,7 +160,7 @@ def test_trace_tool_works_with_invalid_environment(
     assert key not in caplog.text
 
 
-# --- What is lost on the way --------------------------------------------------------------------------------------
+# --- Losses -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("001-46")
@@ -173,7 +173,7 @@ def test_losses_of_a_full_spool_are_reported_once(tmp_path: Path) -> None:
         for _turn in range(150):
             with recorder.tool_call("tool", {"text": "x" * 20_000}):
                 pass
-    # What has left the queue may not have come to the spool yet.
+    # An event that left the queue may not have reached the spool yet.
     until(lambda: (said := recorder.report()).delivered_to_sink + said.dropped == 302)
     lost = recorder.report().dropped
     assert 0 < lost < 302
@@ -237,7 +237,7 @@ def test_compressed_events_are_read_unchanged(
     assert (read["content"], found["args"]["text"], found["result"]["data"]["text"]) == (text, text, text)
 
 
-# --- What it says of itself -----------------------------------------------------------------------------------------
+# --- Documentation and repr -----------------------------------------------------------------------------------------
 
 
 def test_recorder_for_tests_makes_literal_traces() -> None:
@@ -284,7 +284,7 @@ def test_report_adds_up() -> None:
 def test_every_public_name_is_documented() -> None:
     documents = "".join((ROOT / "docs" / name).read_text() for name in ("recorder.md", "delivery.md"))
     missing = [name for name in tracesite.recorder.__all__ if name not in documents]
-    # What is opened is documented by the functions that open it.
+    # Scopes are documented by the functions that open them.
     assert set(missing) <= {"Message", "NullSink", "Scope", "Session", "Step", "ToolCall", "default_recorder"}
 
 
@@ -330,8 +330,7 @@ def test_rerun_notebook_cell_leaves_no_extra_threads(fake: FakeTracesite) -> Non
     until(lambda: len(threads_of_recorders() - before) == 2)
     recorder = names["recorder"]
     assert recorder.flush() == 0
-    # Each run: a message with its call, and one call outside of a message. Those of recorders that were replaced are sent on a
-    # thread of theirs.
+    # Each run is a message with its call, and one call outside of a message. Replaced recorders send on their own threads.
     until(lambda: len(fake.stored) >= 4 * (4 + 4))
     assert len(fake.stored) == len(set(fake.stored)) == 4 * (4 + 4)
     assert names["look"].__wrapped__("x") == "x"
@@ -414,7 +413,7 @@ def test_key_of_a_mounted_file_works(fake: FakeTracesite, key: str, monkeypatch:
 
 
 def first_example(path: str) -> str:
-    """The first block of Python in a document, without its indentation."""
+    """Return the first Python block of a document, without its indentation."""
     found = re.search(
         r"(?m)^    from tracesite\.recorder import Recorder\n(?:(?:    .*)?\n)*", (ROOT / path).read_text()
     )

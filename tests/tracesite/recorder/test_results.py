@@ -1,4 +1,4 @@
-"""Results that tools make and agents read."""
+"""Test the results that tools return and agents read."""
 
 from __future__ import annotations
 

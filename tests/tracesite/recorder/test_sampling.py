@@ -1,4 +1,4 @@
-"""What is kept of what was recorded: shares, what failed, what was slow."""
+"""Test sampling: shares, and keeping failed and slow calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracesite.recorder.testing import RecorderForTests, recording, tree
 
 
 def run(recorder: Recorder, session: str, *, failing: str | None = None, tool: str = "search") -> None:
-    """A run in which one thing fails, or nothing."""
+    """Record a run in which one part fails, or none."""
 
     def fails(name: str) -> str | None:
         return "failed" if name == failing else None
@@ -152,7 +152,7 @@ def test_sampling_changes_by_assignment() -> None:
 
 
 class ToldSink(MemorySink):
-    """A sink whose server asks for something."""
+    """A sink whose server sends project settings."""
 
     told: ServerSampling | None = None
 
@@ -179,7 +179,7 @@ def test_sampling_changes_by_server_settings() -> None:
     recorder.flush()
     recorder.close()
     assert sessions(recorder) == ["all", "all but searches"]
-    # A call that is kept keeps what it lies in, here the plan of the first.
+    # A kept call also keeps its enclosing scopes, here the plan of the first.
     assert tree(recorder.events) == ["message", "  step", "    plan", "      search", "message", "  step", "    plan"]
 
 
@@ -222,7 +222,7 @@ def test_endless_messages_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch
             recorder.message("x" * 10_000).start()
         recorder.flush()
         assert recorder._pipeline._sampler._bytes <= 100_000
-        # The oldest are kept, and nothing is held of them.
+        # The oldest are sent at once and not held back.
         assert recorder.sink.events[0]["message_id"] == "m0"
         recorder.sampling = Sampling(tools={"tool": 0})
         with recorder.session("s"), recorder.message():
@@ -295,7 +295,7 @@ def test_failures_are_always_kept_and_all_is_counted(runs: list[Any], rate: floa
                     call(recorder, node)
     events = recorder.events
     ids = {event["id"] for event in events}
-    # A call that is kept has its end, what it lies in, and its message.
+    # A kept call has its end event, its enclosing scopes and its message.
     for event in events:
         if event["type"] == "tool_call_start":
             assert f"{event['data']['uuid']}.e" in ids

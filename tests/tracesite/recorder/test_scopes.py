@@ -1,4 +1,4 @@
-"""Sessions, messages, steps and calls: how they begin, end, and find what they lie in."""
+"""Test sessions, messages, steps and calls: how they begin, end and find their enclosing scope."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_current_scope_is_the_parent_and_missing_ones_are_made() -> None:
         "  step",
         "    of the step",
     ]
-    # Those that lie in no message share the session of the process.
+    # Calls outside of a message share the session of the process.
     assert len({event["session_id"] for event in recorder.events}) == 2
 
 
@@ -317,11 +317,11 @@ def test_carried_function_has_the_scope_of_its_origin() -> None:
     ]
 
 
-# --- Values that the host hands over -----------------------------------------------------------------------------
+# --- Values of the host ------------------------------------------------------------------------------------------
 
 
 class Refuses:
-    """Everything that is asked of it fails."""
+    """An object on which every operation fails."""
 
     def __repr__(self) -> str:
         raise LookupError("repr")
@@ -353,7 +353,7 @@ class Custom(Exception):
 
 
 class Model:
-    """As a pydantic model that fails in a way of its own."""
+    """An object like a pydantic model whose dump fails."""
 
     def model_dump(self) -> dict[str, Any]:
         raise Custom
@@ -365,7 +365,7 @@ class Bomb(UserDict):  # type: ignore[type-arg]
 
 
 def holds_itself() -> list[Any]:
-    """A list that is in itself in more ways than there are atoms."""
+    """Return nested lists that expand exponentially, and contain themselves."""
     one: list[Any] = []
     two: list[Any] = [one] * 20
     one += [two] * 20
@@ -588,7 +588,7 @@ def test_invalid_address_disables_with_one_warning(url: str, key: str, caplog: p
         Recorder(url, key, strict=True)
 
 
-# --- For callbacks: what is known bit by bit ------------------------------------------------------------------------
+# --- Callbacks: data that arrives in parts --------------------------------------------------------------------------
 
 
 def test_model_request_is_sent_before_it_is_a_step() -> None:
@@ -601,12 +601,12 @@ def test_model_request_is_sent_before_it_is_a_step() -> None:
         step.start().end()
     asked, started, also_asked = data_of(recorder, "llm_request_start")
     (ended,) = data_of(recorder, "llm_request_complete")
-    # Without the id of a step an event makes none.
+    # An event without a step id creates no step.
     assert asked == also_asked == {"model": "gpt-5"}
     assert started == {"step": step.id, "model": "gpt-5"}
     assert ended["thought"] == "Look it up."
     times = {event["id"]: event["timestamp"] for event in recorder.events}
-    # It began when the model was asked.
+    # The step began with the request to the model.
     assert times[f"{step.id}.s"] == times[f"{step.id}.a"] < times[f"{answer.id}.a"]
 
 

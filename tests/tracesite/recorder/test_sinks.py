@@ -1,4 +1,4 @@
-"""The small sinks."""
+"""Test the sinks for memory, files, functions and several sinks at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracesite.recorder.sinks import Clean, ServerSettings, Sink
 
 
 def clean(number: int) -> Clean:
-    """As privacy.py makes them."""
+    """Return redacted events as privacy.py creates them."""
     return Clean(json.dumps({"number": number}).encode())
 
 
@@ -125,7 +125,7 @@ class Failing(NullSink):
 
 
 class Half(MemorySink):
-    """Takes the first of what it is given, and says that it has not delivered it."""
+    """A sink that accepts the first event and reports it as undelivered."""
 
     closed = forked = False
 
@@ -155,7 +155,7 @@ def test_event_refused_by_one_sink_is_lost_there_only() -> None:
     for ask in (lambda: sink.flush(0), lambda: sink.close(0), sink.after_fork):
         with pytest.raises(ExceptionGroup, match="sinks failed"):
             ask()
-    # One that fails keeps none of the others from it.
+    # A failing sink does not keep events from the others.
     assert half.closed
     assert half.forked
 

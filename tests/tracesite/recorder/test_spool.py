@@ -1,4 +1,4 @@
-"""The spool: what it takes is there until it is settled, in order, whoever dies meanwhile."""
+"""Test that the spool keeps events in order until they are settled, even if processes die."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def events(*numbers: int) -> list[bytes]:
 
 
 class Shelf:
-    """Makes spools of one destination and releases them at the end."""
+    """A factory of spools of one destination; releases them at the end."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -53,7 +53,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 
 def take_all(spool: Spool, *, own: bool = True, most_events: int = 3) -> list[bytes]:
-    """Everything that waits, batch by batch, settled."""
+    """Take and settle all waiting events, batch by batch."""
     found: list[bytes] = []
     while (batch := spool.next_batch(own=own, most_events=most_events, most_bytes=1000)) is not None:
         found += batch.lines
@@ -62,7 +62,7 @@ def take_all(spool: Spool, *, own: bool = True, most_events: int = 3) -> list[by
 
 
 def dead_process(root: Path, script: str) -> None:
-    """Runs a script with a spool and kills it -9 in the end."""
+    """Run a script with a spool and kill it with SIGKILL at the end."""
     program = f"""
         import os, signal
         from pathlib import Path
@@ -174,7 +174,7 @@ def test_full_spool_takes_the_events_that_fit(shelf: Shelf, caplog: pytest.LogCa
     batch = spool.next_batch(own=True, most_events=10, most_bytes=10_000)
     assert batch is not None
     spool.settle(batch)
-    assert spool.append(many[:5]) == 0  # its file is not gone yet
+    assert spool.append(many[:5]) == 0  # its file is not removed yet
     take_all(spool)
     assert spool.append(many[:5]) == 5
 
@@ -363,7 +363,7 @@ def test_removed_directory_is_created_again(shelf: Shelf, monkeypatch: pytest.Mo
     spool.append(events(4))
     spool.append(events(5))
     assert shelf.files() == [".lock", ".ndjson", ".ndjson"]
-    # The first was in files that are gone: lost, and said.
+    # The first events were in files that are gone, so they are lost and reported.
     assert take_all(spool)[-3:] == events(3, 4, 5)
     assert spool.lost in (1, 2)
 
@@ -438,7 +438,7 @@ def test_directory_writable_by_others_is_not_used(shelf: Shelf, caplog: pytest.L
     assert list(shelf.root.iterdir()) == []
 
 
-# --- Where it is, and what is in it -----------------------------------------------------------------------------------
+# --- Location and contents --------------------------------------------------------------------------------------------
 
 
 def test_directory_is_the_named_one_or_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -450,7 +450,7 @@ def test_directory_is_the_named_one_or_the_users(monkeypatch: pytest.MonkeyPatch
     assert spool_roots() == [Path("/home/owner/.local/state/tracesite/spool"), temporary]
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert spool_roots() == [Path("/state/tracesite/spool"), temporary]
-    monkeypatch.setenv("XDG_STATE_HOME", "relative")  # the standard says to ignore it
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")  # the XDG standard requires ignoring a relative path
     assert spool_roots() == [Path("/home/owner/.local/state/tracesite/spool"), temporary]
     monkeypatch.setenv("TRACESITE_SPOOL", "/var/spool/agents")
     assert spool_roots() == [Path("/var/spool/agents")]

@@ -1,4 +1,4 @@
-"""ToolCallChainTracker: its names and errors, what is open where, what stays, and what the server is told."""
+"""Test ToolCallChainTracker: names, errors, open calls per task and thread, stored chains, and the events it sends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CALL_KEYS = [
 
 
 def ticking(**options: Any) -> ToolCallChainTracker:
-    """A tracker whose clock goes on by a second whenever it is read."""
+    """A tracker whose clock advances by a second at each reading."""
     seconds = count(START, 1_000_000_000)
     return ToolCallChainTracker(clock=lambda: next(seconds), **options)
 
@@ -79,7 +79,7 @@ def finished(tracker: ToolCallChainTracker) -> ToolCallChain:
 
 
 def parents(chain: ToolCallChain) -> dict[str, str | None]:
-    """The tool of each call, with that of its parent; tools have to be different."""
+    """Return the tool of each call with that of its parent; all tools must differ."""
     tools = {call.call_id: call.tool_id for call in chain.calls.values()}
     return {call.tool_id: tools.get(call.parent_id or "") for call in chain.calls.values()}
 
@@ -467,10 +467,10 @@ def test_parents_are_right_in_any_tree_of_tasks(tree: Any, parallel: list[bool])
 
 @dataclass
 class Model:
-    """What a chain is, as simply as it can be said."""
+    """The simplest model of a chain."""
 
     calls: list[tuple[int, int | None]] = field(default_factory=list)
-    """The number of each call, and that of its parent."""
+    """The number of each call with that of its parent."""
     open: list[int] = field(default_factory=list)
     failed: bool = False
     error: str | None = None
@@ -573,7 +573,7 @@ def test_chain_document_has_these_fields() -> None:
 
 @pytest.mark.requirement("001-18")
 def test_document_has_the_keys_of_the_server() -> None:
-    """The server says more: where a chain is, and how many calls it has; of a call its step, and the id that the model gave."""
+    """The server adds a chain's location and number of calls, and a call's step and the id that the model gave."""
     tracker = ticking()
     tracker.start_tool_chain("search")
     tracker.start_tool_call("search")
@@ -649,7 +649,7 @@ def test_later_changes_of_values_change_nothing() -> None:
 
 
 class Hostile:
-    """Raises whatever is done with it."""
+    """An object on which every operation raises."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError("hostile")
@@ -731,11 +731,11 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-# --- Where chains are kept -----------------------------------------------------------------------------------------------------
+# --- Stores of chains ----------------------------------------------------------------------------------------------------------
 
 
 class Contexts:
-    """A host's own store."""
+    """A store of the host."""
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, dict[str, Any]]] = []
@@ -885,12 +885,12 @@ def test_tracker_works_in_a_forked_child(tmp_path: Path) -> None:
     assert [document["root_tool_id"] for document in tracker.files.read_all()] == ["child", "parent"]
 
 
-# --- Questions ----------------------------------------------------------------------------------------------------------------
+# --- Queries ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def asked() -> tuple[ToolCallChainTracker, list[str]]:
-    """Three finished chains: one of 4 seconds, a failed one of 2, and one without calls of 1."""
+    """Three finished chains: one of 4 s, a failed one of 2 s, and one without calls of 1 s."""
     tracker = ticking()
     ids = [tracker.start_tool_chain("plan")]
     tracker.start_tool_call("search")
@@ -971,10 +971,10 @@ def test_recorded_usage_is_a_call_with_its_duration() -> None:
     assert first.duration == (first.completed_at - first.started_at).total_seconds()
     assert (one.success, two.success) == (True, False)
     assert one.duration >= 1.5
-    told = [
+    ends = [
         event["data"] for event in recorder.sink.events if event["type"] in ("tool_call_complete", "tool_call_error")
     ]
-    assert [int(data["duration"]) for data in told] == [1500, 250]
+    assert [int(data["duration"]) for data in ends] == [1500, 250]
 
 
 def test_unregistered_usage_is_logged() -> None:
@@ -1035,7 +1035,7 @@ def test_dispatched_call_records_and_raises_its_error() -> None:
     failure = ValueError("no such table")
 
     async def dispatch(_tool: str, _parameters: dict[str, Any]) -> None:
-        tracker.start_tool_call("inside")  # and never ended
+        tracker.start_tool_call("inside")  # never ended
         tracker.start_tool_chain("inside")
         raise failure
 
@@ -1223,7 +1223,7 @@ def test_server_has_the_same_chain() -> None:
         ("", None),
         ('{"rows":2}', {"rows": 2}),
     ]
-    # The server has ids of its own.
+    # The server assigns its own ids.
     named = {call["call_id"]: call["id"] for call in found["calls"].values()}
     assert [named.get(call["parent_id"]) for call in found["calls"].values()] == [
         call["parent_id"] for call in document["calls"].values()

@@ -1,4 +1,4 @@
-"""wrap and enable: what is recorded of code that knows nothing of it, and that it stays what it was."""
+"""Test wrap and enable: code without a recorder is recorded, and behaves as before."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ STREAMS = {"generator", "asynchronous generator", "makes a generator"}
 
 
 def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[str, Any]:
-    """What a function comes to, whatever its kind."""
+    """Return the outcome of a function of any kind."""
 
     async def everything() -> Any:
         result = function(*args, **kwargs)
@@ -254,7 +254,7 @@ class Listener:
 
 
 class Agent:
-    """An agent as people write them: nothing in it knows of a recorder."""
+    """A typical agent without a recorder."""
 
     name = "planner"
     model = "gpt-5"
@@ -269,7 +269,7 @@ class Agent:
         raise AssertionError("nobody asks")
 
     def run(self, prompt: str, city: str = "Rome") -> dict[str, Any]:
-        """Answers."""
+        """Answer a question."""
         self.log.append(prompt)
         answer = self.execute(city)
         return {"success": True, "result": answer, "error": None}
@@ -293,7 +293,7 @@ class Agent:
         return {"text": "Asking", "usage": {"prompt_tokens": 7, "completion_tokens": 2}, "model": "gpt-5-mini"}
 
 
-def told(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
+def data_of(events: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
     return [event["data"] for event in events if event["type"] == type_]
 
 
@@ -305,19 +305,19 @@ def test_agent_is_started_enabled_and_run() -> None:
     events = recorder.events
     assert tree(events) == ["message", "  step planner", "  step planner gpt-5", "  get_weather"]
     assert {"task-1"} == {event["session_id"] for event in events}
-    (begun,) = told(events, "workflow_execute_start")
-    (ended,) = told(events, "workflow_execute_complete")
+    (begun,) = data_of(events, "workflow_execute_start")
+    (ended,) = data_of(events, "workflow_execute_complete")
     assert (begun["prompt"], ended["result"]) == ("How is it?", "Asking: 31 degrees in Rome")
     assert "error" not in ended
-    asked = told(events, "llm_request_complete")[0]
+    asked = data_of(events, "llm_request_complete")[0]
     assert (
         asked["thought"],
         asked["usage"],
         asked["model"],
     ) == ("Asking", {"prompt_tokens": 7, "completion_tokens": 2}, "gpt-5-mini")
-    (call,) = told(events, "tool_call_start")
+    (call,) = data_of(events, "tool_call_start")
     assert (call["name"], call["args"], call["call_id"]) == ("get_weather", {"city": "Rome"}, "call_1")
-    (result,) = told(events, "tool_call_complete")
+    (result,) = data_of(events, "tool_call_complete")
     assert result["result"] == "31 degrees in Rome"
 
 
@@ -329,7 +329,7 @@ def test_prompts_are_recorded_with_kind_length_and_text() -> None:
     ]:
         with recording(privacy=privacy) as recorder:
             recorder.enable(Agent()).run("How is it?")
-        prompts = told(recorder.events, "prompt_build")
+        prompts = data_of(recorder.events, "prompt_build")
         assert [(prompt["kind"], prompt["length"]) for prompt in prompts] == [("system", 18), ("user", 44)]
         assert texts == [prompt.get("text") for prompt in prompts]
 
@@ -342,9 +342,9 @@ def test_errors_are_recorded_and_raised_again() -> None:
             agent.run("How is it?", "nowhere")
         assert [frame.name for frame in inspect.getinnerframes(raised.value.__traceback__) if False] == []
     events = recorder.events
-    (failed,) = told(events, "tool_call_error")
+    (failed,) = data_of(events, "tool_call_error")
     assert failed["error"] == "Refused: no such city"
-    assert told(events, "workflow_execute_complete")[0]["error"] == "Refused: no such city"
+    assert data_of(events, "workflow_execute_complete")[0]["error"] == "Refused: no such city"
 
 
 def test_failure_in_the_result_is_the_error_of_the_run() -> None:
@@ -354,7 +354,7 @@ def test_failure_in_the_result_is_the_error_of_the_run() -> None:
 
     with recording() as recorder:
         recorder.enable(Failing()).run("x")
-    (ended,) = told(recorder.events, "workflow_execute_complete")
+    (ended,) = data_of(recorder.events, "workflow_execute_complete")
     assert (ended["error"], ended["result"]) == ("broke", "no answer")
 
 
@@ -370,7 +370,7 @@ def test_callback_keeps_its_methods_and_arguments() -> None:
     message = {"taskId": "t1", "type": "agent_start", "agentName": "planner"}
     assert [(message, agent), ("anything", None)] == listener.heard
     assert listener.heard[0][0] == message
-    assert [data["agent_name"] for data in told(recorder.events, "agent_start")] == ["planner"]
+    assert [data["agent_name"] for data in data_of(recorder.events, "agent_start")] == ["planner"]
 
 
 @pytest.mark.requirement("004-37")
@@ -403,7 +403,7 @@ def test_callbacks_may_be_dicts_or_functions(make: Callable[[Any], Any]) -> None
         "llm_request_complete",
         "tool_call_complete",
     ]
-    assert [(data["args"], data["call_id"]) for data in told(events, "tool_call_start")] == [({"q": 1}, "c1")]
+    assert [(data["args"], data["call_id"]) for data in data_of(events, "tool_call_start")] == [({"q": 1}, "c1")]
     assert len({event["message_id"] for event in events}) == 1
 
 
@@ -433,7 +433,7 @@ def test_callback_that_raises_does_so_and_is_recorded() -> None:
         agent = recorder.enable(Agent(Broken()))
         with pytest.raises(Refused, match="host's own"):
             agent.run("How is it?")
-    assert len(told(recorder.events, "agent_start")) == 1
+    assert len(data_of(recorder.events, "agent_start")) == 1
 
 
 @pytest.mark.requirement("004-37", "004-17")
@@ -470,7 +470,7 @@ def test_asynchronous_callback_stays_one_and_keeps_its_order() -> None:
 
         asyncio.run(main())
     assert [f"e{number}" for number in range(5)] == [message["error"] for message, _context in later.heard]
-    assert [f"e{number}" for number in range(5)] == [data["error"] for data in told(recorder.events, "agent_error")]
+    assert [f"e{number}" for number in range(5)] == [data["error"] for data in data_of(recorder.events, "agent_error")]
 
 
 @pytest.mark.requirement("004-17")
@@ -525,7 +525,7 @@ def test_shared_tool_is_recorded_until_the_last_disable() -> None:
         two.run("x")
         recorder.disable(two)
         tool.execute({"city": "Rome"})
-    assert len(told(recorder.events, "tool_call_start")) == 2
+    assert len(data_of(recorder.events, "tool_call_start")) == 2
     assert vars(tool) == {"calls": 3}
 
 
@@ -553,7 +553,7 @@ def test_deep_copy_calls_its_own_methods_and_pickle_is_unchanged() -> None:
         twin.run("still")
         recorder.disable(twin)
         twin.run("off")
-    prompts = [data["prompt"] for data in told(recorder.events, "workflow_execute_start")]
+    prompts = [data["prompt"] for data in data_of(recorder.events, "workflow_execute_start")]
     assert [prompt for prompt in prompts if prompt != "loaded"] == ["twin", "again", "still"]
 
 
@@ -625,7 +625,7 @@ def test_custom_names_are_recorded() -> None:
         assert own.answer("cats") == "Hello"
     events = recorder.events
     assert {"about cats"} == {event["session_id"] for event in events}
-    (asked,) = told(events, "llm_request_complete")
+    (asked,) = data_of(events, "llm_request_complete")
     assert (
         asked["agent_name"],
         asked["model"],
@@ -653,8 +653,8 @@ def test_agent_in_a_tool_is_nested_in_its_call() -> None:
         recorder.enable(agent)
         assert agent.run("x")["result"] == "Asking: about Rome"
     events = recorder.events
-    assert len(told(events, "workflow_execute_start")) == 1
-    steps = told(events, "llm_request_start")
+    assert len(data_of(events, "workflow_execute_start")) == 1
+    steps = data_of(events, "llm_request_start")
     assert [step["agent_name"] for step in steps] == ["planner", "planner", "researcher", "researcher"]
 
 
@@ -696,9 +696,9 @@ def test_concurrent_asynchronous_agents_are_kept_apart() -> None:
         by_message.setdefault(event["message_id"], []).append(event)
     assert len(by_message) == 6
     for events in by_message.values():
-        prompt = told(events, "workflow_execute_start")[0]["prompt"]
-        assert [{"city": prompt}] == [data["args"] for data in told(events, "tool_call_start")]
-        assert prompt == told(events, "workflow_execute_complete")[0]["result"]
+        prompt = data_of(events, "workflow_execute_start")[0]["prompt"]
+        assert [{"city": prompt}] == [data["args"] for data in data_of(events, "tool_call_start")]
+        assert prompt == data_of(events, "workflow_execute_complete")[0]["result"]
 
 
 def test_threads_are_kept_apart() -> None:
@@ -735,8 +735,8 @@ def test_callback_without_a_run_makes_one_run_for_each_task() -> None:
     assert {"t1", "t2"} == {event["session_id"] for event in events}
     by_task = {task: [event for event in events if event["session_id"] == task] for task in ("t1", "t2")}
     assert [len({event["message_id"] for event in by_task[task]}) for task in by_task] == [1, 1]
-    assert sorted({data["step"] for data in told(by_task["t1"], "tool_call_start")}) == ["n:0"]
-    assert told(by_task["t2"], "workflow_execute_complete")[0]["result"] == "42"
+    assert sorted({data["step"] for data in data_of(by_task["t1"], "tool_call_start")}) == ["n:0"]
+    assert data_of(by_task["t2"], "workflow_execute_complete")[0]["result"] == "42"
 
 
 @pytest.mark.requirement("004-19")
@@ -790,7 +790,7 @@ def test_wrapper_keeps_no_object_of_the_host_alive() -> None:
         assert [one() for one in kept] == [None, None, None]
 
 
-# --- What a model said -----------------------------------------------------------------------------------------------------
+# --- Responses of models ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -825,7 +825,7 @@ def test_response_of_a_model_is_read_from_its_client(value: Any, expected: Answe
     assert expected == read(value)
 
 
-# --- One way for all events ----------------------------------------------------------------------------------------------------
+# --- Subscribers ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("004-04", "002-32")
@@ -888,7 +888,7 @@ def test_recorded_agent_is_on_the_server() -> None:
     asked = AgentStep.objects.get(model="gpt-5-mini")
     assert asked.pk == ToolCall.objects.get().step_id
     prompts = Event.objects.filter(type="prompt_build").order_by("seq")
-    # It counts what it holds.
+    # The counters match the stored rows.
     assert [(event.data["kind"], event.data["length"]) for event in prompts] == [("system", 18), ("user", 40)]
     kinds = Counter(Context.objects.values_list("kind", flat=True))
     assert kinds == {"prompt": 2, "conversation": 1, "entry": 1}, "the prompts, and what the model was asked"

@@ -1,4 +1,4 @@
-"""The sample sessions: what a newcomer finds in them, and that loading them twice loads them once."""
+"""Test the sample sessions: their contents, and that a second load adds none."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def project(db: None) -> Project:
     return Project.objects.create(slug="demo")
 
 
-def test_a_second_load_changes_nothing(project: Project) -> None:
+def test_load_samples_twice_changes_nothing(project: Project) -> None:
     assert load_samples(project) == 15
     before = [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)]
     assert load_samples(project) == 0
     assert [list(model.objects.order_by("pk").values()) for model in (Session, Message, AgentStep, ToolCall)] == before
 
 
-def test_a_sample_that_was_deleted_does_not_come_back(project: Project) -> None:
+def test_load_samples_skips_deleted_sample(project: Project) -> None:
     load_samples(project)
     delete_session(Session.objects.get(external_id="sample-weather-zh").pk, by="somebody")
     assert load_samples(project) == 0
 
 
-def test_the_samples_are_recent_and_keep_their_durations(project: Project) -> None:
+def test_samples_are_recent_and_keep_durations(project: Project) -> None:
     load_samples(project)
     now = timezone.now()
     times = Session.objects.order_by("-created_at").values_list("created_at", flat=True)
@@ -48,7 +48,7 @@ def test_the_samples_are_recent_and_keep_their_durations(project: Project) -> No
     assert 600 <= call.duration_ms < 700
 
 
-def test_the_samples_show_what_there_is_to_see(project: Project) -> None:
+def test_samples_cover_all_features(project: Project) -> None:
     load_samples(project)
     assert set(Session.objects.values_list("status", flat=True)) == {
         "running",
@@ -71,11 +71,11 @@ def test_the_samples_show_what_there_is_to_see(project: Project) -> None:
     assert Message.objects.exclude(error="").count() == 3
     assert Message.objects.filter(is_completed=False).count() == 2
     assert Reference.objects.filter(knowledge_title__contains="差旅").exists()
-    # Of all there is only the call of a tool that does not exist, whose arguments break off.
+    # Among all samples, the only such call is one of an unknown tool with truncated arguments.
     assert [message.health for message in Message.objects.exclude(health=[])] == [["invalid_arguments"]]
 
 
-def test_the_example_of_the_recorder_is_among_the_samples(project: Project) -> None:
+def test_samples_include_recorder_example(project: Project) -> None:
     load_samples(project)
     session = Session.objects.get(external_id="sample-order-desk")
     question, answer = Message.objects.filter(session=session).order_by("id")
@@ -95,14 +95,14 @@ def test_the_example_of_the_recorder_is_among_the_samples(project: Project) -> N
     assert Event.objects.filter(session_id=session.pk).count() > 30
 
 
-def test_the_password_in_a_sample_is_redacted(project: Project) -> None:
+def test_password_in_sample_is_redacted(project: Project) -> None:
     load_samples(project)
     call = ToolCall.objects.get(tool__name="connect")
     assert call.args["host"] == "warehouse.example"
     assert "only-an-example" not in str(call.args)
 
 
-def test_the_samples_are_described_and_name_no_place_on_a_machine() -> None:
+def test_samples_are_described_and_hold_no_local_paths() -> None:
     folder = resources.files("tracesite.samples") / "recordings"
     described = (folder / "README.md").read_text()
     files = [file for file in folder.iterdir() if file.name.endswith((".json", ".ndjson"))]

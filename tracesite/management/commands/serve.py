@@ -22,7 +22,7 @@ from tracesite.metrics import registry
 from tracesite.samples import demo
 from tracesite.serving import embedded_postgres, server
 
-# Two first runs at the same moment: the second waits for the first to have prepared the database.
+# Held while the database is prepared, so that of two first runs at once the second waits for the first.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
 
 
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         handover = server.take_over()
         with socket.socket(fileno=handover.listener) if handover else listening_socket(host, port) as listener:
             Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-            # Imported in the parent, so that an error is reported once and plainly, and the workers share the modules.
+            # Imported in the parent, so that an error is reported once and the workers share the modules.
             import_module("tracesite.serving.asgi")
             made = None
             if options["demo"]:
@@ -171,7 +171,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise CommandError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
     try:
-        # Connections of an earlier run that wait for their end do not count.
+        # Connections of an earlier run in TIME_WAIT must not block the port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
