@@ -1,14 +1,14 @@
-# What people type. Needs python3 (3.11 or newer), make and a package index; nothing else is installed by hand.
+# Commands for users and developers. Needs python3 (3.11 or newer), make and a package index, nothing else.
 #
 #   make run     serve on http://127.0.0.1:8000 with sample data; HOST=, PORT= and WORKERS= change that
-#   make test    the tests; ARGS= goes to pytest
-#   make test-postgresql15   the tests of the database once more, on Debian's PostgreSQL 15; takes minutes
-#   make fuzz    many requests of every kind to every operation of the API: EXAMPLES= says how many
-#   make lint    style, types, migrations
-#   make bench   measurements
-#   make load    restarts under load; needs wrk for a part of it: ARGS='--restarts 20'
-#   make setup   what all of them begin with: .venv as requirements.lock says. LOCK=requirements-server.lock is enough to serve
-#   make lock    both lock files anew, from pyproject.toml; PACKAGE= upgrades one. Needs uv
+#   make test    run the tests; ARGS= is passed to pytest
+#   make test-postgresql15   run the database tests on Debian's PostgreSQL 15; takes minutes
+#   make fuzz    send many generated requests to every operation of the API: EXAMPLES= of each kind
+#   make lint    check style, types and migrations
+#   make bench   run the benchmarks
+#   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
+#   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
+#   make lock    compile both lock files from pyproject.toml; PACKAGE= upgrades one package. Needs uv
 #   make reset   delete the embedded database of this directory
 
 HOST ?= 127.0.0.1
@@ -55,9 +55,9 @@ reset: setup
 	read answer && [ "$$answer" = yes ] || { echo 'Nothing was deleted.'; exit 1; }; \
 	$(PYTHON) -m tracesite.serving.embedded_postgres reset
 
-# Packages come as the lock file's hashes say or not at all. The copy of the lock file is written last: it says that
-# everything in it has been installed. The distribution's Python comes first: it is compiled by a profile of what programs
-# do, and those that people compile mostly are not. A server then takes a sixth less CPU (docs/benchmarks.md).
+# Packages must match the hashes in the lock file. The copy of the lock file is written last and marks a complete
+# installation. The distribution's Python is preferred because it is compiled with profile-guided optimisation, which most
+# self-compiled ones are not: a server then uses a sixth less CPU (docs/benchmarks.md).
 setup:
 	@if ! $(PYTHON) -c '' 2>/dev/null; then \
 		for python in /usr/bin/python3 python3.13 python3.12 python3.11 python3; do \
@@ -77,7 +77,7 @@ setup:
 		cp $(LOCK) $(INSTALLED); \
 	fi
 
-# The server's packages are compiled from the whole lock file, so that both name the same versions.
+# The server's lock file is compiled from a copy of the whole one, so that both pin the same versions.
 COMPILE := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 lock:
 	$(COMPILE) $(if $(PACKAGE),--upgrade-package $(PACKAGE)) --extra server --extra dev -o requirements.lock

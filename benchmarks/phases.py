@@ -215,7 +215,7 @@ def _clocks(clock: Clock) -> Any:
             for part in outer:
                 owner = getattr(owner, part)
             stack.enter_context(mock.patch.object(owner, function, clock.timed(name, getattr(owner, function))))
-        # Lines of the log cost what they cost in a server, and go nowhere.
+        # Log lines are formatted as in a server and then discarded.
         devnull = stack.enter_context(open(os.devnull, "w"))
         root = logging.getLogger()
         level, root.level = root.level, logging.INFO

@@ -1,4 +1,4 @@
-"""Admin pages as tests read them."""
+"""Parse admin pages in tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 
 class _Page(HTMLParser):
-    """Collects what a person sees and can follow."""
+    """A parser that collects the visible text and the links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def html_of(response: HttpResponse) -> str:
 
 
 def text_of(response: HttpResponse) -> str:
-    """The text of the main part of a page, on one line."""
+    """Return the text of the main part of a page, on one line."""
     page = _Page()
     html = html_of(response)
     page.feed(html[html.index('<main id="content-start"') :] if "<main" in html else html)
@@ -53,14 +53,14 @@ def text_of(response: HttpResponse) -> str:
 
 
 def links_of(response: HttpResponse) -> dict[str, str]:
-    """Where the links of a page lead, by their text; the first one of each text."""
+    """Return the URLs of a page's links by their text; the first one for equal texts."""
     page = _Page()
     page.feed(html_of(response))
     return page.links
 
 
 def rows_of(response: HttpResponse) -> list[list[str]]:
-    """The cells of a list, without the boxes to select rows with."""
+    """Return the cells of a change list, without the checkboxes."""
     table = re.search(r'<table id="result_list">.*?<tbody>(.*?)</tbody>', html_of(response), re.DOTALL)
     if table is None:
         return []
@@ -76,7 +76,7 @@ def rows_of(response: HttpResponse) -> list[list[str]]:
 
 
 def statements_of(client: Client, url: str) -> list[str]:
-    """The SQL that a page costs."""
+    """Return the SQL statements of a page."""
     with CaptureQueriesContext(connection) as queries:
         html_of(client.get(url))
     return [query["sql"] for query in queries.captured_queries]

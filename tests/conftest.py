@@ -1,8 +1,8 @@
-"""The database of the tests, and the list of requirements they have shown.
+"""The test database, and the report of requirements that the tests have shown.
 
-Without DATABASE_URL the tests run on an embedded PostgreSQL of their own, below .tracesite/test, that does not wait for
-the disk. It must be there before Django reads its settings, so pyproject.toml names no settings module: this file does.
-Each run has databases of its own, so that several runs can share the server.
+Without DATABASE_URL the tests run on a separate embedded PostgreSQL below .tracesite/test, which does not wait for the disk.
+It must run before Django reads its settings, so this file names the settings module instead of pyproject.toml. Each run
+has its own databases, so that several runs can share the server.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def drop_databases_of_killed_runs() -> None:
 
 
 provide_database()
-# Conftests and test modules import models while they are collected.
+# Conftests and test modules import models during collection.
 django.setup()
 
 from access_app.models import Project  # noqa: E402  # models need Django set up
@@ -56,7 +56,7 @@ from access_app.models import Project  # noqa: E402  # models need Django set up
 
 @pytest.fixture(autouse=True)
 def language_of_the_settings() -> Iterator[None]:
-    """Django leaves the language of a test client's last request active in the thread, so for the next test too."""
+    """Reset the language, because Django keeps that of the last request active in the thread for the next test."""
     yield
     translation.deactivate()
 
@@ -78,8 +78,10 @@ failed: set[str] = set()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the ids where pytest-xdist carries them from its workers to the process that reports; and what takes minutes to the
-    front, in whatever order the rest comes: at the end one process would wait for it."""
+    """Attach the requirement ids to the test reports, which pytest-xdist sends to the reporting process.
+
+    Tests that take minutes come first, because at the end one process would have to wait for them.
+    """
     items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
     for item in items:
         for mark in item.iter_markers("requirement"):
@@ -95,7 +97,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists the requirements that at least one test has shown and none has refuted."""
+    """List the requirements for which at least one test passed and none failed."""
     shown = sorted(passed - failed)
     if shown:
         terminalreporter.section(f"{len(shown)} requirements shown")

@@ -1,4 +1,4 @@
-"""The arrows of the design, read from the imports: data and knowledge flow one way."""
+"""Test the dependencies between apps and packages, read from their imports: they point one way."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ FLOORS = [
     "admin",
     "urls",
 ]
-# Import paths of earlier versions, which lead up to tracesite until 1.0.
+# Import paths of earlier versions, which import from tracesite until 1.0.
 DEPRECATED = ("traces_app/recorder/", "traces_app/recorder_sink.py")
 
-# Used in processes without Django: the recorder's half of the code, and what turns transcripts into records.
+# Used in processes without Django: the code of the recorder, and the parsing of transcripts into records.
 WITHOUT_DJANGO = (
     "access_app/redaction/",
     "messages_app/ids.py",
@@ -81,7 +81,7 @@ def imports_of(path: str, source: str) -> Iterator[Import]:
 
 
 def violations(path: str, source: str) -> list[str]:
-    """What is wrong with one file of the project, each with the line and the reason."""
+    """Return the violations in one file, each with its line and reason."""
     found = [f"{path}:{line}: {reason}" for line, reason in _wrong_imports(path, source)]
     name = Path(path).stem
     if name in SAY_NOTHING:
@@ -129,7 +129,7 @@ def _wrong_floor(path: str, module: str) -> str | None:
 
 
 def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of names that import each other, directly or through others."""
+    """Return the groups of names that import each other, directly or indirectly."""
     reached = {name: _reachable(name, arrows) for name in arrows}
     groups = {
         tuple(sorted(other for other in reached[name] if name in reached.get(other, ())))
@@ -150,7 +150,7 @@ def _reachable(name: str, arrows: dict[str, set[str]]) -> set[str]:
 
 
 def package_arrows() -> dict[str, set[str]]:
-    """Which package or module right below an app imports which other."""
+    """Return the imports between the packages and modules directly below an app."""
     arrows: dict[str, set[str]] = {}
     for path in files():
         own = ".".join(path.removesuffix(".py").split("/")[:2])
@@ -162,7 +162,7 @@ def package_arrows() -> dict[str, set[str]]:
 
 
 def module_arrows(package: str) -> dict[str, set[str]]:
-    """Which module of a package imports which other: at the top, in a function and for type checking alike."""
+    """Return the imports between the modules of a package, including those in functions and for type checking."""
     modules = {path.removesuffix(".py").replace("/", "."): path for path in files() if path.startswith(package)}
     return {
         name: {module for _, module in imports_of(path, (ROOT / path).read_text()) if module in modules}
@@ -189,23 +189,23 @@ def files() -> list[str]:
 
 
 @pytest.mark.requirement("002-02")
-def test_the_arrows_point_one_way() -> None:
+def test_dependencies_point_one_way() -> None:
     found = [violation for path in files() for violation in violations(path, (ROOT / path).read_text())]
     assert found == []
 
 
-def test_no_package_imports_another_in_a_circle() -> None:
+def test_packages_have_no_import_circles() -> None:
     assert circles(package_arrows()) == []
 
 
-def test_no_module_of_the_recorder_imports_another_in_a_circle() -> None:
+def test_recorder_modules_have_no_import_circles() -> None:
     arrows = module_arrows("tracesite/recorder/")
     assert "tracesite.recorder.scopes" in arrows["tracesite.recorder.recording"]
     assert circles(arrows) == []
 
 
-def test_no_module_of_the_recorder_reads_private_names_of_others() -> None:
-    """Underscored names of an imported module, or of the recorder behind a scope; those of a class's own family are fine."""
+def test_recorder_modules_read_no_private_names_of_others() -> None:
+    """Private names are those of an imported module or of a scope's recorder; those of a class's own bases are allowed."""
     found = [
         f"{path}:{node.lineno}: {ast.unparse(node)}"
         for path in files()
@@ -230,7 +230,7 @@ def test_traces_app_has_at_most_12_rooms() -> None:
     )
 
 
-def test_the_files_that_run_without_django_are_there() -> None:
+def test_files_that_run_without_django_exist() -> None:
     assert [prefix for prefix in WITHOUT_DJANGO if not any(path.startswith(prefix) for path in files())] == []
 
 
@@ -253,14 +253,14 @@ def test_the_files_that_run_without_django_are_there() -> None:
         ("traces_app/views.py", "x = Redacted(session=s, receipts=[], message_receipts=[])", "unredacted"),
     ],
 )
-def test_a_broken_arrow_is_found(path: str, source: str, reason: str) -> None:
+def test_forbidden_import_is_found(path: str, source: str, reason: str) -> None:
     found = violations(path, source)
     assert found
     assert all(reason in violation for violation in found)
 
 
-def test_broad_handlers_are_nowhere() -> None:
-    """ruff's BLE finds them too; this one cannot be silenced by a comment."""
+def test_no_broad_exception_handlers() -> None:
+    """Ruff's BLE finds them, too, but a comment can silence it."""
     found = [
         f"{path}:{node.lineno}"
         for path in files()

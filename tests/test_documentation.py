@@ -1,4 +1,4 @@
-"""What the README lists is what the code has: settings, commands and routes are enumerated from the code."""
+"""Test that the docs list the settings, commands, routes, flags and formats of the code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def section(title: str) -> str:
     return match[1]
 
 
-def test_every_setting_has_a_row_and_every_row_a_setting() -> None:
+def test_readme_settings_match_code() -> None:
     server = (path for path in (ROOT / "tracesite").rglob("*.py") if "recorder" not in path.relative_to(ROOT).parts)
     sources = [path.read_text() for path in server]
     read = {name for text in sources for name in re.findall(r"""["'](TRACESITE_[A-Z_]+|DATABASE_URL)["']""", text)}
@@ -52,7 +52,7 @@ def test_every_health_flag_is_listed() -> None:
     assert [flag for flag in FLAGS if f"`{flag}`" not in listed] == []
 
 
-def test_every_format_is_listed_in_the_order_in_which_it_is_asked() -> None:
+def test_docs_list_every_format_in_detection_order() -> None:
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "formats.md").read_text().split("## Formats")[1], re.M)
     assert table == [format_.NAME for format_ in FORMATS]
 
@@ -65,7 +65,7 @@ def routes_below(patterns: list[URLPattern | URLResolver], prefix: str = "") -> 
     return found
 
 
-def test_the_documents_name_no_machine() -> None:
+def test_documents_hold_no_local_paths() -> None:
     texts = [path.read_text() for path in [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile"]]
     assert [text for text in texts if re.search(r"/home/\w|/root/|/tmp/", text)] == []
 
@@ -77,7 +77,7 @@ NAMED = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|\w+\.py)(?::([\w.]+))?`")
 
 
 def defined_in(path: Path) -> set[str]:
-    """The functions, classes, methods and constants that a module defines."""
+    """Return the functions, classes, methods and constants that a module defines."""
     names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -92,7 +92,7 @@ def defined_in(path: Path) -> set[str]:
 
 
 def missing_names(text: str) -> list[str]:
-    """The files, modules and functions that a page names and that are not there."""
+    """Return the files, modules and functions that a page names but that do not exist."""
     missing = []
     for path, name in NAMED.findall(text):
         places = [ROOT / path, ROOT / "traces_app" / path]

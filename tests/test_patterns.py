@@ -1,4 +1,4 @@
-"""Regular expressions that mean the same in every Python we support."""
+"""Test that regular expressions behave the same in every supported version of Python."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from access_app.redaction.rules import DEFAULT_RULES
 
 APPS = ("access_app", "messages_app", "traces_app", "tracesite")
 
-# Sets up a process of its own when imported.
+# Left out, because it sets up its process when imported.
 NOT_IMPORTED = {"tracesite.wsgi"}
 
 
 def patterns_in(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Where each compiled pattern of a value is, and its source."""
+    """Yield the path of each compiled pattern in a value, and its source."""
     if isinstance(value, re.Pattern):
         yield path, str(value.pattern)
     elif isinstance(value, (tuple, list, set, frozenset)):
@@ -48,7 +48,7 @@ def patterns_of(app: str) -> list[tuple[str, str]]:
 
 
 def gives_nothing_back(source: str) -> bool:
-    """Whether a pattern has a possessive quantifier or an atomic group."""
+    """Return whether a pattern has a possessive quantifier or an atomic group."""
     plain = re.sub(r"\\.", "e", source, flags=re.DOTALL)
     plain = re.sub(r"\[\^?\]?[^\]]*\]", "c", plain)
     return re.search(r"[*+?}]\+|\(\?>", plain) is not None
@@ -60,21 +60,21 @@ def test_possessive_quantifiers_and_atomic_groups_are_recognised(source: str) ->
 
 
 @pytest.mark.parametrize("source", ["a+", "a+?", r"a\++", r"a*\+", "[*+?+]", "[]*+]+", "(?:a+)+", r"\}+", "(?=a)(?!b)"])
-def test_other_patterns_are_not_taken_for_them(source: str) -> None:
+def test_other_patterns_are_not_recognised(source: str) -> None:
     assert not gives_nothing_back(source)
 
 
 @pytest.mark.filterwarnings("ignore:.* is deprecated and goes in Tracesite 1.0:DeprecationWarning")
 @pytest.mark.parametrize("app", APPS)
 def test_no_pattern_has_possessive_quantifiers_or_atomic_groups(app: str) -> None:
-    """Python 3.11.0 to 3.11.4, Debian 12's among them, match them wrongly: python/cpython#106052.
+    """Python 3.11.0 to 3.11.4, including Debian 12's, match them incorrectly: python/cpython#106052.
 
-    Of `password=hunter2` the redaction stored `password=[redacted]2` there.
+    There, redaction stored `password=hunter2` as `password=[redacted]2`.
     """
     assert [pattern for pattern in patterns_of(app) if gives_nothing_back(pattern[1])] == []
 
 
-def test_the_patterns_of_the_redaction_are_among_those_looked_at() -> None:
+def test_redaction_patterns_are_checked() -> None:
     sources = {source for _path, source in patterns_of("access_app")}
 
     assert {shape.pattern.pattern for shape in DEFAULT_RULES.shapes} <= sources
@@ -82,7 +82,7 @@ def test_the_patterns_of_the_redaction_are_among_those_looked_at() -> None:
     assert not gives_nothing_back(DEFAULT_RULES.words.pattern)
 
 
-def test_derived_patterns_of_the_redaction_give_back() -> None:
+def test_derived_redaction_patterns_backtrack() -> None:
     derived = list(patterns_in(filter_of(DEFAULT_RULES), "filter"))
 
     assert len(derived) > 12

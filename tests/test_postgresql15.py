@@ -1,6 +1,6 @@
-"""The tests that work the database hardest, once more on PostgreSQL 15, the oldest version that Tracesite supports.
+"""Run the database tests on PostgreSQL 15, the oldest version that Tracesite supports.
 
-They take as long again as all others, so `make test` leaves them to a command of their own: `make test-postgresql15`.
+This doubles the time of a test run, so it has a separate command: `make test-postgresql15`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BINARIES = Path("/usr/lib/postgresql/15/bin")
 DATABASE_TESTS = ["tests/access_app", "tests/messages_app", "tests/traces_app"]
-# In these folders, but not about the database.
+# Tests in these folders that do not use the database.
 LEFT_OUT = ["*_in_browser.py", "*/formats/*", "*/redaction/*", "*/test_safe_text.py"]
-# The server as a database administrator would set it up for Tracesite, but for the disk.
+# Settings of a server set up for Tracesite, except that it does not wait for the disk.
 SERVER_SETTINGS = {
     "listen_addresses": "",
     "max_locks_per_transaction": "256",
@@ -32,7 +32,7 @@ SERVER_SETTINGS = {
 
 @pytest.fixture
 def database_url() -> Iterator[str]:
-    # PostgreSQL does not run as root, and what it runs as then cannot reach tmp_path.
+    # PostgreSQL does not run as root, and its own user cannot reach tmp_path.
     identity = {}
     with tempfile.TemporaryDirectory(prefix="tracesite-pg15-", dir="/tmp") as name:
         home = Path(name)
@@ -53,8 +53,8 @@ def database_url() -> Iterator[str]:
 
 
 @pytest.mark.skipif(not BINARIES.exists(), reason=f"no PostgreSQL 15 in {BINARIES}")
-def test_the_database_tests_pass_on_postgresql_15(database_url: str) -> None:
-    # What this run's pytest and its workers put into the environment is not meant for the run inside it.
+def test_database_tests_pass_on_postgresql_15(database_url: str) -> None:
+    # Remove the variables that this run of pytest and its workers set, because they must not affect the inner run.
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TRACESITE_", "DJANGO_"))
     }

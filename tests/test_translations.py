@@ -1,7 +1,7 @@
-"""Every text that people see is in the Chinese catalogue, and the compiled catalogue is that of the source.
+"""Test that the Chinese catalogue holds every translatable text, and that the .mo matches the .po.
 
-Read with Python alone: a machine without GNU gettext can run this, and needs no compiler since the .mo is in the
-repository. After a change of texts: manage.py makemessages -l zh_Hans, translate, msgfmt.
+The catalogue is parsed in Python, so this needs no GNU gettext, and the .mo is in the repository. After a change of
+texts: manage.py makemessages -l zh_Hans, translate, msgfmt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACEHOLDER = re.compile(r"%\(\w+\)[.\d]*[a-z]|%[sd]|\{\w+\}")
 
 
 def translations() -> dict[str, str]:
-    """The .po file: text to translation, and a plural to the same as its singular."""
+    """Parse the .po file into translations by text; a plural has the translations of its singular."""
     found: dict[str, str] = {}
     for block in re.split(r"\n\s*\n", CATALOGUE.read_text()):
         assert "fuzzy" not in block, f"a guess nobody has looked at: {block}"
@@ -67,12 +67,12 @@ def test_every_text_is_translated() -> None:
     assert sorted(text for text in marked_texts() if not found.get(text)) == []
 
 
-def test_the_catalogue_holds_nothing_that_is_not_said_any_more() -> None:
-    said = marked_texts()
-    assert sorted(text for text in translations() if text not in said) == []
+def test_catalogue_has_no_obsolete_texts() -> None:
+    texts = marked_texts()
+    assert sorted(text for text in translations() if text not in texts) == []
 
 
-def test_translations_keep_the_places_of_their_texts() -> None:
+def test_translations_keep_placeholders() -> None:
     broken = [
         (text, translation)
         for text, translation in translations().items()
@@ -82,7 +82,7 @@ def test_translations_keep_the_places_of_their_texts() -> None:
     assert broken == []
 
 
-def test_the_compiled_catalogue_is_that_of_the_source() -> None:
+def test_compiled_catalogue_matches_source() -> None:
     with CATALOGUE.with_suffix(".mo").open("rb") as file:
         entries: dict[str | tuple[str, int], str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
     compiled = {key if isinstance(key, str) else key[0]: text for key, text in entries.items() if key != ""}

@@ -1,4 +1,4 @@
-"""The benchmarks run, small, and compare what can be compared. Nothing is timed here."""
+"""Test that the benchmarks run on small data and compare equal work. No times are checked."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_small_profile_lists_the_steps() -> None:
 
 
 def run(*arguments: str) -> str:
-    """What `python -m benchmarks` prints, in a database of its own on the server of the tests."""
+    """Return the output of `python -m benchmarks`, run in a separate database on the test server."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
         cwd=ROOT,
@@ -105,7 +105,7 @@ def run(*arguments: str) -> str:
 # --- The floor ------------------------------------------------------------------------------------------------------
 
 PLACES = ("id", "uuid", "session_id", "updated_at", "redactions")
-"""What differs: ids are minted in another way, and the floor redacts nothing."""
+"""Columns that differ, because the floor creates ids differently and does not redact."""
 
 
 @pytest.mark.django_db(transaction=True)
@@ -147,7 +147,7 @@ def test_event_floor_stores_the_same_rows_as_the_server(way: str, write: Callabl
         30,
         103,
     ]
-    # A call that has not ended is a row of the server only.
+    # Only the server stores a row for a call that has not ended.
     by_server["calls"] = [call for call in by_server["calls"] if call[4] != "pending"]
     assert by_server == by_floor
 

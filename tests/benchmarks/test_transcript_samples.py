@@ -1,4 +1,4 @@
-"""The transcripts that imports are measured with are what they say they are, in every format that there is."""
+"""Test that the transcript samples of the import benchmark cover every format and are read completely."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class Agent:
         raise AssertionError("nobody asks")
 
     def run(self, prompt: str, city: str = "Rome") -> dict[str, Any]:
-        """Answer a question."""
+        """Answers."""
         self.log.append(prompt)
         answer = self.execute(city)
         return {"success": True, "result": answer, "error": None}
