@@ -1,14 +1,14 @@
-"""Reads transcripts from files and stores them: what was read of each file, what was not, and why.
+"""Import transcripts from files, and report for each file how much was read and the reasons for the rest.
 
-A file is decoded (JSON, or JSON lines where the file as a whole is none; see documents.py, and archives.py for what is
-packed), its format told by its content, and its sessions are stored in batches. A file of lines may have any size: each
-transcript is gone through once for its outline, and a long one once more for its messages, which are stored in parts.
-Importing a file again, or a longer version of it, adds what is new and changes nothing else.
+A file is decoded (as JSON, otherwise as JSON lines; see documents.py, and archives.py for packed files), its content
+decides its format, and its sessions are stored in batches. A file of lines may have any size: each transcript is read once
+for its outline, and a long one again for its messages, which are stored in parts. The import is idempotent: importing a
+file again, or a longer version of it, adds the new entries and changes nothing else.
 
-A session's identity is the id that the transcript gives itself, else derived from how the conversation begins; so two
-runs of one task would be one session, and two files that call different things by one id too. What tells them apart is
-what they say: where they part from the session of their name, neither being a start of the other, they get a name of
-their own (`_settle`), and nothing is overwritten.
+A session is identified by the transcript's own id, otherwise by one derived from the start of the conversation. So two
+runs of one task have the same name, as have two files that use one id for different conversations. Their entries
+distinguish them: a transcript that diverges from the session of its name gets another name (`_assign_names`), and nothing
+is overwritten.
 """
 
 from __future__ import annotations
@@ -46,54 +46,54 @@ from .session_tails import trash_tails
 from .sub_agents import place_shares, with_shares_placed
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
-"""Files that call themselves JSON: that one of them is none is a failure. Others are read where their content looks like it."""
+"""Names of JSON files: one that is not JSON has failed. Other files are skipped unless their content looks like JSON."""
 
 _SNIFFED = 512
 _BATCH = 2_000
-"""Rows in one transaction, about; a single message is never split."""
+"""Rows in one transaction, roughly; a single message is never split."""
 _BATCH_CHARACTERS = 8_000_000
-"""Of transcripts that are held together."""
+"""Size of the transcripts that are held in memory together."""
 _BATCH_CHARACTERS_OF_A_ROW = 4_000
-"""A text of so many characters counts as a row more."""
+"""A text counts as one more row for each of these."""
 _LONGEST = 1_000
 """Characters of a path or a reason in a report."""
 _MOST_LEFT_OUT = 100_000
-"""Entries of one file, and files of one archive, that an upload may hold and that are left out: each costs time."""
+"""Omitted entries of one file, and skipped files of one archive, in an upload. Limited because each takes time."""
 _SHOWN = 50
-"""Entries left out that a report names one by one; the others are counted."""
+"""Omitted entries that a report lists; the others are counted."""
 
 
 @dataclass(kw_only=True)
 class Counts:
-    """What records say, added up."""
+    """Totals of records."""
 
     sessions: int = 0
-    """Those of which several files hold parts are counted once."""
+    """A session with parts in several files counts once."""
     messages: Counter[str] = field(default_factory=Counter)
     """By role."""
     steps: int = 0
     tool_calls: Counter[str] = field(default_factory=Counter)
-    """By name of the tool, as are the errors; placeholders of orphan results are not among them."""
+    """By name of the tool, as are the errors; without the placeholders of orphan results."""
     tool_results: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     calls_without_result: int = 0
     orphan_results: int = 0
     broken_arguments: int = 0
-    """Calls whose arguments are a text that is no JSON; they are kept as that text."""
+    """Calls whose arguments are text but not JSON; the text is kept."""
     health: Counter[str] = field(default_factory=Counter)
-    """Messages about which something is odd, by flag: see health.py."""
+    """Messages with oddities, by flag: see health_flags.py."""
 
     def __post_init__(self) -> None:
-        # No field, for it is nothing that a report says.
+        # Not a field, because reports do not contain it.
         self._in_parts: set[str] = set()
 
     def add_sessions(self, count: int, in_parts: Collection[str]) -> None:
-        """So many more sessions; of those in `in_parts` other files may hold parts."""
+        """Add `count` sessions; other files may hold parts of those named in `in_parts`."""
         self.sessions += count - len(self._in_parts.intersection(in_parts))
         self._in_parts.update(in_parts)
 
     def add(self, message: records.Message, normal: records.Message) -> None:
-        """One more message, as it came and in its normal form."""
+        """Add a message, given as parsed and as normalized."""
         self.messages[message.role] += 1
         self.health.update(normal.health or ())
         for step in normal.agent_steps or ():
@@ -131,7 +131,7 @@ class Counts:
 
 @dataclass(kw_only=True)
 class FileReport:
-    """What became of one file."""
+    """The outcome of one file."""
 
     path: str
     status: Literal["read", "skipped", "failed"] = "read"
@@ -140,15 +140,15 @@ class FileReport:
     format: str = ""
     counts: Counts = field(default_factory=Counts)
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    """The first entries that were not taken over: where, and why."""
+    """The first omitted entries, each with its place and the reason."""
     left_out_count: int = 0
     renamed: list[tuple[str, str]] = field(default_factory=list)
-    """Ids of transcripts whose session holds another conversation, and the ids that they are stored under instead."""
+    """Ids whose session holds another conversation, each with the id that the transcript is stored under instead."""
     stored: Counter[str] = field(default_factory=Counter)
-    """Messages by what the store said: created, updated, unchanged, or why it refused them. Empty for a dry run."""
+    """Messages by outcome: created, updated, unchanged, or the reason of a refusal. Empty for a dry run."""
 
     def __post_init__(self) -> None:
-        # Names of files are bytes, and not always text. Those in archives may be as long as somebody likes.
+        # File names are bytes, not always valid text; in an archive they may have any length.
         self.path = _cut(text(self.path))
 
     def leave_out(self, where: str, why: str) -> None:
@@ -157,28 +157,28 @@ class FileReport:
             self.left_out.append((_cut(text(where)), _cut(text(why))))
 
 
-def _cut(said: str) -> str:
-    return said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+def _cut(value: str) -> str:
+    return value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
 
 
 class TooMuchLeftOut(Exception):
-    """So much of an upload is no transcript that the rest is not read."""
+    """Too many entries or files of an upload are not transcripts; the rest is not read."""
 
     def __init__(self) -> None:
         super().__init__(f"more than {_MOST_LEFT_OUT} entries of it are no transcript; nothing behind them was read")
 
 
 Watch = Callable[[Source], Source]
-"""Given a file before it is read; what it gives back is read instead. For who wants to see how far it is."""
+"""Called with each file before it is read; returns the source to read instead, for example one that reports progress."""
 
 
 def import_paths(
     paths: Iterable[Path], project_id: int | None, *, format_: Format | None = None, watch: Watch | None = None
 ) -> Iterator[FileReport]:
-    """Imports files, what lies below folders, and standard input ("-"); a report for each file, also of those in archives.
+    """Import files, the files below folders, and standard input ("-"); yield a report for each file, archived ones included.
 
-    Into a project; with None nothing is stored. What fails is in its report and never stops the others. Of a `format_`
-    or, without one, of whatever format knows the content.
+    Nothing is stored if `project_id` is None. A failure is reported and does not stop the other files. Without a `format_`
+    the content decides the format.
     """
     seen: set[Path] = set()
     for path in paths:
@@ -186,7 +186,7 @@ def import_paths(
             with kept(sys.stdin.buffer, "standard input") as source:
                 yield from import_source(source, project_id, format_=format_)
             continue
-        for file, reason in _below(path) if path.is_dir() else [(path, "")]:
+        for file, reason in _files_below(path) if path.is_dir() else [(path, "")]:
             if (real := file.resolve()) in seen:
                 continue
             seen.add(real)
@@ -204,10 +204,10 @@ def import_source(
     format_: Format | None = None,
     budget: Budget | None = None,
 ) -> Iterator[FileReport]:
-    """Imports a file, or all files of an archive; a report for each of them.
+    """Import a file, or all files of an archive; yield a report for each.
 
-    A file that is no transcript has failed when somebody named it, or it calls itself JSON, and else is skipped. What
-    is packed unpacks to no more than the `budget`.
+    A file without a transcript has failed if the caller `named` it or its suffix is in SUFFIXES; otherwise it is skipped.
+    Packed data may unpack to no more than the `budget`.
     """
     skipped: list[FileReport] = []
 
@@ -230,10 +230,10 @@ def import_source(
                     file.claimed = True
                     found += 1
                     report = FileReport(path=file.name)
-                    yield _imported(file.files, claimed, report, project_id, _left_out_of(report, is_bounded))
+                    yield _import_document(file.files, claimed, report, project_id, _skip_into(report, is_bounded))
                 continue
             found += 1
-            if file.name != source.name and (reason := _reason_to_pass_over(file.name)):
+            if file.name != source.name and (reason := _archive_skip_reason(file.name)):
                 yield FileReport(path=file.name, status="skipped", reason=reason)
                 continue
             is_named = named and file.name == source.name
@@ -256,7 +256,7 @@ def _import_file(
     source = file_source(path)
     try:
         if path.exists() and not path.is_file():
-            # A pipe, as of <(command): it can be read once.
+            # A pipe, such as <(command), can be read only once.
             with source.open() as stream, kept(stream, source.name) as copy:
                 yield from import_source(copy, project_id, named=named, format_=format_)
                 return
@@ -270,7 +270,7 @@ def _import_one(
     source: Source, project_id: int | None, *, named: bool, format_: Format | None, values: ValueBudget | None
 ) -> FileReport:
     report = FileReport(path=source.name)
-    leave_out = _left_out_of(report, values is not None)
+    leave_out = _skip_into(report, values is not None)
     is_wanted = named or source.name.lower().endswith(SUFFIXES)
     try:
         document = read(source, leave_out, values)
@@ -288,11 +288,11 @@ def _import_one(
         report.status = "failed" if named else "skipped"
         report.reason = f"no transcript of {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return report
-    return _imported(document, found, report, project_id, leave_out)
+    return _import_document(document, found, report, project_id, leave_out)
 
 
-def _left_out_of(report: FileReport, is_bounded: bool) -> Skip:
-    """Return what notes in a report what is left out of its file."""
+def _skip_into(report: FileReport, is_bounded: bool) -> Skip:
+    """Return a function that adds omitted entries to the report."""
 
     def leave_out(where: str, why: str) -> None:
         report.leave_out(where, why)
@@ -302,14 +302,14 @@ def _left_out_of(report: FileReport, is_bounded: bool) -> Skip:
     return leave_out
 
 
-def _imported(
+def _import_document(
     document: Document, format_: Format, report: FileReport, project_id: int | None, leave_out: Skip
 ) -> FileReport:
     report.format = format_.NAME
     is_second_time = False
 
     def skip(where: str, why: str) -> None:
-        # What is left out was told when the entries were gone through first.
+        # The first pass over the entries has reported their omissions.
         if not is_second_time:
             leave_out(where, why)
 
@@ -320,7 +320,7 @@ def _imported(
             _store(batch, project_id, report)
             is_second_time = False
     except OperationalError:
-        # The database is not there, or not in order: no other file will fare better.
+        # The database is down or out of order, so the other files would fail, too.
         raise
     except (ApiError, DatabaseError, OSError, TooMuchLeftOut) as error:
         report.status, report.reason = "failed", str(error)
@@ -343,8 +343,8 @@ def _format_of(document: Document, wanted: Format | None) -> Format | None:
 # --- Files ----------------------------------------------------------------------------------------------------------
 
 
-def _below(folder: Path) -> Iterator[tuple[Path, str]]:
-    """The files below a folder in the order of their names, with the reason why one is not read."""
+def _files_below(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files below a folder in the order of their names, each with the reason to skip it, or ""."""
     for root, folders, files in os.walk(folder):
         folders.sort()
         for name in [name for name in folders if name.startswith(".")]:
@@ -352,14 +352,14 @@ def _below(folder: Path) -> Iterator[tuple[Path, str]]:
             yield Path(root, name), "a hidden folder"
         for name in sorted(files):
             path = Path(root, name)
-            yield path, "a hidden file" if name.startswith(".") else _reason_not_to_read(path)
+            yield path, "a hidden file" if name.startswith(".") else _skip_reason(path)
 
 
-def _reason_to_pass_over(name: str) -> str:
-    """Why a file of an archive is not read; "" where it is.
+def _archive_skip_reason(name: str) -> str:
+    """Return the reason to skip a file of an archive, or "".
 
-    macOS packs the attributes of a file beside it, under the same ending. Hidden folders are read: many transcripts lie in
-    one, such as ~/.claude, and are packed with it.
+    macOS packs the attributes of a file beside it, with the same suffix. Hidden folders are read, because many transcripts
+    are in one, such as ~/.claude, and are packed with it.
     """
     *folders, last = name.split("/")
     if last.startswith("._") or "__MACOSX" in folders:
@@ -367,7 +367,7 @@ def _reason_to_pass_over(name: str) -> str:
     return "a hidden file" if last.startswith(".") else ""
 
 
-def _reason_not_to_read(path: Path) -> str:
+def _skip_reason(path: Path) -> str:
     if path.suffix.lower() in SUFFIXES:
         return ""
     try:
@@ -385,20 +385,20 @@ def _reason_not_to_read(path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Settled:
-    """A transcript with the name that its session has, and when that began."""
+class _Named:
+    """A transcript with the name and the start of its session."""
 
     transcript: Outline
     name: str
     start: datetime
     digests: bytes
-    """Of the longest transcript that the session is known of."""
+    """Those of the longest known transcript of the session."""
     is_outgrown: bool = False
-    """Whether that is a longer one, which begins as this one does."""
+    """Whether that transcript is longer than this one, which is its start."""
 
 
 def _batches(transcripts: Iterable[Outline]) -> Iterator[list[Outline]]:
-    """As many as it takes to fill a transaction, or that may be held."""
+    """Yield lists of transcripts, each large enough to fill a transaction and small enough to be held in memory."""
     batch: list[Outline] = []
     entries = characters = 0
     for transcript in transcripts:
@@ -413,23 +413,27 @@ def _batches(transcripts: Iterable[Outline]) -> Iterator[list[Outline]]:
 
 
 def _store(batch: list[Outline], project_id: int | None, report: FileReport) -> None:
-    """Counts what is said in a batch, and stores it in a project, if there is one."""
+    """Count the records of a batch and, unless `project_id` is None, store them."""
     now = timezone.now()
     if project_id is None:
-        settled = [_Settled(transcript=one, name=_own_name(one), start=now, digests=b"") for one in batch]
+        named = [
+            _Named(transcript=transcript, name=_own_name(transcript), start=now, digests=b"") for transcript in batch
+        ]
     else:
-        settled = _with_titles_kept(_settle(batch, project_id), project_id)
-    for one in settled:
+        named = _keep_titles(_assign_names(batch, project_id), project_id)
+    for one in named:
         own = _own_name(one.transcript)
-        if one.name != own and not _is_derived(one.transcript):
+        if one.name != own and not own.startswith(DERIVED):
             report.renamed.append((own, one.name))
-    unmarked = {one.name: one.digests for one in settled if one.digests}
-    # Only what has ids of its own can be a part of something, see Transcript.has_own_ids.
-    in_parts = {one.name for one in settled if not one.digests}
-    partial_names = {_own_name(one) for one in batch if not one.digests}
-    report.counts.add_sessions(sum(bool(one.digests) for one in batch) + len(partial_names), partial_names)
-    outgrown = set() if project_id is None else _kept_as_they_are(settled, project_id)
-    for piece in _pieces(settled):
+    new_digests = {one.name: one.digests for one in named if one.digests}
+    # A transcript can be a part of a session only if it has ids of its own, see Transcript.has_own_ids.
+    in_parts = {one.name for one in named if not one.digests}
+    partial_names = {_own_name(transcript) for transcript in batch if not transcript.digests}
+    report.counts.add_sessions(
+        sum(bool(transcript.digests) for transcript in batch) + len(partial_names), partial_names
+    )
+    outgrown = set() if project_id is None else _stored_outgrown(named, project_id)
+    for piece in _pieces(named):
         normal = [normalise(session, now=now) for session in piece]
         for session, normal_session in zip(piece, normal, strict=True):
             for message, normal_message in zip(session.messages or (), normal_session.messages or (), strict=True):
@@ -443,21 +447,24 @@ def _store(batch: list[Outline], project_id: int | None, report: FileReport) -> 
             normal = [one for one in normal if one.external_id not in outgrown]
         placed = [with_shares_placed(project_id, one) if one.external_id in in_parts else one for one in normal]
         for outcome in ingest(project_id, placed, source="import"):
-            for said in outcome.messages:
-                report.stored[said.refused or said.state] += 1
-        # As soon as the session is there: an import that ends in its middle leaves one that is known.
-        there = {session.external_id or "" for session in piece}
-        _mark(project_id, {name: unmarked.pop(name) for name in there & unmarked.keys()})
+            for message_outcome in outcome.messages:
+                report.stored[message_outcome.refused or message_outcome.state] += 1
+        # As soon as the session exists, so that a later import recognises it even if this one is interrupted.
+        stored = {session.external_id or "" for session in piece}
+        _store_digests(project_id, {name: new_digests.pop(name) for name in stored & new_digests.keys()})
     if in_parts and project_id is not None:
         place_shares(project_id, in_parts)
         if report.format == claude_code.NAME:
             trash_tails(project_id, in_parts)
 
 
-def _kept_as_they_are(settled: Sequence[_Settled], project_id: int) -> set[str]:
-    """The names of sessions of which an earlier state is imported: that ended in the middle of a turn, and would take back
-    how it went on. Of what was deleted the store says so itself."""
-    names = {one.name for one in settled if one.is_outgrown} - {one.name for one in settled if not one.is_outgrown}
+def _stored_outgrown(named: Sequence[_Named], project_id: int) -> set[str]:
+    """Return the names of stored sessions of which the batch holds an earlier state only.
+
+    They are left unchanged, because an earlier state may end in the middle of a turn and would undo the rest of it.
+    Deleted sessions are not among them: the store refuses their messages.
+    """
+    names = {one.name for one in named if one.is_outgrown} - {one.name for one in named if not one.is_outgrown}
     if not names:
         return names
     return set(
@@ -465,25 +472,25 @@ def _kept_as_they_are(settled: Sequence[_Settled], project_id: int) -> set[str]:
     )
 
 
-def _mark(project_id: int, digests: Mapping[str, bytes]) -> None:
-    """Keeps what sessions are known to say."""
+def _store_digests(project_id: int, digests: Mapping[str, bytes]) -> None:
+    """Store the digests of sessions, by name."""
     if not digests:
         return
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE messages_app_session AS session SET import_digests = said.digests "
-            "FROM unnest(%s::text[], %s::bytea[]) AS said (external_id, digests) "
-            "WHERE session.project_id = %s AND session.external_id = said.external_id AND session.external_id <> '' "
-            "AND session.import_digests <> said.digests",
+            "UPDATE messages_app_session AS session SET import_digests = new.digests "
+            "FROM unnest(%s::text[], %s::bytea[]) AS new (external_id, digests) "
+            "WHERE session.project_id = %s AND session.external_id = new.external_id AND session.external_id <> '' "
+            "AND session.import_digests <> new.digests",
             [list(digests), list(digests.values()), project_id],
         )
 
 
-def _pieces(settled: Iterable[_Settled]) -> Iterator[list[records.Session]]:
-    """The sessions in parts that fit a transaction: a part of a session is a session with fewer messages."""
+def _pieces(named: Iterable[_Named]) -> Iterator[list[records.Session]]:
+    """Yield the sessions in lists that fit a transaction: a part of a session is a session with fewer messages."""
     piece: list[records.Session] = []
     size = 0
-    for one in settled:
+    for one in named:
         transcript = one.transcript
         session = replace(
             transcript.session, external_id=one.name, created_at=transcript.session.created_at or one.start
@@ -501,7 +508,7 @@ def _pieces(settled: Iterable[_Settled]) -> Iterator[list[records.Session]]:
 
 
 def _size(message: records.Message) -> int:
-    """Rows, about; what is large counts as several."""
+    """Return the number of rows, roughly; a large text counts as several."""
     size = 1 + _length(message.content)
     for step in message.agent_steps or ():
         size += 1 + _length(step.thought)
@@ -514,11 +521,11 @@ def _length(value: Any) -> int:
     return len(value) // _BATCH_CHARACTERS_OF_A_ROW if isinstance(value, str) else 0
 
 
-def _settle(batch: Sequence[Outline], project_id: int) -> list[_Settled]:
-    """The transcripts with the names of their sessions.
+def _assign_names(batch: Sequence[Outline], project_id: int) -> list[_Named]:
+    """Return the transcripts with the names of their sessions.
 
-    A session that is there goes on from its own start, so that what was added to a transcript comes after what was
-    there. A new one starts now.
+    A stored session keeps its own start, so that entries added to its transcript follow the stored ones. A new one starts
+    now.
     """
     looked_up: dict[str, tuple[bytes, datetime] | None] = {}
     wanted = {_own_name(transcript) for transcript in batch}
@@ -531,36 +538,37 @@ def _settle(batch: Sequence[Outline], project_id: int) -> list[_Settled]:
                 project_id=project_id, external_id__in=wanted
             ).values_list("external_id", "import_digests", "created_at")
         }
-        # Which other names are asked for is known only now, and that they are taken only after looking again.
-        settled, wanted = _settled(batch, looked_up, now)
-    return settled
+        # The sessions found decide which other names are needed; whether those exist shows only the next lookup.
+        named, wanted = _assign_known_names(batch, looked_up, now)
+    return named
 
 
-def _settled(
+def _assign_known_names(
     batch: Sequence[Outline], looked_up: Mapping[str, tuple[bytes, datetime] | None], now: datetime
-) -> tuple[list[_Settled], set[str]]:
-    """What is settled as far as names were looked up, and the names that have yet to be."""
-    there = {name: found for name, found in looked_up.items() if found is not None}
-    settled = []
+) -> tuple[list[_Named], set[str]]:
+    """Return the assignment by the names looked up so far, and the names that are still to be looked up."""
+    existing = {name: found for name, found in looked_up.items() if found is not None}
+    named = []
     missing = set()
     for transcript in batch:
-        name = _settled_name(transcript, there)
+        name = _session_name(transcript, existing)
         if name not in looked_up:
             missing.add(name)
-        known, start = there.get(name, (b"", now))
-        # The start of a longer transcript that is there: what is known of the longer one stays.
+        known, start = existing.get(name, (b"", now))
+        # If the transcript is the start of a known longer one, the digests of the longer one stay.
         longest = max(transcript.digests, known, key=len)
-        there[name] = longest, start
+        existing[name] = longest, start
         is_outgrown = len(transcript.digests) < len(longest)
-        settled.append(
-            _Settled(transcript=transcript, name=name, start=start, digests=longest, is_outgrown=is_outgrown)
-        )
-    return settled, missing
+        named.append(_Named(transcript=transcript, name=name, start=start, digests=longest, is_outgrown=is_outgrown))
+    return named, missing
 
 
-def _with_titles_kept(settled: list[_Settled], project_id: int) -> list[_Settled]:
-    """A session that has a title keeps it where a transcript has none of its own: a part of one begins with other words."""
-    untitled = {one.name for one in settled if not one.transcript.is_titled}
+def _keep_titles(named: list[_Named], project_id: int) -> list[_Named]:
+    """Return the transcripts without derived titles for sessions that have a title.
+
+    A title derived from a part of a transcript would differ, because the part begins with another prompt.
+    """
+    untitled = {one.name for one in named if not one.transcript.is_titled}
     titled = set(
         Session.with_deleted.filter(project_id=project_id, external_id__in=untitled)
         .exclude(title="")
@@ -570,48 +578,44 @@ def _with_titles_kept(settled: list[_Settled], project_id: int) -> list[_Settled
         replaced(one, transcript=replaced(one.transcript, session=replace(one.transcript.session, title=None)))
         if one.name in untitled & titled
         else one
-        for one in settled
+        for one in named
     ]
 
 
-def _settled_name(transcript: Outline, there: Mapping[str, tuple[bytes, datetime]]) -> str:
-    """The first name unless its session says something else; then the name of where they part, and so on.
+def _session_name(transcript: Outline, existing: Mapping[str, tuple[bytes, datetime]]) -> str:
+    """Return the transcript's own name, or if that session diverges, the name with the digest of the diverging entry.
 
-    A session of that name said the same up to there, so each name lies further on. As it depends on nothing that may
-    yet be said, a transcript that has grown finds its name again.
+    The session of that name may diverge at a later entry, and so on. The name depends only on entries up to the
+    divergence, so a transcript that has grown gets the same name again.
     """
     digests = transcript.digests
     own = _own_name(transcript)
-    name, parted = own, -1
-    while name in there and (further := _parting(there[name][0], digests)) > parted:
-        digest = digests[further * DIGEST_BYTES : (further + 1) * DIGEST_BYTES]
-        name, parted = f"{own}-{digest.hex()}", further
+    name, index = own, -1
+    while name in existing and (next_index := _divergence(existing[name][0], digests)) > index:
+        digest = digests[next_index * DIGEST_BYTES : (next_index + 1) * DIGEST_BYTES]
+        name, index = f"{own}-{digest.hex()}", next_index
     return name
 
 
-def _parting(some: bytes, others: bytes) -> int:
-    """Where two transcripts part, as the index of an entry; -1 when one is the start of the other."""
+def _divergence(some: bytes, others: bytes) -> int:
+    """Return the index of the first entry in which two transcripts differ; -1 if one is the start of the other."""
     length = min(len(some), len(others))
     if some[:length] == others[:length]:
         return -1
-    # Once they part they say other things for ever.
-    same, other = 0, length // DIGEST_BYTES
-    while other - same > 1:
-        middle = (same + other) // 2
+    # Binary search: a digest covers all earlier entries, so all digests after the first different one differ.
+    same, different = 0, length // DIGEST_BYTES
+    while different - same > 1:
+        middle = (same + different) // 2
         if some[: middle * DIGEST_BYTES] == others[: middle * DIGEST_BYTES]:
             same = middle
         else:
-            other = middle
+            different = middle
     return same
 
 
 def _own_name(transcript: Outline) -> str:
     assert transcript.session.external_id is not None, "transcripts.outline names every session"
     return text(transcript.session.external_id)
-
-
-def _is_derived(transcript: Outline) -> bool:
-    return _own_name(transcript).startswith(DERIVED)
 
 
 def _is_broken(args: Any) -> bool:

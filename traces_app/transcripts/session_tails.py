@@ -54,7 +54,7 @@ def trash_tails(project_id: int, names: Collection[str]) -> None:
     held = _held({message for _session, *pair in pairs for message in pair})
     whole: dict[UUID, UUID] = {}
     for session_id, earlier, message_id in pairs:
-        # Behind a tail that is gone, the message before that one is the one before.
+        # A deleted tail does not count: then the message before the tail is the previous one.
         before = whole.get(earlier, earlier)
         if held[message_id] and held[message_id] <= held[before]:
             whole[message_id] = before
@@ -62,7 +62,7 @@ def trash_tails(project_id: int, names: Collection[str]) -> None:
 
 
 def _held(messages: Collection[UUID]) -> dict[UUID, set[tuple[str, str]]]:
-    """The ids of the replies and of the calls that each message holds."""
+    """Return the ids of the replies and of the calls of each message."""
     held: dict[UUID, set[tuple[str, str]]] = defaultdict(set)
     if not messages:
         return held

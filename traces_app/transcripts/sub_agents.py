@@ -58,7 +58,7 @@ class _Start(NamedTuple):
 
 
 def with_shares_placed(project_id: int, session: records.Session) -> records.Session:
-    """The session with the shares in it below their calls, as far as these are stored."""
+    """Return the session with each share in it below its call, if the call is stored."""
     agents = {agent for message in session.messages or () if (agent := _agent_of(message.external_id))}
     if not agents or not session.external_id:
         return session
@@ -73,7 +73,7 @@ def with_shares_placed(project_id: int, session: records.Session) -> records.Ses
 
 
 def place_shares(project_id: int, names: Collection[str]) -> None:
-    """Moves the shares that are stored in these sessions below their calls, as far as these are stored by now."""
+    """Move each stored share of these sessions below its call, if the call is stored by now."""
     found = Message.objects.filter(
         project_id=project_id, session__external_id__in=names, external_id__startswith=SHARE, role="assistant"
     ).values_list("id", "session_id", "session__external_id", "external_id")
@@ -82,7 +82,7 @@ def place_shares(project_id: int, names: Collection[str]) -> None:
         if start is None:
             continue
         for message in queries.messages([str(message_id)]):
-            # Records that are read and records that are written have the same fields here.
+            # The response schemas and the records have the same fields here.
             steps = msgspec.json.decode(msgspec.json.encode(message.agent_steps), type=list[records.AgentStep])
             share = records.Message(role="assistant", health=message.health or None)
             placed = _placed(share, _as_they_came(steps), start)

@@ -327,7 +327,7 @@ def test_the_names_of_a_batch_are_settled_together(project: Project, tmp_path: P
     (one,) = openai_chat.transcripts(document, lambda _where, _why: None)
     found += [outline.outline(one, openai_chat.NAME)] * 9
     with CaptureQueriesContext(connection) as queries:
-        settled = importer._settle(found, project.pk)
+        settled = importer._assign_names(found, project.pk)
     # One, and one more each time that they part from what is there.
     assert len(queries) == 3
     assert {one.name for one in settled[3:]} < {session[0] for session in stored(project)}

@@ -41,9 +41,9 @@ else:
     from backports.zstd import zipfile
 
 MOST_UNPACKED = 8 * 1024**3
-"""Bytes that all that is packed in one source may have together."""
+"""Unpacked bytes of one source."""
 MOST_FILES = 100_000
-"""Files that are read of one archive."""
+"""Files of one source."""
 
 _MOST_DEPTH = 3
 # Small, because the rest of a block is copied when a part ends in it.
@@ -97,16 +97,16 @@ class BrokenArchive(Exception):
 
 @dataclass(kw_only=True)
 class Budget:
-    """How much may still be unpacked, of everything that is packed in one source together."""
+    """The bytes, files and values that may still be unpacked from one source, nested archives included."""
 
     left: int = field(default_factory=lambda: MOST_UNPACKED)
     """Bytes of files."""
     most_files: int = field(default_factory=lambda: MOST_FILES)
     values: ValueBudget | None = None
-    """JSON values; None where only those of one document are bounded."""
+    """JSON values; None if only those of one document are limited."""
 
     def __post_init__(self) -> None:
-        # An archive that is packed passes once as a stream and once as the files in it.
+        # A compressed archive counts twice: once as a stream and once as the files in it.
         self._streamed = 2 * self.left + _MOST_HEADER
         self._files = self.most_files
 
@@ -128,7 +128,7 @@ class Budget:
             raise BrokenArchive(f"it holds more than {self.most_files} files")
 
     def check_files(self, count: int) -> None:
-        """Raise BrokenArchive if so many files are more than may come, without taking them."""
+        """Raise BrokenArchive if `count` files exceed the budget, without taking them."""
         if count > self._files:
             self.take_files(count)
 
@@ -145,7 +145,7 @@ def files_in(source: Source, skip: Skip, budget: Budget | None = None, *, depth:
     Raise OSError, and BrokenArchive if the rest of an archive cannot be read.
     """
     budget = budget or Budget()
-    with _speaking():
+    with _broken_archives():
         with source.open() as stream:
             head = stream.read(_HEAD)
         if head.startswith(_ZIP):
@@ -160,7 +160,7 @@ def files_in(source: Source, skip: Skip, budget: Budget | None = None, *, depth:
 
 
 def is_packed(head: bytes) -> bool:
-    """Whether the first 512 bytes of a file are those of an archive or of a compressed file."""
+    """Return whether the first 512 bytes of a file are those of an archive or of a compressed file."""
     return head.startswith((_ZIP, *_DECOMPRESSORS)) or _is_tar(head)
 
 
@@ -187,7 +187,7 @@ class Zip:
     name: str
     files: Files
     claimed: bool = False
-    """Set by who has read it as one document."""
+    """Set by the caller that reads it as one document."""
 
 
 def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[Source | Zip]:
@@ -217,15 +217,15 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
 
 
 def _opened_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> BufferedIOBase:
-    with _speaking():
-        return BufferedReader(_Speaking(archive.open(info)), _BLOCK)
+    with _broken_archives():
+        return BufferedReader(_EntryStream(archive.open(info)), _BLOCK)
 
 
 def _zip_entries(stream: BufferedIOBase, *, most: int) -> int:
     """Count the entries in the directory of a zip archive, up to one more than `most`, without holding them.
 
-    The archive's own number is not asked: readers go by the size of the directory, which lies before its end record. 0 where
-    there is no directory, which the reader then finds out itself.
+    The number in the archive is ignored, because readers use the size of the directory, which comes before its end record.
+    Return 0 without a directory; the reader then reports the error.
     """
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(size - _LONGEST_COMMENT - _ZIP_END.size - _ZIP64_LOCATOR.size - _ZIP64_END.size, 0))
@@ -299,7 +299,7 @@ def _in_tar(stream: BufferedIOBase, name: str, skip: Skip, budget: Budget, depth
 
 
 def _tar_member(stream: BufferedIOBase) -> tarfile.TarInfo | None:
-    """The next header of a tar archive; None at its end, which is a block of zeros or the end of the stream."""
+    """Return the next header of a tar archive; None at its end, which is a block of zeros or the end of the stream."""
     block = stream.read(_TAR_BLOCK)
     if not block.strip(b"\0"):
         return None
@@ -307,14 +307,14 @@ def _tar_member(stream: BufferedIOBase) -> tarfile.TarInfo | None:
     if member.size < 0:
         raise BrokenArchive("the archive is broken: a negative size")
     if member.type == tarfile.GNUTYPE_SPARSE and block[_MORE_MAP]:
-        # The map of a sparse file goes on in blocks of its own.
+        # The map of a sparse file continues in extra blocks.
         while stream.read(_TAR_BLOCK)[_MORE_MAP_GOES_ON].strip(b"\0"):
             pass
     return member
 
 
 def _pax_records(data: bytes) -> dict[str, str]:
-    """The records of an extended header of pax: "25 path=a/long/name.json" and a newline, the number being their length."""
+    """Parse an extended header of pax: records such as "25 path=a/long/name.json" and a newline, the number is the length."""
     headers: dict[str, str] = {}
     at = 0
     while at < len(data) and data[at]:
@@ -379,7 +379,7 @@ def _in_stream(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterat
 
 
 class _Unpacked(RawIOBase):
-    """The bytes that a compressed stream holds, of one part or several."""
+    """The unpacked bytes of a compressed stream of one or several parts."""
 
     def __init__(self, packed: BufferedIOBase, budget: Budget) -> None:
         self._packed = packed
@@ -392,7 +392,7 @@ class _Unpacked(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _speaking():
+        with _broken_archives():
             piece = self._next(len(buffer))
         self._budget.take_stream(len(piece))
         buffer[: len(piece)] = piece
@@ -405,7 +405,7 @@ class _Unpacked(RawIOBase):
                     self._block += self._packed.read(_BLOCK)
                 if not self._block:
                     return b""
-                # Tapes and copies are filled up with zeros behind the last part.
+                # Tapes and copies are padded with zeros after the last part.
                 self._block = self._block.lstrip(b"\0")
                 if not self._block:
                     continue
@@ -457,7 +457,7 @@ def _within(file: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[So
         skip(file.name, str(error))
 
 
-class _Speaking(RawIOBase):
+class _EntryStream(RawIOBase):
     """A file of an archive whose reader raises OSError only, as for a plain file."""
 
     def __init__(self, stream: Any) -> None:
@@ -468,7 +468,7 @@ class _Speaking(RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         try:
-            with _speaking():
+            with _broken_archives():
                 piece = self._stream.read(len(buffer))
         except BrokenArchive as error:
             raise OSError(str(error)) from error
@@ -481,7 +481,7 @@ class _Speaking(RawIOBase):
 
 
 @contextmanager
-def _speaking() -> Iterator[None]:
+def _broken_archives() -> Iterator[None]:
     """Raise BrokenArchive for the exceptions of all readers."""
     try:
         yield

@@ -26,7 +26,7 @@ from messages_app.json_values import BYTES_PER_VALUE, count_values
 from traces_app.schema.pg_text import storable
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of the text of one value, and of one line. Decoded it takes several times that."""
+"""Size of the text of one value, and of one line. The decoded value takes several times as much memory."""
 MOST_VALUES = MOST_BYTES // BYTES_PER_VALUE
 """JSON values in the text of one value or of one line."""
 
@@ -39,7 +39,7 @@ _LINES_PER_VALUE = 4
 
 class Line(NamedTuple):
     number: int
-    """From 1, as editors count. Values that are glued together have the same."""
+    """Counted from 1. Several values in one line have the same number."""
     value: Any
 
 
@@ -87,27 +87,26 @@ class NumberedLines:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one archive, for formats whose transcripts are archives; each is read when it is asked for."""
+    """The files of one archive, for formats whose transcripts are archives; each is read on demand."""
 
     names: tuple[str, ...]
     """As the archive has them, with forward slashes."""
     read: Callable[[str], Any]
-    """The document of one of the names: JSON or Lines. Raises Unreadable."""
+    """Return the document of one of the names: JSON or Lines. Raise Unreadable."""
 
 
 Document = Lines | Files | Any
-"""Decoded JSON (object, array, text ...), Lines, or Files. A format that knows nothing of archives takes Files for an
-object that it does not know."""
+"""Decoded JSON (object, array, text ...), Lines, or Files. A format without archives treats Files as an unknown object."""
 _LOOKED_AT = 1_000
 """Items of a list that are checked to recognise the format; its marks may come late in a conversation."""
 _NAMES_LOOKED_AT = 10_000
-"""Of an object."""
+"""Keys of an object that are checked."""
 _LOOKED_INTO = 5
-"""Levels of lists and objects, in which messages lie."""
+"""Levels of lists and objects that are checked for messages."""
 
 
 def beginning(document: Document) -> Document:
-    """The document with no more than the first items of its lists, for telling the format: each format looks at all of it."""
+    """Return the document with only the first items of its lists, because each format looks at all of it to recognise it."""
     return document if isinstance(document, Lines | Files) else _begun(document, _LOOKED_INTO)
 
 
@@ -120,7 +119,7 @@ def _begun(value: Any, depth: int) -> Any:
 
 
 Skip = Callable[[str, str], None]
-"""Called with the place in the document (a JSON path, or "line 12") and the reason for everything that is not taken over."""
+"""Called for each omission with the place in the document (a JSON path, or "line 12") and the reason."""
 
 
 def skip_silently(_where: str, _why: str) -> None:
@@ -154,14 +153,14 @@ def join_place(where: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Bytes under a name. They may be opened again and again, also while they are being read."""
+    """Bytes under a name. They may be opened several times, also while they are being read."""
 
     name: str
-    """For reports; nothing is decided by it."""
+    """For reports only."""
     open: Callable[[], BufferedIOBase]
     """Raises OSError."""
     is_file: bool = False
-    """Whether it lies in a file of its own, in which any place is found at once."""
+    """Whether it is a file of its own, in which seeking is fast."""
 
 
 def file_source(path: Path, name: str | None = None) -> Source:
@@ -172,7 +171,7 @@ def file_source(path: Path, name: str | None = None) -> Source:
 
 
 def open_file_source(file: BinaryIO, name: str) -> Source:
-    """The bytes of a file that is open, and may have no name. Its position does not matter and is left alone."""
+    """Return the bytes of an open file, which need not have a name. Its position is neither used nor changed."""
     return Source(name, lambda: BufferedReader(_Reread(file.fileno()), _BLOCK), is_file=True)
 
 
@@ -206,18 +205,18 @@ class _Reread(RawIOBase):
 
 @dataclass(kw_only=True)
 class ValueBudget:
-    """How many JSON values may still be read: their number bounds the memory and the time that an upload takes."""
+    """The number of JSON values that may still be read: it limits the memory and the time of an upload."""
 
     left: int
 
     def take(self, source: Source, *, is_lines: bool = False) -> None:
-        """Take the values in a source, and a value for each of its lines where these are read one by one.
+        """Take the values in a source, or its lines if `is_lines`. Nothing is decoded.
 
-        Raises OSError, and Unreadable where they are more than are left. Nothing is decoded for that.
+        Raise OSError, and Unreadable if they exceed the budget.
         """
         found = lines = 0
         with source.open() as stream:
-            # Strings do not go on in the next line, so blocks end with a line.
+            # Blocks end with a line, because no string continues in the next line.
             while block := stream.read(_BLOCK) + stream.readline():
                 found += 0 if is_lines else count_values(block, self.left)
                 lines += block.count(b"\n")
@@ -309,7 +308,7 @@ def _read_lines(source: Source, broken_lines: _BrokenLines) -> Iterator[Line]:
             if error is not None:
                 broken_lines.report(number, _reason(error))
             for value in values:
-                # Of a line that is broken, a number is the start of something else, such as a date.
+                # In a broken line a number is the start of another value, such as a date.
                 if error is None or isinstance(value, dict | list):
                     yield Line(number, value)
 
@@ -319,7 +318,7 @@ def _reason(error: ValueError) -> str:
 
 
 def _raw_lines(stream: BufferedIOBase) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers. One that is too long ends after the bytes that are allowed."""
+    """Yield the lines that are not blank, with their numbers; _TOO_LONG for a line of more than MOST_BYTES."""
     number = 0
     while line := stream.readline(MOST_BYTES + 1):
         number += 1
@@ -337,8 +336,10 @@ _TOO_LONG = b"\0 a line that is too long"
 
 
 def _share_of_values(lines: Iterator[tuple[int, bytes]]) -> tuple[bool, bool]:
-    """Whether the lines behind a broken first one are values, at least as many of them as are not; and whether they
-    begin with values, as those of a list do that has an item in each line."""
+    """Return whether at least half of the first lines are values, and whether at least half begin with one.
+
+    The first line is broken. The lines of a list with one item a line begin with values.
+    """
     tried, good, begun, size = 1, 0, 0, 0
     for _number, line in islice(lines, _TRIED_LINES - 1):
         values, error = _values(line)
@@ -367,7 +368,7 @@ def _whole(data: bytes, skip: Skip) -> Any:
         raise Unreadable(f"not JSON: {error}")
     if error is not None:
         skip("(the end)", _reason(error))
-    # Several documents one behind the other, each over many lines, as jq prints them: there are no lines to name.
+    # Consecutive documents of many lines each, as jq prints them: they are numbered, because a line number would not help.
     return Lines(partial(iter, [Line(number, value) for number, value in enumerate(values, start=1)]))
 
 
@@ -375,7 +376,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def _integer(digits: str) -> int | str:
-    """The number; as a text where it has more digits than Python reads."""
+    """Return the number, or its text if it has more digits than Python parses."""
     try:
         return int(digits)
     except ValueError:

@@ -24,7 +24,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
 from traces_app.transcripts.entries import EMPTY_CONVERSATION, Entry, Reply, Said, Transcript, has_conversation
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
-from traces_app.transcripts.parsing.content_blocks import blocks_of, has_marks, read_blocks, tell_of_unknown, turns_of
+from traces_app.transcripts.parsing.content_blocks import blocks_of, has_marks, read_blocks, report_unknown, turns_of
 from traces_app.transcripts.parsing.request_logs import Exchange, joined
 
 NAME = "anthropic_messages"
@@ -264,7 +264,7 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
 
 
 def _prompt(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterator[Entry]:
-    tell_of_unknown(message.get("content"), f"{where}.content", skip)
+    report_unknown(message.get("content"), f"{where}.content", skip)
     blocks = read_blocks(message.get("content"), id_, f"{where}.content", skip)
     yield from blocks.results
     metadata = {**rest(message, _MESSAGE_FIELDS), **blocks.metadata}
@@ -280,7 +280,7 @@ def _prompt(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterat
 def _replies(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Iterator[Entry]:
     stop_reason = message.get("stop_reason")
     usage = message.get("usage")
-    tell_of_unknown(message.get("content"), f"{where}.content", skip)
+    report_unknown(message.get("content"), f"{where}.content", skip)
     for number, part in enumerate(turns_of(blocks_of(message.get("content")))):
         own_id = f"{id_}.{number}" if number else id_
         blocks = read_blocks(part, own_id, f"{where}.content", skip)

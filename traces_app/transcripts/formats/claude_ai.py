@@ -153,8 +153,8 @@ def _prompt(own: str, message: dict[str, Any], place: str, skip: Skip) -> Iterat
     blocks = read_blocks(list(map(_without_times, _blocks(message))), own, f"{place}.content", skip)
     yield from blocks.results
     for kind, files in (("attachment", message.get("attachments")), ("file", message.get("files_v2") or message.get("files"))):  # fmt: skip
-        blocks.said += [{"type": kind, **rest(file, ("type",))} for file in items(files) if isinstance(file, dict)]
-    if blocks.said or not blocks.results:
+        blocks.visible += [{"type": kind, **rest(file, ("type",))} for file in items(files) if isinstance(file, dict)]
+    if blocks.visible or not blocks.results:
         yield Said(
             id=own,
             role="user",

@@ -537,7 +537,7 @@ class _Answer:
 
     def add(self, blocks: Blocks, usage: object, stop_reason: object, at: datetime | None) -> None:
         known = {call.id for call in self.blocks.calls if call.id}
-        self.blocks.said += blocks.said
+        self.blocks.visible += blocks.visible
         self.blocks.reasoning += blocks.reasoning
         # Call ids are unique in an answer: another block with the same id is the same call, written again.
         self.blocks.calls += [call for call in blocks.calls if call.id not in known]
@@ -623,7 +623,7 @@ class _Reader:
                 del self._last_replies[agent]
             # An answer with thinking only, at the end of its agent's lines, may still become a call or text.
             is_last = item.end == self._part.last_of.get(agent)
-            if not is_last or item.reply.error or item.blocks.calls or any(map(_is_visible, item.blocks.said)):
+            if not is_last or item.reply.error or item.blocks.calls or any(map(_is_visible, item.blocks.visible)):
                 yield item.finished()
 
     def _read(self, ordinal: int, value: dict[str, Any], where: str) -> None:

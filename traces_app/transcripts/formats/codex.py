@@ -46,8 +46,8 @@ from traces_app.transcripts.parsing.response_items import (
     call_id_of,
     call_of,
     content_of,
-    is_asked,
     is_call,
+    is_client_search,
     is_result,
     joined,
     own_result,
@@ -648,7 +648,11 @@ class _Reader:
             reply.reasoning += [part_text for part in parts if (part_text := text(fields(part).get("text")))]
         elif is_result(kind):
             self._add_result(line, item, kind, at)
-        elif is_call(kind) and line.id not in self._survey.repeated and (kind != "tool_search_call" or is_asked(item)):
+        elif (
+            is_call(kind)
+            and line.id not in self._survey.repeated
+            and (kind != "tool_search_call" or is_client_search(item))
+        ):
             self._call(line, kind, item, at)
 
     def _read_text(self, line: _Line, item: dict[str, Any], at: datetime | None) -> None:

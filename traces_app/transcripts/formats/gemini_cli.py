@@ -234,7 +234,7 @@ def _user(own: str, message: dict[str, Any], answered: set[str]) -> Iterator[Ent
                 call_ids=[response.call_id] if response.call_id else [],
                 name=response.name,
             )
-    if parts.said or not parts.responses:
+    if parts.visible or not parts.responses:
         is_typed = not parts.text.lstrip().startswith(_SUMMARIES)
         metadata = {} if is_typed else {"type": "user"}
         yield _message(own, message, "user" if is_typed else "system", parts.content, metadata)
@@ -307,7 +307,7 @@ def _recorded_result(id_: str, call: dict[str, Any]) -> Result | None:
     """Return the result in a recorded call; None while it has none."""
     status, display = text(call.get("status")) or "", call.get("resultDisplay")
     parts = read_parts(call.get("result"))
-    if status not in _ENDED and not (parts.responses or parts.said):
+    if status not in _ENDED and not (parts.responses or parts.visible):
         return None
     response = parts.responses[0] if parts.responses else None
     output = response.output if response is not None else parts.text or display

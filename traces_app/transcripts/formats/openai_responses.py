@@ -53,8 +53,8 @@ from traces_app.transcripts.parsing.response_items import (
     call_id_of,
     call_of,
     content_of,
-    is_asked,
     is_call,
+    is_client_search,
     is_result,
     joined,
     own_result,
@@ -650,7 +650,7 @@ def _is_output(item: object) -> bool:
     if kind == "message":
         return item.get("role") == "assistant"
     if kind == "tool_search_output":
-        return not is_asked(item)
+        return not is_client_search(item)
     is_input = kind in (_INSTRUCTIONS, "additional_tools", "compaction_trigger", "item_reference") or is_result(kind)
     return not is_input
 
@@ -709,7 +709,7 @@ def _add(reply: _Open, kind: str, item: dict[str, Any], result_id: str) -> None:
         reply.keep("reasoning", json_values.rest(item, frozenset({"type", "summary", "content", "status"})))
     elif kind == _FAILURE:
         pass
-    elif not is_call(kind) or (kind == "tool_search_call" and not is_asked(item)):
+    elif not is_call(kind) or (kind == "tool_search_call" and not is_client_search(item)):
         reply.keep("items", item)
     else:
         call = call_of(kind, item)

@@ -17,13 +17,13 @@ _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def is_response(value: object) -> bool:
-    """Whether it is an answer, whole."""
+    """Return whether a value is a complete response."""
     choice = _first_choice(value)
     return choice is not None and isinstance(choice.get("message"), dict)
 
 
 def is_chunk(value: object) -> bool:
-    """Whether it is a piece of a streamed answer; the last one may hold the usage and no choice."""
+    """Return whether a value is a chunk of a streamed response. The last one may have the usage and no choice."""
     if isinstance(value, dict) and value.get("object") == "chat.completion.chunk":
         return True
     choice = _first_choice(value)
@@ -31,14 +31,14 @@ def is_chunk(value: object) -> bool:
 
 
 def is_finished(chunks: Iterable[dict[str, Any]]) -> bool:
-    """Whether the chunks of an answer are all there."""
+    """Return whether the chunks include the end of the response."""
     return any(fields(choice).get("finish_reason") for chunk in chunks for choice in items(chunk.get("choices")))
 
 
 def answer_in(value: object) -> dict[str, Any] | None:
-    """The message of an answer: of a response, of its chunks, of the body of a batch's line; an error is one with `error`.
+    """Return the message of a response, of its chunks, or of the body in a line of a batch; of an error, one with `error`.
 
-    None where it is no answer.
+    Return None for any other value.
     """
     if isinstance(value, list):
         chunks = [chunk for chunk in value if isinstance(chunk, dict)]
@@ -95,7 +95,7 @@ def _add_piece(calls: dict[Any, dict[str, Any]], piece: object) -> None:
         return
     index = piece.get("index")
     if not isinstance(index, int):
-        # Some servers send calls whole, and do not count them.
+        # Some servers send whole calls without an index.
         index = text(piece.get("id")) or (next(reversed(calls)) if calls else 0)
     call = calls.setdefault(index, {"type": "function", "function": {}})
     if not call.get("id") and piece.get("id"):

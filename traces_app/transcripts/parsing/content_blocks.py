@@ -41,7 +41,8 @@ _MARKS = {
 class Blocks:
     """The content of one message, sorted."""
 
-    said: list[Any] = field(default_factory=list)
+    visible: list[Any] = field(default_factory=list)
+    """Blocks that a person sees."""
     reasoning: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
@@ -49,14 +50,14 @@ class Blocks:
 
     @property
     def content(self) -> str | list[Any] | None:
-        """The content: the text of a single text block, else the parts."""
-        if len(self.said) == 1:
-            (only,) = self.said
+        """The text of a single visible text block, otherwise the visible blocks."""
+        if len(self.visible) == 1:
+            (only,) = self.visible
             if isinstance(only, str):
                 return only
             if isinstance(only, dict) and only.keys() == {"type", "text"} and isinstance(only["text"], str):
                 return only["text"]
-        return self.said or None
+        return self.visible or None
 
     @property
     def thought(self) -> str | None:
@@ -64,7 +65,7 @@ class Blocks:
 
 
 def has_marks(message_content: object) -> bool:
-    """Whether a content has blocks that are of this API and no other."""
+    """Return whether a content has blocks that occur only in this API."""
     return isinstance(message_content, list) and any(is_own(block) for block in message_content)
 
 
@@ -78,19 +79,19 @@ def is_own(block: object) -> bool:
 
 
 def blocks_of(message_content: object) -> list[Any]:
-    """The blocks of a content; text is one."""
+    """Return the blocks of a content; a text is one block."""
     if isinstance(message_content, list):
         return message_content
-    said = [message_content] if isinstance(message_content, dict) else content(message_content)
-    return said if isinstance(said, list) else [said] if said else []
+    value = [message_content] if isinstance(message_content, dict) else content(message_content)
+    return value if isinstance(value, list) else [value] if value else []
 
 
 def read_blocks(message_content: object, id_: str, where: str, skip: Skip) -> Blocks:
-    """The blocks of a message's content, sorted; `id_` is that of its entry, of which those of the results are made."""
+    """Sort the blocks of a message's content. The ids of results derive from `id_`, the id of the message's entry."""
     found = Blocks()
     for index, block in enumerate(blocks_of(message_content)):
         if isinstance(block, str):
-            found.said.append(block)
+            found.visible.append(block)
         elif isinstance(block, dict):
             _sort(found, block, f"{id_}#{index}")
         else:
@@ -98,7 +99,7 @@ def read_blocks(message_content: object, id_: str, where: str, skip: Skip) -> Bl
     return found
 
 
-def tell_of_unknown(message_content: object, where: str, skip: Skip) -> None:
+def report_unknown(message_content: object, where: str, skip: Skip) -> None:
     """Report the blocks of unknown type, which are kept as parts of the content."""
     for index, block in enumerate(blocks_of(message_content)):
         kind = block.get("type") if isinstance(block, dict) else None
@@ -131,7 +132,7 @@ def _sort(found: Blocks, block: dict[str, Any], result_id: str) -> None:
     elif kind in _THINKING:
         _think(found, block)
     else:
-        found.said.append(block)
+        found.visible.append(block)
 
 
 def _think(found: Blocks, block: dict[str, Any]) -> None:

@@ -24,33 +24,34 @@ class Response:
     name: str | None
     output: Any
     failed: bool | None
-    """True for an error, else None, because the format has no mark of success."""
+    """True for an error, otherwise None, because the format has no mark of success."""
 
 
 @dataclass(kw_only=True)
 class Parts:
     """A content, sorted."""
 
-    said: list[Any] = field(default_factory=list)
+    visible: list[Any] = field(default_factory=list)
+    """Texts and other parts that are not reasoning, calls or responses."""
     reasoning: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     responses: list[Response] = field(default_factory=list)
 
     @property
     def content(self) -> str | list[Any] | None:
-        """The content: the text if it is a single text, else the parts."""
-        if len(self.said) == 1 and isinstance(self.said[0], dict) and self.said[0].keys() == {"type", "text"}:
-            return str(self.said[0]["text"])
-        return self.said or None
+        """The text if the visible part is a single text, otherwise the visible parts."""
+        if len(self.visible) == 1 and isinstance(self.visible[0], dict) and self.visible[0].keys() == {"type", "text"}:
+            return str(self.visible[0]["text"])
+        return self.visible or None
 
     @property
     def others(self) -> list[Any]:
         """The parts that are not text."""
-        return [part for part in self.said if fields(part).get("type") != "text"]
+        return [part for part in self.visible if fields(part).get("type") != "text"]
 
     @property
     def text(self) -> str:
-        return "\n".join(str(part["text"]) for part in self.said if fields(part).get("type") == "text")
+        return "\n".join(str(part["text"]) for part in self.visible if fields(part).get("type") == "text")
 
     @property
     def thought(self) -> str | None:
@@ -64,14 +65,14 @@ def read_parts(content: object) -> Parts:
         if isinstance(part, dict):
             _sort(found, part)
         elif part not in (None, ""):
-            found.said.append({"type": "text", "text": part if isinstance(part, str) else as_json(part)})
+            found.visible.append({"type": "text", "text": part if isinstance(part, str) else as_json(part)})
     return found
 
 
 def _sort(found: Parts, part: dict[str, Any]) -> None:
-    said = part.get("text")
-    if part.get("thought") is True and isinstance(said, str):
-        found.reasoning += [said] if said else []
+    part_text = part.get("text")
+    if part.get("thought") is True and isinstance(part_text, str):
+        found.reasoning += [part_text] if part_text else []
     elif isinstance(call := part.get("functionCall"), dict):
         metadata = {**rest(call, ("id", "name", "args")), **rest(part, ("functionCall", "thoughtSignature"))}
         found.calls.append(
@@ -79,20 +80,20 @@ def _sort(found: Parts, part: dict[str, Any]) -> None:
         )
     elif isinstance(response := part.get("functionResponse"), dict):
         found.responses.append(_response(response))
-    elif isinstance(said, str):
+    elif isinstance(part_text, str):
         others = rest(part, ("text", "thoughtSignature", "thought"))
-        if said or others:
-            found.said.append({"type": "text", "text": said, **others})
+        if part_text or others:
+            found.visible.append({"type": "text", "text": part_text, **others})
     elif others := rest(part, ("thoughtSignature",)):
         kind = next((name for name in ("inlineData", "fileData", "executableCode") if name in others), "part")
-        found.said.append({"type": kind, **others})
+        found.visible.append({"type": kind, **others})
 
 
 def _response(response: dict[str, Any]) -> Response:
-    said = response.get("response")
+    output = response.get("response")
     failed = None
-    if isinstance(said, dict) and said.get("error") not in (None, "", False) and "output" not in said:
-        failed, said = True, said["error"] if said.keys() == {"error"} else said
-    elif isinstance(said, dict) and said.keys() == {"output"}:
-        said = said["output"]
-    return Response(call_id=text(response.get("id")), name=text(response.get("name")), output=said, failed=failed)
+    if isinstance(output, dict) and output.get("error") not in (None, "", False) and "output" not in output:
+        failed, output = True, output["error"] if output.keys() == {"error"} else output
+    elif isinstance(output, dict) and output.keys() == {"output"}:
+        output = output["output"]
+    return Response(call_id=text(response.get("id")), name=text(response.get("name")), output=output, failed=failed)

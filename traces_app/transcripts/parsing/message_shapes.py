@@ -40,11 +40,11 @@ _ROLES: dict[str, Role] = {
 _MESSAGE = frozenset({"content", "parts", "tool_calls", "function_call", "toolInvocations", "refusal"})
 """Keys that a message may have beside its role."""
 _LISTS = ("messages", "choices", "candidates", "generations")
-"""Where requests and responses keep their messages."""
+"""Keys of the messages in requests and responses."""
 _DEEPEST = 12
-"""Levels of wrapping that are looked through."""
+"""Levels of wrapping that are searched."""
 _LAYERS = 3
-"""How many times a text may be JSON in JSON."""
+"""Maximum nesting of JSON texts in JSON texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +53,10 @@ class Spoken:
 
     role: Role
     content: str | list[Any] | None = None
-    """Without what follows."""
+    """Without calls, results and reasoning."""
     calls: Sequence[Call] = ()
     results: Sequence[Result] = ()
-    """With the id ""."""
+    """Their id is ""."""
     reasoning: str | None = None
     name: str | None = None
     model: str | None = None
@@ -65,7 +65,7 @@ class Spoken:
 
 
 def decoded(value: Any) -> Any:
-    """The value that a text is the JSON of, layer by layer; a text that is none, and anything else, as it is."""
+    """Decode a JSON text, and a JSON text in it, layer by layer; return any other value unchanged."""
     for _layer in range(_LAYERS):
         if not isinstance(value, str) or value[:1] not in ('{', '[', '"'):  # fmt: skip
             break
@@ -115,8 +115,8 @@ def _messages(value: Any, role: Role, depth: int) -> list[Spoken]:
         return _listed(value, role, depth)
     if not isinstance(value, dict):
         return []
-    if spoken := _one(value, role):
-        return [spoken]
+    if message := _single(value, role):
+        return [message]
     found: list[Spoken] = []
     for key in ("system", "system_instruction", "systemInstruction", "instructions"):
         # The instructions of a response are those of its request, repeated.
@@ -124,16 +124,17 @@ def _messages(value: Any, role: Role, depth: int) -> list[Spoken]:
             found += _system(value[key])
     for key in _LISTS:
         if isinstance(value.get(key), list):
-            # Of several choices the first is the one that the conversation goes on with.
+            # The conversation continues with the first of several choices.
             inner = value[key][:1] if key in ("choices", "candidates", "generations") else value[key]
-            return found + _told(_messages(inner, _speaker(key, role), depth + 1), value)
+            return found + _with_model_and_usage(_messages(inner, _role_below(key, role), depth + 1), value)
     if "contents" in value:
         contents = value["contents"] if isinstance(value["contents"], list) else [value["contents"]]
-        return found + _told(_messages([_content_of_gemini(one) for one in contents], role, depth + 1), value)
+        messages = _messages([_gemini_message(item) for item in contents], role, depth + 1)
+        return found + _with_model_and_usage(messages, value)
     for key in ("message", "output", "content", "response"):
         inner = value.get(key)
-        if isinstance(inner, dict | list) and (said := _messages(inner, _speaker(key, role), depth + 1)):
-            return found + _told(said, value)
+        if isinstance(inner, dict | list) and (messages := _messages(inner, _role_below(key, role), depth + 1)):
+            return found + _with_model_and_usage(messages, value)
     if isinstance(value.get("prompt"), str):
         return [*found, Spoken(role="user", content=value["prompt"], metadata=rest(value, ("prompt", "system")))]
     if "prompt" in value:
@@ -149,20 +150,19 @@ def _listed(values: list[Any], role: Role, depth: int) -> list[Spoken]:
     objects = [value for value in values if isinstance(value, dict)]
     if objects and not any("role" in value for value in objects) and any(map(_is_part, objects)):
         # Parts without a message around them, such as calls alone.
-        spoken = _spoken(_speaking(objects, role), values, {})
-        return [spoken]
-    return [spoken for value in values for spoken in _messages(value, role, depth + 1)]
+        return [_parsed("assistant" if any(map(_call, objects)) else role, values, {})]
+    return [message for value in values for message in _messages(value, role, depth + 1)]
 
 
-def _content_of_gemini(value: Any) -> Any:
-    """A message in full: Gemini takes a text for one of the user, and a message without a role, too."""
+def _gemini_message(value: Any) -> Any:
+    """Return a message with a role: in Gemini's API a text, or a message without a role, is the user's."""
     if isinstance(value, str):
         return {"role": "user", "parts": [{"text": value}]}
     return {"role": "user", **value} if isinstance(value, dict) and "parts" in value else value
 
 
 def _calls_in(content: Any) -> list[Any] | None:
-    """The calls that a text is the JSON of, as Koog writes them; None for any other content."""
+    """Return the calls of a text that is a JSON list of calls, as Koog writes them; None for any other content."""
     if not isinstance(content, str) or not content.lstrip().startswith("["):
         return None
     found = decoded(content.strip())
@@ -174,40 +174,35 @@ def _is_function(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "function" and "name" in fields(part.get("function"))
 
 
-def _speaking(parts: list[dict[str, Any]], role: Role) -> Role:
-    return "assistant" if any(_call(part) for part in parts) else role
-
-
-def _speaker(key: str, role: Role) -> Role:
+def _role_below(key: str, role: Role) -> Role:
     return "assistant" if key in ("choices", "candidates", "generations", "output", "response") else role
 
 
-def _told(spoken: list[Spoken], response: dict[str, Any]) -> list[Spoken]:
-    """With the model and the usage that a response names, which are those of its last message."""
-    if not spoken or spoken[-1].role != "assistant":
-        return spoken
-    last = spoken[-1]
+def _with_model_and_usage(messages: list[Spoken], response: dict[str, Any]) -> list[Spoken]:
+    """Add the model and the usage of a response to its last message."""
+    if not messages or messages[-1].role != "assistant":
+        return messages
+    last = messages[-1]
     usage = next((response[key] for key in ("usage", "usageMetadata") if isinstance(response.get(key), dict)), None)
     model = next((response[key] for key in ("model", "modelVersion") if isinstance(response.get(key), str)), None)
-    return [*spoken[:-1], replace(last, model=last.model or model, usage=last.usage or usage)]
+    return [*messages[:-1], replace(last, model=last.model or model, usage=last.usage or usage)]
 
 
 def _system(value: Any) -> list[Spoken]:
     content = value.get("parts", value.get("content", value)) if isinstance(value, dict) else value
-    spoken = _spoken("system", content, {})
-    return [spoken] if spoken.content else []
+    message = _parsed("system", content, {})
+    return [message] if message.content else []
 
 
 # --- Messages -----------------------------------------------------------------------------------------------------
 
 
-def _one(value: dict[str, Any], role: Role) -> Spoken | None:
-    """The message that an object is; None where it is none, but may hold some."""
+def _single(value: dict[str, Any], role: Role) -> Spoken | None:
+    """Parse an object that is a message; return None for any other, which may contain messages."""
     kind = value.get("type")
     if kind == "constructor" and isinstance(value.get("kwargs"), dict):
         name = text(items(value.get("id"))[-1:] and value["id"][-1]) or ""
-        speaker = _ROLES.get(name.removesuffix("Chunk"), role)
-        return _message(speaker, value["kwargs"], ("type",))
+        return _message(_ROLES.get(name.removesuffix("Chunk"), role), value["kwargs"], ("type",))
     if isinstance(value.get("data"), dict) and isinstance(kind, str) and kind in _ROLES:
         return _message(_ROLES[kind], value["data"], ("type",))
     if isinstance(value.get("role"), str) and not _MESSAGE.isdisjoint(value):
@@ -225,12 +220,12 @@ def _one(value: dict[str, Any], role: Role) -> Spoken | None:
 
 
 def _with_role(value: dict[str, Any]) -> Spoken | None:
-    said = value["role"]
-    role = _ROLES.get(said)
+    name = value["role"]
+    role = _ROLES.get(name)
     if role is None:
         # Langfuse's handler for LangChain writes the name of the tool in place of the role.
         return Spoken(
-            role="tool", results=[Result(id="", output=value.get("content"), failed=None, name=said)], name=said
+            role="tool", results=[Result(id="", output=value.get("content"), failed=None, name=name)], name=name
         )
     return _message(role, value, ("role",))
 
@@ -243,7 +238,7 @@ def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> Spoke
         content = content.get("parts", [content])
     if role == "assistant":
         content = _calls_in(content) or content
-    return _spoken(role, content, value, taken)
+    return _parsed(role, content, value, taken)
 
 
 def _holds_results(value: dict[str, Any]) -> bool:
@@ -266,8 +261,8 @@ def _tool_message(value: dict[str, Any]) -> Result:
     )
 
 
-def _spoken(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, ...] = ()) -> Spoken:
-    """A message of its content and, beside it, the calls that some formats keep there."""
+def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, ...] = ()) -> Spoken:
+    """Build a message from its content and from the calls that some formats keep beside it, in `value`."""
     kept: list[Any] = []
     calls: list[Call] = []
     results: list[Result] = []
@@ -307,8 +302,8 @@ def _spoken(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, .
 def _calls_beside(value: dict[str, Any], known: set[str | None]) -> list[Call]:
     """Return the calls under `tool_calls` (LangChain repeats them in the content) or `function_call`."""
     extra = fields(value.get("additional_kwargs"))
-    asked = items(value.get("tool_calls")) or items(extra.get("tool_calls"))
-    found = [call for part in asked if isinstance(part, dict) and (call := _call(part))]
+    parts = items(value.get("tool_calls")) or items(extra.get("tool_calls"))
+    found = [call for part in parts if isinstance(part, dict) and (call := _call(part))]
     found += [
         Call(
             id=text(part.get("id")),
@@ -352,7 +347,7 @@ def _is_part(value: dict[str, Any]) -> bool:
 
 
 def _call(part: Any) -> Call | None:
-    """The call that a part is, in the words of any SDK."""
+    """Parse a part that is a call in the form of any SDK; return None for any other."""
     if not isinstance(part, dict):
         return None
     kind = part.get("type")
@@ -392,7 +387,7 @@ def _named(call: dict[str, Any], around: dict[str, Any]) -> Call:
 
 
 def _result(part: dict[str, Any]) -> Result | None:
-    """The result that a part is, in the words of any SDK."""
+    """Parse a part that is a result in the form of any SDK; return None for any other."""
     for key in ("toolResult", "functionResponse", "function_response"):
         if isinstance(part.get(key), dict):
             return _answered(part[key])
@@ -423,7 +418,7 @@ def _answered(part: dict[str, Any]) -> Result:
 
 
 def _shown_result(part: dict[str, Any], call: Call) -> Result:
-    """The result that a part of a user interface holds beside its call (AI SDK)."""
+    """Return the result beside a call in a part of a user interface message (AI SDK)."""
     failed = part["state"] == "output-error"
     output = part.get("errorText") if failed else part.get("output")
     return Result(id="", output=output, failed=failed or None, call_ids=[call.id] if call.id else (), name=call.name)
@@ -441,15 +436,15 @@ def _thought(part: dict[str, Any]) -> str | None:
 
 
 def _text_part(part: dict[str, Any]) -> Any:
-    """Texts in one form: of OpenAI's Responses, of the gen_ai conventions, of Bedrock and Gemini; others as they are."""
-    said = part.get("text") if isinstance(part.get("text"), str) else part.get("content")
-    if part.get("type") in (None, "text", "input_text", "output_text") and isinstance(said, str):
-        return {"type": "text", "text": said, **rest(part, ("type", "text", "content", "annotations", "logprobs"))}
+    """Return a text part of OpenAI's Responses, the gen_ai conventions, Bedrock or Gemini in one form; others unchanged."""
+    value = part.get("text") if isinstance(part.get("text"), str) else part.get("content")
+    if part.get("type") in (None, "text", "input_text", "output_text") and isinstance(value, str):
+        return {"type": "text", "text": value, **rest(part, ("type", "text", "content", "annotations", "logprobs"))}
     return part
 
 
 def _kept(parts: list[Any]) -> str | list[Any] | None:
-    """Text where there is nothing but text."""
+    """Return the joined text if all parts are text, otherwise the parts."""
     texts = [_only_text(part) for part in parts]
     if all(isinstance(found, str) for found in texts):
         return "\n\n".join(filter(None, texts)) or None

@@ -18,7 +18,7 @@ _CONSTANTS = {"None": "null", "True": "true", "False": "false"}
 
 
 def json_or_python(written: str) -> Any:
-    """Return the JSON value, or the Python dictionary, that a text is; None where it is neither."""
+    """Decode a text that is a JSON value or a Python dictionary; return None if it is neither."""
     stripped = written.strip()
     if not stripped.startswith(("{", "[")):
         return None

@@ -30,14 +30,14 @@ class Exchange:
     rest: Mapping[str, Any]
     """Other fields of the request."""
     answer: dict[str, Any] | None = None
-    """The message that came back."""
+    """The message of the response."""
     sent_at: datetime | None = None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """By the index of the message, for those replies whose answer was seen."""
+    """The answers of earlier responses, by the index of their message."""
     times: dict[int, datetime] = field(default_factory=dict)
-    """When a message was first sent, by its index."""
+    """The time when a message was first sent, by its index."""
     can_grow: bool = True
-    """Whether it is one request of perhaps many, no conversation that somebody kept."""
+    """Whether it is a request, which later requests may repeat, and not a stored conversation."""
 
 
 def joined(exchanges: Iterable[Exchange], identity: Callable[[Any], Any]) -> list[Exchange]:
@@ -47,7 +47,7 @@ def joined(exchanges: Iterable[Exchange], identity: Callable[[Any], Any]) -> lis
     """
     kept: list[Exchange] = []
     ends: dict[bytes, int] = {}
-    """Digest of all messages that were sent -> which conversation."""
+    """Index in `kept` by the digest of all messages of a request."""
     for exchange in exchanges:
         _note(exchange)
         if not exchange.can_grow or not exchange.messages:
@@ -75,7 +75,7 @@ def _note(exchange: Exchange) -> None:
 
 
 def _with_answers(exchange: Exchange, identity: Callable[[Any], Any]) -> Exchange:
-    """The exchange with the last answer as a message; an answer that later requests changed is none of its messages."""
+    """Return the exchange with the last answer as a message, without answers that later requests changed."""
     last = exchange.answers.get(len(exchange.messages))
     messages = exchange.messages if last is None else [*exchange.messages, last]
     answers = {

@@ -49,8 +49,8 @@ def is_result(kind: object) -> bool:
     )
 
 
-def is_asked(item: dict[str, Any]) -> bool:
-    """Whether a search for tools is the client's to carry out: that one is a call like others."""
+def is_client_search(item: dict[str, Any]) -> bool:
+    """Return whether the client carries out a search for tools, so that it is a call like others."""
     return item.get("execution") == "client" or call_id_of(item) is not None
 
 
@@ -77,7 +77,7 @@ def call_of(kind: str, item: dict[str, Any]) -> Call:
     else:
         args = item[key] if key is not None else None
         if key == "input" and isinstance(args, str):
-            # Free text by design, not JSON that is broken; it is stored under the same key as that.
+            # Free text by design, stored under the key that broken JSON gets, too.
             args = {"_raw": args}
         elif key == "actions":
             args = {"actions": args}
@@ -89,7 +89,7 @@ def call_of(kind: str, item: dict[str, Any]) -> Call:
 
 
 def own_result(id_: str, kind: str, item: dict[str, Any], call_id: str | None) -> Result | None:
-    """The result that a call carries; None while it has none."""
+    """Return the result that a call contains, or None if it has none yet."""
     output = next((item[key] for key in CARRIED_OUT[kind] if item.get(key) is not None), None)
     error, status = item.get("error"), item.get("status")
     if output is None and not error and status in _OPEN_STATES:
@@ -111,7 +111,7 @@ def own_result(id_: str, kind: str, item: dict[str, Any], call_id: str | None) -
     metadata = {"error": error} if error and output is not None else {}
     return Result(
         id=id_,
-        output=_said_of(error) if output is None and error else output,
+        output=_error_text(error) if output is None and error else output,
         failed=bool(error) or status == "failed",
         data=data,
         call_ids=[call_id] if call_id else [],
@@ -161,7 +161,7 @@ def _is_part(part: object) -> bool:
 
 
 def _exited_badly(output: object) -> bool:
-    """Whether a command of the shell tool ran out of time or ended with another code than 0."""
+    """Return whether a command of the shell tool timed out or its exit code is not 0."""
     outcomes = [part.get("outcome") for part in json_values.items(output) if isinstance(part, dict)]
     return any(
         isinstance(o, dict) and (o.get("type") == "timeout" or o.get("exit_code") not in (None, 0)) for o in outcomes
@@ -172,7 +172,7 @@ def _exited_badly(output: object) -> bool:
 
 
 def content_of(value: object) -> str | list[Any] | None:
-    """Text, a list of parts with all texts in one shape, or nothing; anything else as its JSON text."""
+    """Return text or None unchanged, a list of parts with its texts in one form, any other value as its JSON text."""
     if value is None or isinstance(value, str):
         return value
     if not isinstance(value, list):
@@ -198,8 +198,8 @@ def joined(parts: list[Any]) -> str | list[Any] | None:
     return parts or None
 
 
-def _said_of(error: Any) -> Any:
-    """The words of an error, which is a text, an object with a message, or one with content."""
+def _error_text(error: Any) -> Any:
+    """Return the text of an error, which is a text, an object with a message, or an object with content."""
     if not isinstance(error, dict):
         return error
     if isinstance(error.get("content"), list):
@@ -208,5 +208,5 @@ def _said_of(error: Any) -> Any:
 
 
 def call_id_of(item: dict[str, Any]) -> str | None:
-    """Return the id by which a call and its result know each other."""
+    """Return the id that a call and its result have in common."""
     return json_values.text(item.get("call_id")) or json_values.text(item.get("callId"))
