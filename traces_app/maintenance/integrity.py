@@ -1,15 +1,15 @@
-"""Whether stored traces are whole: the problems that check_traces reports.
+"""Integrity checks of stored traces: the problems that check_traces reports.
 
-Three passes, each reading some rows at a time in the order of ids: messages with what lies below them, sessions with
-their counters, and rows whose parent is not there. What is in the trash is checked too: it may be restored. Each page
-is read in one snapshot, so that a check beside writers reports nothing that they are about to complete.
+Three passes read the rows in batches, in the order of ids: messages with their children, sessions with their counters,
+and rows without their parent. The trash is checked too, because it may be restored. Each batch is read in one snapshot,
+so that a check beside writers does not report half of a write.
 
-Iterations start at 0 and go up by one. Agents of one message may count together or each for itself: a message is in
-order if its iterations are 0, 1, 2 ... each once, or if those of every agent name are. The answer of an imported turn
-may stand between its steps; its metadata then says the iteration that it took.
+Iterations start at 0 and increase by one. The agents of a message may count together or separately: a message is in order
+if its iterations are 0, 1, 2 ... each once, or if those of every agent name are. The answer of an imported turn may be
+between its steps; its metadata then has its iteration.
 """
 
-# ruff: noqa: S608 - SQL is put together of the texts in this file and the names of tables
+# ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NUMBERS_SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Something wrong with one session or message; holds ids and numbers, no content."""
+    """A problem of one session or message, with ids and numbers but no content."""
 
     kind: str
     """One of KINDS."""
@@ -65,7 +65,7 @@ class Problem:
 
 @dataclass(kw_only=True)
 class Tally:
-    """How much was looked at."""
+    """The numbers of checked rows."""
 
     sessions: int = 0
     messages: int = 0
@@ -74,9 +74,9 @@ class Tally:
 
 
 def check(*, project_id: int | None = None, session_id: UUID | None = None, tally: Tally) -> Iterator[Problem]:
-    """The problems of everything, or of one project or session; fills in `tally` on the way.
+    """Yield the problems of all traces, or of one project or session; fill in `tally` on the way.
 
-    Rows without their parent belong to no project or session: they are found by a check of everything only.
+    Rows without their parent belong to no project or session, so only a check of all traces finds them.
     """
     condition, values = "true", list[object]()
     if session_id is not None:
@@ -105,7 +105,7 @@ class _Message:
     created_at: datetime
     completed_at: datetime | None
     answer_iteration: str | None
-    """Anything: metadata is not ours alone."""
+    """Any text, because producers may set this key, too."""
     step_count: int
     call_count: int
     failure_count: int
@@ -195,7 +195,7 @@ def _calls(messages: Sequence[_Message]) -> Mapping[UUID, list[_Call]]:
     return found
 
 
-# The foreign keys of a month's tables keep what lies below a message in its month, if not in its microsecond.
+# Foreign keys keep the children of a message in its month, though their ids may have another microsecond.
 _BELOW = "{0}.message_id = ANY(%(messages)s) AND {0}.id >= %(first)s AND {0}.id < %(after)s"
 
 
@@ -205,7 +205,7 @@ def _below(messages: Sequence[_Message]) -> dict[str, Any]:
 
 
 def _problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
-    """(kind, detail) of all that is wrong with a message."""
+    """Yield (kind, detail) of each problem of a message."""
     yield from _iteration_problems(message, steps)
     yield from _result_problems(message, calls)
     yield from _nesting_problems(message, steps, calls)
@@ -238,7 +238,7 @@ def _is_in_order(iterations: Counter[int], taken: Sequence[int]) -> bool:
 
 
 def _gaps(iterations: Iterable[int]) -> list[str]:
-    """What is missing between 0 and the highest, as `3` or `5-7`."""
+    """Return the missing numbers between 0 and the highest, as `3` or `5-7`."""
     gaps, expected = [], 0
     for iteration in sorted(set(iterations)):
         if iteration > expected:
@@ -268,15 +268,15 @@ def _nesting_problems(message: _Message, steps: Sequence[_Step], calls: Sequence
         yield "parent_missing", f"calls {_shown(lost)}"
     elif "parent_unknown" in message.health:
         yield "parent_missing", "flagged when it came"
-    circle = _on_a_circle(parents)
-    if circle:
-        yield "parent_cycle", f"calls {_shown(circle)}"
+    cycle = _cycle_members(parents)
+    if cycle:
+        yield "parent_cycle", f"calls {_shown(cycle)}"
 
 
-def _on_a_circle(parents: Mapping[UUID, UUID | None]) -> list[UUID]:
-    """The calls that are their own ancestors. Each call is walked over once."""
+def _cycle_members(parents: Mapping[UUID, UUID | None]) -> list[UUID]:
+    """Return the calls that are their own ancestors. Each call is visited once."""
     done: set[UUID] = set()
-    circle: list[UUID] = []
+    cycle: list[UUID] = []
     for start in parents:
         path: dict[UUID, int] = {}
         at: UUID | None = start
@@ -284,9 +284,9 @@ def _on_a_circle(parents: Mapping[UUID, UUID | None]) -> list[UUID]:
             path[at] = len(path)
             at = parents[at]
         if at is not None and at in path:
-            circle += list(path)[path[at] :]
+            cycle += list(path)[path[at] :]
         done.update(path)
-    return sorted(circle)
+    return sorted(cycle)
 
 
 def _ownership_problems(message: _Message, calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
@@ -350,7 +350,7 @@ def _check_sessions(project_id: int | None, session_id: UUID | None, tally: Tall
 
 
 _PARENTS = (
-    # table, the word for its rows, the column that names the parent, the parent's table, what it is when that is gone
+    # table, noun for its rows, column with the parent's id, table of the parents, kind of the problem
     ("messages_app_reference", "reference", "message_id", "messages_app_message", "orphan_row"),
     ("traces_app_agentstep", "step", "message_id", "messages_app_message", "orphan_row"),
     ("traces_app_toolcall", "call", "message_id", "messages_app_message", "orphan_row"),
@@ -362,7 +362,7 @@ _PARENTS = (
 
 def _check_orphans() -> Iterator[Problem]:
     for table, word, column, parents, kind in _PARENTS:
-        # A month at a time: parents lie in the month of what is below them, and a join of one month is a small one.
+        # Month by month, because parents are in the month of their children and the join of one month is small.
         for month in sorted(months_of(table)):
             last = month.first_id
             while True:

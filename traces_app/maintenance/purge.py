@@ -1,30 +1,30 @@
-"""Removing for good what is older than a time, and what has been in the trash since before a time.
+"""Purge: remove rows for good if they are older than a time, or were deleted before a time.
 
-`purge` goes in steps. Each can be cut off at any moment, by kill -9 too, and the next run goes on from there:
+`purge` consists of steps. Each may be interrupted at any moment, also by kill -9, and the next run continues:
 
- 1. end what an earlier run left half-way, and forget tombstones older than 30 days;
- 2. drop the months whose messages have all expired: constant time, whatever they hold (`_drop_months`);
- 3. sessions deleted long enough ago: a tombstone first, so that nobody writes to them or restores them any more, then
-    their messages, then their rows;
- 4. messages deleted long enough ago, and messages that have expired in months that stay: 500 in a transaction,
-    children first, locks in the order of the writes (keys, messages, what is below, sessions last);
- 5. sessions begun before the time that have no message left.
+ 1. finish an interrupted drop of an earlier run, and delete tombstones older than 30 days;
+ 2. drop the months whose messages have all expired: constant time, whatever their size (`_drop_months`);
+ 3. sessions deleted long enough ago: first insert a tombstone, so that nobody writes to them or restores them any more,
+    then remove their messages, then their rows;
+ 4. messages deleted long enough ago, and expired messages in months that stay: 500 in a transaction, children first,
+    locks in the order of the writes (keys, messages, their children, sessions last);
+ 5. sessions without messages that began before the time.
 
-What stays of a message is its key, of a session its tombstone: digests of ids, no content, forgotten 30 days later.
-Until then a sender that is still running is told `message_purged` or `session_purged`, and revives nothing.
-Tools stay: they are names, shared by all sessions of a project.
+The key of a message and the tombstone of a session remain for 30 days: digests of ids, no content. Until then the data
+of a sender that is still running is refused with `message_purged` or `session_purged` and revives nothing. Tools stay,
+because all sessions of a project share them.
 
-A session keeps its row as long as it has messages. Its counters lose what each batch removes; where a month was dropped
-the sessions that reach beyond it are counted anew, so that no row of the month has to be read.
+A session keeps its row as long as it has messages. Each batch subtracts the removed messages from its counters; after the
+drop of a month the sessions with messages in other months are recounted, so that no row of the month has to be read.
 
-Measured (benchmarks/purge_month.py: 2 cores, 3.4 KB a message with all below it and all indexes, medians of 5 runs, the
+Measured (benchmarks/purge_month.py: 2 cores, 3.4 KB a message with its children and all indexes, medians of 5 runs, the
 sizes in turn): the command takes 0.73 s for a month of 10,000 messages and 0.81 s for one of 100,000, mostly Python's
 start. `purge` alone takes 0.05 s and 0.17 s; the difference is the file system, which frees 340 MB instead of 34 when
-the tables are dropped (9 against 50 to 140 ms). Each session that goes with the month adds 15 us, each session that
-goes on is counted anew. In months that stay 3,000 messages a second go, in 67 MB of memory however many they are.
+the tables are dropped (50 to 140 ms against 9). Each session that is removed with the month adds 15 us, each session that
+stays is recounted. In months that stay 3,000 messages a second are removed, in 67 MB of memory whatever their number.
 """
 
-# ruff: noqa: S608 - SQL is put together of the texts in this file and the names of tables, columns and leaves
+# ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables, columns and leaves
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from .snapshot import one_snapshot
 
 TOMBSTONES_KEPT = timedelta(days=30)
 
-# A batch holds its locks for some 50 ms; a larger one is hardly faster a message.
+# A batch holds its locks for some 50 ms; a larger one hardly takes less time per message.
 _MESSAGES_AT_ONCE = 500
 _SESSIONS_AT_ONCE = 2000
 _TRASHED_SESSIONS_AT_ONCE = 200
@@ -80,13 +80,13 @@ _CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure
 
 _Result = TypeVar("_Result")
 Progress = Callable[[int], object]
-"""Told how many more messages are gone."""
+"""Called with the number of messages removed since the last call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is to go: messages made before `created_before`, and sessions and messages deleted before `deleted_before`;
-    of these projects or this session only. None is no limit, but at least one of the times must be given."""
+    """The rows to purge: messages made before `created_before`, and sessions and messages deleted before `deleted_before`,
+    only of these projects or this session. None means no limit; at least one of the times is required."""
 
     created_before: datetime | None = None
     deleted_before: datetime | None = None
@@ -94,28 +94,28 @@ class Scope:
     session_id: UUID | None = None
 
     def __post_init__(self) -> None:
-        assert self.created_before or self.deleted_before, "without a time everything would go"
+        assert self.created_before or self.deleted_before, "without a time everything would be purged"
 
 
 @dataclass(kw_only=True)
 class TableReport:
-    """What went from one table."""
+    """The rows removed from one table."""
 
     rows: int = 0
     is_estimate: bool = False
-    """Whether `rows` holds the planner's estimate for a dropped month: its rows are not read."""
+    """Whether `rows` includes the planner's estimate for a dropped month, whose rows are not read."""
     bytes_freed: int = 0
-    """On disk, with indexes: dropped with whole months, and given back to the operating system."""
+    """Disk space of dropped months with their indexes, returned to the operating system."""
     bytes_reusable: int = 0
-    """An estimate: the stored size of rows deleted one by one. PostgreSQL fills that space again after a VACUUM."""
+    """Stored size of the deleted rows, an estimate. PostgreSQL reuses this space after a VACUUM."""
 
 
 @dataclass(kw_only=True)
 class Report:
-    """What went, or would go."""
+    """The result of a purge, or of a survey."""
 
     months: list[str] = field(default_factory=list)
-    """Dropped whole, as 2024-01."""
+    """Dropped months, such as 2024-01."""
     tables: dict[str, TableReport] = field(default_factory=lambda: {name: TableReport() for name in _NAMES.values()})
     tombstones_forgotten: int = 0
 
@@ -145,10 +145,10 @@ def purge(
     now: datetime | None = None,
     patience: float = DROP_PATIENCE_SECONDS,
 ) -> Report:
-    """Removes what `scope` names, and fills in `report` on the way, so that it can be read when an error ends the run.
+    """Remove the rows in `scope`; fill in `report` on the way, so that it is readable if an error ends the run.
 
-    Runs beside readers and writers, and should run outside a transaction: inside one no month can be dropped. Raises MonthInUse when a transaction that reads an expired
-    month does not end within `patience` seconds; then run it again later.
+    Safe beside readers and writers. Call it outside a transaction, because inside one no month can be dropped. Raise
+    MonthInUse if a transaction that reads an expired month does not end within `patience` seconds; run it again later.
     """
     report = report or Report()
     now = now or timezone.now()
@@ -168,7 +168,7 @@ def purge(
 
 
 def survey(scope: Scope) -> Report:
-    """What `purge` would remove now, counted row by row."""
+    """Count the rows that `purge` would remove now."""
     report = Report()
     whole = set(_whole_months(scope))
     for month in sorted(months_of(_MESSAGES)):
@@ -186,7 +186,7 @@ def survey(scope: Scope) -> Report:
 
 @dataclass(frozen=True)
 class _Condition:
-    """A piece of SQL with its values. The texts are all in this file."""
+    """A condition in SQL with its values. All its texts are in this file."""
 
     sql: str
     values: list[Any] = field(default_factory=list)
@@ -203,7 +203,7 @@ _LAST_ID = UUID(int=2**128 - 1)
 
 
 def _lanes(scope: Scope) -> list[_Condition]:
-    """The messages of the scope in lanes, each of which an index reads in the order of ids."""
+    """Return conditions that divide the messages of the scope, each served by an index in the order of ids."""
     if scope.session_id is not None:
         return [_Condition("session_id = %s", [scope.session_id])]
     if scope.project_ids is not None:
@@ -212,7 +212,7 @@ def _lanes(scope: Scope) -> list[_Condition]:
 
 
 def _lanes_of_projects(scope: Scope) -> list[_Condition]:
-    """The same for what is in the trash, whose index goes by project."""
+    """Return such conditions for messages in the trash, whose index begins with the project."""
     if scope.session_id is None and scope.project_ids is None:
         return [
             _Condition("project_id = %s", [pk]) for pk in Project.objects.order_by("pk").values_list("pk", flat=True)
@@ -229,12 +229,12 @@ def _sessions_of(scope: Scope) -> _Condition:
 
 
 def _expired_below(scope: Scope) -> UUID:
-    """The id below which everything has expired; below the smallest one where nothing expires."""
+    """Return the id below which everything has expired; the smallest id if nothing expires."""
     return ids.first_id_at(scope.created_before) if scope.created_before else UUID(int=0)
 
 
 def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
-    """That an id lies where these messages and all below them lie: names the partitions to look in."""
+    """Return the range of ids of these messages and their children, which limits the partitions that are searched."""
     first = ids.first_id_at(ids.created_at_of(min(message_ids)))
     after = ids.first_id_at(ids.created_at_of(max(message_ids)) + timedelta(microseconds=1))
     return _Condition(f"{column} >= %s AND {column} < %s", [first, after])
@@ -244,8 +244,8 @@ def _below(message_ids: Sequence[UUID], column: str = "id") -> _Condition:
 
 
 def _whole_months(scope: Scope) -> Iterator[Month]:
-    """The months that can be dropped: everything in them has expired, and nothing in them is outside the scope."""
-    # Inside a caller's transaction no month can be dropped; there its messages go like the others.
+    """Yield the months that can be dropped: all their rows have expired and are in the scope."""
+    # Inside a caller's transaction no month can be dropped; its messages are removed like the others.
     if scope.session_id is not None or connection.in_atomic_block:
         return
     for month in sorted(months_of(_MESSAGES)):
@@ -270,10 +270,10 @@ def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime
 
 
 def _when_hidden(scope: Scope, month: Month, now: datetime) -> bool:
-    """What is left to do for a month that nobody writes to any more, before it goes; False to keep it."""
+    """Prepare the drop of a month that is hidden from writers; return False to keep it."""
     if _has_others(scope, month):
-        return False  # somebody else's message arrived after we had looked
-    # A month that was made again for a sender who was refused holds nothing, and makes nobody's keys live longer.
+        return False  # a message of another project arrived after the first check
+    # An empty month, created again for a sender that was then refused, must not extend the life of keys.
     _rows(
         "INSERT INTO messages_app_purgedmonth (month, purged_at) SELECT make_date(%s, %s, 1), %s "
         f"WHERE EXISTS (SELECT 1 FROM {month.leaf(_MESSAGES)}) "
@@ -286,8 +286,8 @@ def _when_hidden(scope: Scope, month: Month, now: datetime) -> bool:
 
 
 def _has_others(scope: Scope, month: Month) -> bool:
-    """Whether the month holds messages of projects outside the scope: one look into the index for each gap between
-    the ids of its projects."""
+    """Return whether the month has messages of projects outside the scope, by one index lookup for each gap between the
+    ids of its projects."""
     if scope.project_ids is None:
         return False
     projects = sorted(scope.project_ids)
@@ -298,9 +298,9 @@ def _has_others(scope: Scope, month: Month) -> bool:
 
 
 def _sessions_beyond(month: Month) -> Iterator[list[UUID]]:
-    """The sessions that have messages in this (hidden) month and are not done with it, some at a time.
+    """Yield in batches the sessions that have messages in this (hidden) month and may outlive it.
 
-    Begun before its end, with messages elsewhere; or, oddly, with messages from before their beginning.
+    They began before its end and have messages in other months, or have messages from before their own beginning.
     """
     leaf, end = month.leaf(_MESSAGES), month.next.first_id
     for some in _sessions_with_messages(_MESSAGES, UUID(int=0), end):
@@ -311,9 +311,9 @@ def _sessions_beyond(month: Month) -> Iterator[list[UUID]]:
 
 
 def _sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[list[UUID]]:
-    """The sessions with first <= id < after that have a message in `table`, in order, some at a time.
+    """Yield in batches the sessions with first <= id < after that have a message in `table`, in order.
 
-    One look into the index for each session, however many messages it has: DISTINCT would read them all.
+    One index lookup for each session, because DISTINCT would read all its messages.
     """
     last = UUID(int=first.int - 1) if first.int else first
     while True:
@@ -338,7 +338,7 @@ def _sessions_with_messages(table: str, first: UUID, after: UUID) -> Iterator[li
         last = found[-1][0]
 
 
-# --- Messages, some at a time -----------------------------------------------------------------------------------------
+# --- Messages in batches ----------------------------------------------------------------------------------------------
 
 
 def _remove_messages(
@@ -350,7 +350,7 @@ def _remove_messages(
     still: _Condition = _ALL,
     with_session: bool = False,
 ) -> None:
-    """Removes the messages that lie in `lanes`. Those that no longer are `still` so when they are locked stay."""
+    """Remove the messages in `lanes`, unless `still` does not hold any more once they are locked."""
     for candidates in _candidates(lanes):
         removed = _retrying(partial(_remove_batch, candidates, still, now, with_session=with_session))
         for model, rows, size in removed:
@@ -359,7 +359,7 @@ def _remove_messages(
 
 
 def _candidates(lanes: Iterable[_Condition]) -> Iterator[list[UUID]]:
-    """The ids of the messages in `lanes`, in full batches however short the lanes are."""
+    """Yield the ids of the messages in `lanes`; a batch may span several lanes, so that it is full."""
     batch: list[UUID] = []
     for lane in lanes:
         last = UUID(int=0)
@@ -383,7 +383,10 @@ def _candidates(lanes: Iterable[_Condition]) -> Iterator[list[UUID]]:
 def _remove_batch(
     candidates: list[UUID], still: _Condition, now: datetime, *, with_session: bool
 ) -> list[tuple[type[Model], int, int]]:
-    """Removes messages and all below them: (model, rows, size of the rows). In the order of locks of traces_app.ingest.store."""
+    """Remove messages and their children, locking in the order of traces_app.ingest.store.
+
+    Return (model, rows, size of the rows) of each table.
+    """
     _rows("SELECT 1 FROM messages_app_messagekey WHERE message_id = ANY(%s) ORDER BY key FOR UPDATE", [candidates])
     here = _Condition("id = ANY(%s)", [candidates]) & _below(candidates) & still
     locked = _rows(f"SELECT id FROM {_MESSAGES} WHERE {here.sql} ORDER BY id FOR UPDATE", here.values)
@@ -396,7 +399,7 @@ def _remove_batch(
         & _below(message_ids)
     )  # fmt: skip
     removed: list[tuple[type[Model], int, int]] = []
-    # What refers to something goes before it.
+    # Referring rows first.
     for model, condition in ((Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
         ((rows, size),) = _rows(
             f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} RETURNING {_size_of(model)} AS size) "
@@ -416,7 +419,7 @@ def _remove_batch(
 
 
 def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
-    """Deletes the rows and takes those that were alive off the counters of their sessions: (rows, size)."""
+    """Delete the rows and subtract the live ones from the counters of their sessions; return (rows, size)."""
     here = _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids)
     live = " FILTER (WHERE deleted_at IS NULL)"
     sums = ", ".join(f"coalesce(sum({name}){live}, 0)::bigint" for name in COUNTERS)
@@ -432,7 +435,7 @@ def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
     }
     _rows(f"SELECT 1 FROM {_SESSIONS} WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [list(gone)])
     add_to_sessions({session_id: -counts for session_id, counts in gone.items()})
-    # Whether the last run failed stays known; its id does not.
+    # Clear the id of the last run; whether it failed is kept.
     _rows(
         f"UPDATE {_SESSIONS} SET last_run_id = %s WHERE id = ANY(%s) AND last_run_id = ANY(%s) RETURNING 1",
         [NO_RUN_LEFT, list(gone), message_ids],
@@ -450,20 +453,20 @@ def _remove_trashed_sessions(scope: Scope, report: Report, progress: Progress, n
     lanes = [_sessions_of(scope)] if scope.session_id else _lanes_of_projects(scope)
     for lane in lanes:
         for page in _session_pages(lane & trashed, _TRASHED_SESSIONS_AT_ONCE):
-            doomed = _retrying(partial(_bury, page & trashed, now))
+            doomed = _retrying(partial(_insert_tombstones, page & trashed, now))
             while doomed:
                 messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
                 _remove_messages(messages, report, progress, now, with_session=True)
                 these = _Condition("id = ANY(%s)", [doomed])
                 report.add(Session, *_retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now)))
-                # A writer that was under way when the session was deleted may have added a last message.
+                # A write in flight at the deletion of the session may have added a message.
                 doomed = [
                     session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)
                 ]
 
 
 def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
-    """Removes the sessions begun before the time that have no message left."""
+    """Remove the sessions without messages that began before the time."""
     begun = _sessions_of(scope) & _Condition(
         "id < %s AND created_at < %s", [_expired_below(scope), scope.created_before]
     )
@@ -473,7 +476,7 @@ def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
 
 
 def _session_pages(condition: _Condition, size: int, end: UUID = _LAST_ID) -> Iterator[_Condition]:
-    """The sessions that a condition picks, up to `end`, some at a time: those with one id < id <= another."""
+    """Yield conditions that divide the matching sessions, up to `end`, into ranges of ids with `size` sessions each."""
     last = UUID(int=0)
     while True:
         ((upto,),) = _rows(
@@ -488,29 +491,29 @@ def _session_pages(condition: _Condition, size: int, end: UUID = _LAST_ID) -> It
 
 
 @transaction.atomic
-def _bury(page: _Condition, now: datetime) -> list[UUID]:
-    """Leaves the tombstones of sessions, so that from now on nobody restores them, and returns their ids."""
+def _insert_tombstones(page: _Condition, now: datetime) -> list[UUID]:
+    """Insert the tombstones of sessions, so that nobody can restore them any more; return the ids of the sessions."""
     doomed = _rows(
         f"SELECT id, project_id, external_id FROM {_SESSIONS} WHERE {page.sql} ORDER BY id FOR UPDATE", page.values
     )
     session_ids = [row[0] for row in doomed]
     _rows(
-        f"WITH gone AS (SELECT id, project_id, external_id FROM {_SESSIONS} WHERE id = ANY(%s)) {_LEAVE_TOMBSTONES}",
+        f"WITH gone AS (SELECT id, project_id, external_id FROM {_SESSIONS} WHERE id = ANY(%s)) {_INSERT_TOMBSTONES}",
         [session_ids, now],
     )
     return session_ids
 
 
 def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: datetime) -> tuple[int, int]:
-    """Removes sessions, but those that are `busy`, and leaves tombstones: (how many, size of the rows)."""
-    # A writer adds its messages before it locks the session: if it had done both when the snapshot was taken, the
-    # session is busy; if it locks it since, the two clash and this is done again; if it has yet to lock it, it finds
-    # the session gone and takes its messages back.
+    """Remove sessions except the `busy` ones, and insert tombstones; return (rows, size of the rows)."""
+    # A writer inserts its messages before it locks the session. If both happened before the snapshot, the session is
+    # busy. If it locks the session after the snapshot, the transactions conflict and this one is retried. If it has not
+    # locked the session yet, it will not find it and rolls back.
     with one_snapshot():
         idle = page & _Condition("id <> ALL(%s)", [busy()])
         ((rows, size),) = _rows(
             f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
-            f"{_size_of(Session)} AS size), tombstones AS ({_LEAVE_TOMBSTONES}) "
+            f"{_size_of(Session)} AS size), tombstones AS ({_INSERT_TOMBSTONES}) "
             "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
             [*idle.values, now],
         )
@@ -518,8 +521,8 @@ def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: 
 
 
 _SESSION_KEY = ids.key_in_sql("'session'", "project_id", "name")
-# From `gone`, rows with id, project_id and external_id: a session is told by its external id and by its id.
-_LEAVE_TOMBSTONES = (
+# Reads id, project_id and external_id from `gone`. Two keys, because senders may use either id of a session.
+_INSERT_TOMBSTONES = (
     "INSERT INTO messages_app_sessiontombstone (key, purged_at) "
     f"SELECT DISTINCT {_SESSION_KEY} AS key, %s "
     "FROM gone CROSS JOIN LATERAL unnest(ARRAY[id::text, external_id]) AS name WHERE name <> '' ORDER BY key "
@@ -528,16 +531,16 @@ _LEAVE_TOMBSTONES = (
 
 
 def _busy_between(after: UUID, last: UUID) -> list[UUID]:
-    """The sessions with after < id <= last that have messages.
+    """Return the sessions with after < id <= last that have messages.
 
-    For neighbours among the old sessions, nearly all of which are empty: not a look for each session into each month.
+    For a range of old sessions, nearly all of them empty: `_busy_among` would search every month for each session.
     """
     first, end = UUID(int=after.int + 1), UUID(int=min(last.int + 1, _LAST_ID.int))
     return [session_id for some in _sessions_with_messages(_MESSAGES, first, end) for session_id in some]
 
 
 def _busy_among(session_ids: list[UUID]) -> list[UUID]:
-    """Those of these sessions that have messages; the ids may lie far apart."""
+    """Return those of these sessions that have messages; the ids may be far apart."""
     found = _rows(
         "SELECT id FROM unnest(%s::uuid[]) AS wanted (id) "
         f"WHERE EXISTS (SELECT 1 FROM {_MESSAGES} WHERE session_id = wanted.id)",
@@ -550,7 +553,7 @@ def _busy_among(session_ids: list[UUID]) -> list[UUID]:
 
 
 def _forget_tombstones(before: datetime) -> int:
-    """Deletes what was left of the messages and sessions that were purged before a time; returns how many rows."""
+    """Delete the keys and tombstones of messages and sessions that were purged before a time; return their number."""
     forgotten = _delete_in_batches("messages_app_messagekey", "key", _Condition("purged_at < %s", [before]))
     forgotten += _delete_in_batches("messages_app_sessiontombstone", "key", _Condition("purged_at < %s", [before]))
     for (first_day,) in _rows("SELECT month FROM messages_app_purgedmonth WHERE purged_at < %s", [before]):
@@ -564,7 +567,7 @@ def _forget_tombstones(before: datetime) -> int:
 def _delete_in_batches(table: str, key: str, condition: _Condition) -> int:
     deleted = 0
     while True:
-        # Two purges at once skip each other's rows.
+        # SKIP LOCKED, so that concurrent purges do not wait for each other.
         gone = _rows(
             f"DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {condition.sql} "
             f"LIMIT {_KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED) RETURNING 1",
@@ -576,7 +579,7 @@ def _delete_in_batches(table: str, key: str, condition: _Condition) -> int:
 
 
 def _forget_month(month: Month, before: datetime) -> int:
-    """Deletes the keys of a dropped month, but those of messages that are there: the month may have been made again."""
+    """Delete the keys of a dropped month, except those of messages that exist because the month was created again."""
     forgotten, last = 0, UUID(int=0)
     while True:
         found = _rows(
@@ -605,9 +608,9 @@ def _survey_whole_month(month: Month, report: Report) -> None:
         leaf = month.leaf(table.name)
         if _rows("SELECT to_regclass(%s) IS NOT NULL", [leaf]) == [(True,)]:
             ((rows, size),) = _rows(f"SELECT count(*), pg_total_relation_size('{leaf}') FROM {leaf}")
-            told = report.tables[_NAME_OF_TABLE[table.name]]
-            told.rows += rows
-            told.bytes_freed += size
+            table_report = report.tables[_NAME_OF_TABLE[table.name]]
+            table_report.rows += rows
+            table_report.bytes_freed += size
 
 
 def _survey_month(scope: Scope, month: Month, report: Report) -> None:
@@ -636,10 +639,10 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         Context: (f"{Context._meta.db_table} AS child JOIN {messages} ON message.id = child.message_id", "child"),
     }
     for model, (source, alias) in sources.items():
-        lies_here = _Condition(f"{alias}.id >= %s AND {alias}.id < %s", [month.first_id, month.next.first_id]) & doomed
+        in_month = _Condition(f"{alias}.id >= %s AND {alias}.id < %s", [month.first_id, month.next.first_id]) & doomed
         ((rows, size),) = _rows(
-            f"SELECT count(*), coalesce(sum({_size_of(model, alias)}), 0)::bigint FROM {source} WHERE {lies_here.sql}",
-            lies_here.values,
+            f"SELECT count(*), coalesce(sum({_size_of(model, alias)}), 0)::bigint FROM {source} WHERE {in_month.sql}",
+            in_month.values,
         )
         report.add(model, rows, size)
 
@@ -678,14 +681,14 @@ def _rows(statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> lis
 
 
 def _size_of(model: type[Model], alias: str = "") -> str:
-    """SQL for the stored size of a row: 24 bytes of header, and each value as it lies there, compressed or not."""
+    """Return SQL for the stored size of a row: 24 bytes of header, and the values as stored, compressed or not."""
     prefix = f"{alias}." if alias else ""
     columns = [field.column for field in model._meta.concrete_fields]
     return "24 + " + " + ".join(f'coalesce(pg_column_size({prefix}"{column}"), 0)' for column in columns)
 
 
 def _retrying(work: Callable[[], _Result]) -> _Result:
-    """Does a transaction again when it clashed with another one and PostgreSQL ended it."""
+    """Retry a transaction that PostgreSQL aborted because of a conflict with another one."""
     for attempt in range(_ATTEMPTS):
         try:
             return work()

@@ -1,4 +1,4 @@
-"""Transactions whose statements all see one state of the database."""
+"""Transactions whose statements all read one snapshot of the database."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from django.db import connection, transaction
 
 @contextmanager
 def one_snapshot(*, read_only: bool = False) -> Iterator[None]:
-    """A transaction that sees nothing of what others commit meanwhile.
+    """Open a transaction at the isolation level REPEATABLE READ.
 
-    It fails with psycopg's SerializationFailure, to be done again, where it would change a row that others have changed
-    since. Inside a caller's transaction it sees what that sees.
+    It fails with psycopg's SerializationFailure if it changes a row that another transaction has changed since its
+    snapshot; retry it then. Inside a caller's transaction the isolation level is that of the caller.
     """
     is_outermost = not connection.in_atomic_block
     with transaction.atomic():

@@ -1,8 +1,8 @@
-"""Closes runs whose sender is gone for good, so that nothing is "running" for ever.
+"""Close stale runs, whose sender is gone for good, so that nothing is "running" for ever.
 
-A run is stale when neither its message nor one of its events has changed since a time. It is closed by an event, like a
-run whose process ended (messages_app.interruptions): viewers see it, and whatever its sender says later opens it again.
-Runs of paused sessions wait for a person and are left alone.
+A run is stale if neither its message nor its events have changed since a time. It is closed by an event, like a run whose
+process ended (messages_app.interruptions): viewers see it, and later data of its sender opens it again. Runs of paused
+sessions wait for a person and stay open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
 
 AT_A_TIME = 100
-# By the index of what is running, which is small. The id lies in the month of the message, like those of its events.
+# Served by the index of open messages, which is small.
 _OPEN = """
     SELECT message.id, message.session_id, message.project_id, message.role FROM messages_app_message AS message
     JOIN messages_app_session AS session ON session.id = message.session_id
@@ -43,7 +43,7 @@ _HAS_NEWS = """
 
 @dataclass(frozen=True, kw_only=True)
 class StaleRun:
-    """An open message of which nothing was heard."""
+    """An open message whose sender has stopped sending."""
 
     message_id: UUID
     session_id: UUID
@@ -52,7 +52,7 @@ class StaleRun:
 
 
 def stale_runs(before: datetime, project_ids: Collection[int] | None = None) -> Iterator[StaleRun]:
-    """The open messages without news since `before`, oldest first."""
+    """Yield the open messages without changes since `before`, oldest first."""
     after = UUID(int=0)
     while True:
         with connection.cursor() as cursor:
@@ -71,17 +71,17 @@ def stale_runs(before: datetime, project_ids: Collection[int] | None = None) -> 
 
 
 def close(run: StaleRun) -> bool:
-    """Closes a stale run; whether it could be."""
+    """Close a stale run; return False if it was refused."""
     if run.role != "assistant":
-        # A question that was never completed is no run, and nothing about it is an error.
+        # An incomplete user or system message is not a run: it is completed without an error.
         question = records.Message(id=str(run.message_id), role="user", is_completed=True)
         if run.role == "system":
             question = msgspec.structs.replace(question, role="system")
-        (outcome,) = ingest(run.project_id, [records.Session(id=str(run.session_id), messages=[question])])
-        return outcome.messages[0].refused is None
+        (stored,) = ingest(run.project_id, [records.Session(id=str(run.session_id), messages=[question])])
+        return stored.messages[0].refused is None
     now = timezone.now()
     event = records.Event(
-        # Another one each time: a run that went on may fall silent again.
+        # A new id each time, because a run that continued may become stale again.
         id=f"{run.message_id}.{NO_NEWS}.{int(now.timestamp() * 1_000_000)}",
         session_id=str(run.session_id),
         message_id=str(run.message_id),
@@ -91,5 +91,5 @@ def close(run: StaleRun) -> bool:
         category="system",
         data={"interrupted": NO_NEWS},
     )
-    (told,) = record_events(run.project_id, [redact_event(event)])
-    return told.state == "stored"
+    (outcome,) = record_events(run.project_id, [redact_event(event)])
+    return outcome.state == "stored"

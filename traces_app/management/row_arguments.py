@@ -1,4 +1,4 @@
-"""Which rows the words of a command line name."""
+"""Look up the rows that are named on a command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def project_named(slug: str) -> Project:
-    """The project of this slug. Raises CommandError with exit status 2."""
+    """Return the project with this slug. Raise CommandError with exit status 2."""
     project = Project.objects.filter(slug=slug).first()
     if project is None:
         raise CommandError(f"There is no project {slug!r}.", returncode=2)
@@ -24,9 +24,9 @@ def project_named(slug: str) -> Project:
 
 
 def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
-    """The session of this id or external id, in the trash or not; None when it was purged.
+    """Return the session with this id or external id, in the trash or not; None if it was purged.
 
-    Looks in `projects`, in all where there are none. Raises CommandError with exit status 2.
+    Search in `projects`, or in all if they are empty. Raise CommandError with exit status 2.
     """
     named = Session.with_deleted.filter(Q(pk=hyphenated_uuid(name)) | Q(external_id=name))
     if projects:

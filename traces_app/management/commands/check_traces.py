@@ -1,4 +1,4 @@
-"""manage.py check_traces: reports traces that are not whole."""
+"""manage.py check_traces: report problems of stored traces."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         else:
             self.stdout.write(
                 f"Checked {tally.sessions:,} sessions with {tally.messages:,} messages, {tally.steps:,} steps and "
-                f"{tally.calls:,} calls: {_said(kinds)}"
+                f"{tally.calls:,} calls: {_summary(kinds)}"
             )
         if kinds:
             raise CommandError(f"{kinds.total():,} problems found.")
@@ -63,7 +63,7 @@ def _as_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _said(kinds: Counter[str]) -> str:
+def _summary(kinds: Counter[str]) -> str:
     if not kinds:
         return "no problems."
     return f"{kinds.total():,} problems. " + ", ".join(f"{kind}: {count:,}" for kind, count in sorted(kinds.items()))

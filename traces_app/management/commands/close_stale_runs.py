@@ -1,4 +1,4 @@
-"""manage.py close_stale_runs: closes runs of which nothing was heard for a long time."""
+"""manage.py close_stale_runs: close runs whose sender stopped sending long ago."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""manage.py import_transcripts PATH... --project SLUG: stores transcripts of agents from files, folders and archives.
+"""manage.py import_transcripts PATH... --project SLUG: import transcripts from files, folders and archives.
 
-On a terminal a bar shows how far the file is read that is at hand; where it is gone through twice, the bar goes twice.
+On a terminal a bar shows the progress in the current file, twice if the file is read twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from traces_app.transcripts.importer import Counts, FileReport, import_paths, to
 
 _NAME_SHOWN = 30
 _SKIPPED_NAMED = 20
-"""Skipped files that are named one by one, for a folder may be one of sources or pictures; -v 2 names all."""
+"""Skipped files that are listed, because a folder may hold thousands of sources or pictures; -v 2 lists all."""
 _BLOCK = 1024 * 1024
 
 
@@ -61,7 +61,7 @@ class Command(BaseCommand):
         if found is None:
             raise CommandError(f"There is no project {project!r}. Create it with: manage.py create_project {project}")
         if isinstance(sys.stdout, TextIOWrapper):
-            # What this output has no signs for is written out, too.
+            # Characters that the encoding of the output lacks are written as escapes.
             sys.stdout.reconfigure(errors="backslashreplace")
         reports = []
         skipped = 0
@@ -87,42 +87,44 @@ class Command(BaseCommand):
 
     def _print_file(self, report: FileReport) -> None:
         if report.status == "read":
-            self._say(f"{report.path}: {report.format}, {_said(report.counts)}")
+            self._write_line(f"{report.path}: {report.format}, {_summary(report.counts)}")
         else:
             style = self.style.ERROR if report.status == "failed" else self.style.NOTICE
-            self._say(f"{report.path}: {report.status}: {report.reason}", style)
+            self._write_line(f"{report.path}: {report.status}: {report.reason}", style)
         if report.stored:
-            self._say(f"  messages: {_by_state(report.stored)}")
+            self._write_line(f"  messages: {_by_state(report.stored)}")
         for own, name in report.renamed:
-            self._say(f"  session {own!r} holds another conversation: stored as {name!r}")
+            self._write_line(f"  session {own!r} holds another conversation: stored as {name!r}")
         for where, why in report.left_out:
-            self._say(f"  left out: {where}: {why}")
+            self._write_line(f"  left out: {where}: {why}")
         if report.left_out_count > len(report.left_out):
-            self._say(f"  left out: {report.left_out_count - len(report.left_out)} more")
+            self._write_line(f"  left out: {report.left_out_count - len(report.left_out)} more")
 
     def _print_totals(self, reports: list[FileReport], totals: Counts, *, dry_run: bool) -> None:
         files = {status: sum(report.status == status for report in reports) for status in ("read", "skipped", "failed")}
         self.stdout.write("")
-        self._say("Files: " + ", ".join(f"{count} {status}" for status, count in files.items()))
+        self._write_line("Files: " + ", ".join(f"{count} {status}" for status, count in files.items()))
         if stored := sum((report.stored for report in reports), Counter[str]()):
-            self._say(f"Messages: {_by_state(stored)}")
-        self._say(f"Total: {_said(totals)}")
+            self._write_line(f"Messages: {_by_state(stored)}")
+        self._write_line(f"Total: {_summary(totals)}")
         for name, count in totals.tool_calls.most_common():
             errors = totals.errors[name]
-            self._say(f"  {name or '(no name)'}: {_number(count, 'call')}" + (f", {errors} failed" if errors else ""))
+            self._write_line(
+                f"  {name or '(no name)'}: {_number(count, 'call')}" + (f", {errors} failed" if errors else "")
+            )
         for flag, count in totals.health.most_common():
-            self._say(f"  {flag}: {_number(count, 'message')}")
+            self._write_line(f"  {flag}: {_number(count, 'message')}")
         if dry_run:
             self.stdout.write("Dry run: nothing was stored.")
 
-    def _say(self, line: str, style: Callable[[str], str] = str) -> None:
-        """Writes a line as one, whatever names are in it: what moves the cursor or has no sign is written out."""
-        shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    def _write_line(self, line: str, style: Callable[[str], str] = str) -> None:
+        """Write a line with its control and unprintable characters as escapes, because it contains names of files."""
+        shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
         self.stdout.write(style(shown))
 
 
 class _Progress:
-    """A bar on a terminal, nothing anywhere else."""
+    """A progress bar, if standard error is a terminal."""
 
     def __init__(self) -> None:
         self._bar: tqdm[Never] | None = None
@@ -134,7 +136,7 @@ class _Progress:
         self._close()
 
     def watch(self, source: Source) -> Source:
-        """The source, which moves the bar as it is read."""
+        """Return a source that moves the bar while it is read."""
         if not sys.stderr.isatty():
             return source
         self._close()
@@ -149,7 +151,7 @@ class _Progress:
         return Source(source.name, opened)
 
     def clear(self) -> None:
-        """Makes room for a line of text."""
+        """Hide the bar, so that a line can be written."""
         if self._bar is not None:
             self._bar.clear()
 
@@ -160,7 +162,7 @@ class _Progress:
 
 
 class _Watched(RawIOBase):
-    """A stream that says how far it was read."""
+    """A stream that reports its position to the bar."""
 
     def __init__(self, stream: BufferedIOBase, bar: tqdm[Never]) -> None:
         self._stream = stream
@@ -188,11 +190,11 @@ class _Watched(RawIOBase):
         super().close()
 
 
-def _said(counts: Counts) -> str:
+def _summary(counts: Counts) -> str:
     roles = ", ".join(f"{count} {role}" for role, count in sorted(counts.messages.items()))
     oddities = "".join(
-        f", {count} {what}"
-        for count, what in (
+        f", {count} {problem}"
+        for count, problem in (
             (counts.errors.total(), "failed"),
             (counts.calls_without_result, "without result"),
         )
@@ -212,5 +214,5 @@ def _by_state(stored: Counter[str]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(stored.items()))
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""manage.py purge: removes sessions, messages and their traces for good, by age or by time in the trash."""
+"""manage.py purge: remove sessions, messages and their traces for good, by age or by time in the trash."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Command(BaseCommand):
         report = Report()
         total = counted.tables["messages"].rows if counted else None
         try:
-            # disable=None: only on a terminal.
+            # disable=None shows the bar only on a terminal.
             with tqdm(total=total, unit=" messages", unit_scale=True, disable=None, file=sys.stderr) as bar:
                 purge(scope, report=report, progress=bar.update)
         except MonthInUse as error:
@@ -137,13 +137,13 @@ class Command(BaseCommand):
 
 
 def _moment(option: str, value: str | int | None) -> datetime | None:
-    """A time in the past, from a number of days, a date or an RFC 3339 time."""
+    """Parse a number of days, a date or an RFC 3339 time into a time in the past."""
     if value is None:
         return None
     text, now = str(value).strip(), timezone.now()
     try:
         if text.isascii() and text.isdigit():
-            # More days than there are since 2000: nothing is that old.
+            # Limited to the days since 2000, because no message is older.
             found = now - timedelta(days=min(int(text), (now - ids.EARLIEST).days + 1))
         elif _DATE.fullmatch(text):
             found = datetime.combine(date.fromisoformat(text), time(), UTC)
@@ -161,8 +161,8 @@ def _moment(option: str, value: str | int | None) -> datetime | None:
 
 def _in_words(scope: Scope, projects: list[str], report: Report, verb: str) -> str:
     named = " or ".join(
-        f"{what} {instant_text(limit)}"
-        for what, limit in (("made before", scope.created_before), ("deleted before", scope.deleted_before))
+        f"{condition} {instant_text(limit)}"
+        for condition, limit in (("made before", scope.created_before), ("deleted before", scope.deleted_before))
         if limit
     )
     where = (
