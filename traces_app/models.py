@@ -1,8 +1,7 @@
-"""What the agent did: steps, tools, calls and results, below the message that is the agent run, its events, and the
-contexts that these refer to.
+"""Models of a run: steps, tools, calls and results below its message, its events, and the contexts that these refer to.
 
 Steps, calls, results, events and contexts are partitioned by month like their message and carry its time in their ids, so
-a whole trace lies in one month of every table. `objects` leaves out what lies below a deleted message or session.
+that a whole trace is in one month of every table. `objects` excludes rows below a deleted message or session.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from messages_app.safe_text import one_line
 
 
 class Tool(models.Model):
-    """A named tool of a project; appears by itself at its first call."""
+    """A named tool of a project, created at its first call."""
 
     project = models.ForeignKey(Project, models.PROTECT, verbose_name=_("project"), db_index=False)
     name = models.TextField(_("name"))
@@ -31,7 +30,7 @@ class Tool(models.Model):
         verbose_name_plural = _("tools")
         ordering = ["project", "name"]
         constraints = [
-            # Finds a tool by name, and makes two first callers meet in one row.
+            # Serves the lookup by name; concurrent first calls of a tool get one row.
             models.UniqueConstraint(fields=["project", "name"], name="tool_name"),
         ]
 
@@ -57,9 +56,9 @@ class AgentStep(models.Model):
         Message, models.DO_NOTHING, verbose_name=_("message"), db_constraint=False, db_index=False, related_name="steps"
     )
     iteration = models.IntegerField(_("iteration"))
-    """From 0, as the agent said it; may repeat."""
+    """The agent's own number, from 0; may repeat."""
     ordinal = models.IntegerField(_("ordinal"))
-    """The order in which steps of the same iteration are read."""
+    """Orders steps of the same iteration."""
     thought = models.TextField(_("thought"), blank=True, default="")
     reasoning = models.TextField(_("reasoning"), blank=True, default="")
     agent_name = models.TextField(_("agent"), blank=True, default="")
@@ -103,7 +102,7 @@ class LiveCallManager(CallManager["ToolCall"]):
 
 
 class ToolCall(models.Model):
-    """One call of a tool. `status` is the stored truth about how it went."""
+    """One call of a tool. `status` is its outcome, whatever its result contains."""
 
     class Status(models.TextChoices):
         PENDING = "pending", _("pending")
@@ -134,10 +133,10 @@ class ToolCall(models.Model):
         blank=True,
     )
     call_id = models.TextField(_("call id"), blank=True, default="")
-    """As the model gave it; NOT unique."""
+    """The model's id; NOT unique."""
     position = models.IntegerField(_("position"))
     args = models.JSONField(_("arguments"), default=dict, blank=True)
-    """Always an object; anything else came as {"_raw": ...}."""
+    """Always an object; any other value is stored as {"_raw": ...}."""
     reflection = models.TextField(_("reflection"), blank=True, default="")
     status = models.CharField(_("status"), max_length=16, choices=Status.choices, default=Status.PENDING)
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
@@ -174,7 +173,7 @@ class ToolCall(models.Model):
 
 
 class ToolResult(models.Model):
-    """The outcome of a call: one to one, by the same id."""
+    """The outcome of a call, under the same id."""
 
     call = models.OneToOneField(
         ToolCall,
@@ -194,7 +193,7 @@ class ToolResult(models.Model):
     metadata = models.JSONField(_("metadata"), default=dict, blank=True)
     attachments = models.JSONField(_("attachments"), default=list, blank=True)
     raw = models.TextField(_("raw text"), null=True, blank=True)  # noqa: DJ001 - "" is a text that a tool may return
-    """The text as received, where it is not `output`."""
+    """The text as received, if it differs from `output`."""
 
     class Meta:
         verbose_name = _("tool result")
@@ -205,9 +204,9 @@ class ToolResult(models.Model):
 
 
 class Event(models.Model):
-    """What happened, append-only. An event is never changed; it goes with its message or its session.
+    """An event of a run, append-only: never changed, and removed only with its message or session.
 
-    Its id carries the time of its message, like those of the rows that it makes, so that all of a run goes with one month.
+    Its id carries the time of its message, like the ids of steps and calls, so that a run is in one month of every table.
     """
 
     id = models.UUIDField(_("id"), primary_key=True)
@@ -231,19 +230,19 @@ class Event(models.Model):
         related_name="events",
     )
     seq = models.BigIntegerField(_("number"))
-    """In its session, from 1 without gaps, in the order of arrival: given out under the lock of the session's row, which
-    is what makes it unique; an index cannot, without the id."""
+    """Its number in the session, from 1 without gaps, in the order of arrival. Unique because it is assigned under the lock
+    of the session's row; a unique index of a partitioned table would have to include the id."""
     external_id = models.TextField(_("external id"))
-    """The producer's id, or one made of what the event says: what makes a second delivery the same event."""
+    """The producer's id, or one derived from the content, by which a second delivery is recognised."""
     number = models.BigIntegerField(_("producer's number"), null=True, blank=True)
-    """Orders the events of a session where they say it, whenever they arrive."""
+    """Orders the events of a session, in whatever order they arrive."""
     type = models.TextField(_("type"))
     level = models.TextField(_("level"))
     category = models.TextField(_("category"))
     timestamp = models.DateTimeField(_("time"))
     agent = models.TextField(_("agent"), blank=True, default="")
     subject = models.TextField(_("subject"), blank=True, default="")
-    """The step, the call or the run that it is about, within its message."""
+    """The step, the call or the run that the event is about, within its message."""
     data = models.JSONField(_("data"), default=dict, blank=True)
 
     class Meta:
@@ -253,9 +252,9 @@ class Event(models.Model):
         indexes = [
             # The events of a session after a number.
             models.Index(fields=["session", "seq"], name="event_session_seq"),
-            # Whether an event is there already.
+            # Recognition of duplicates.
             models.Index(fields=["session", "external_id"], name="event_external_id"),
-            # What was said so far of a step, a call or a run.
+            # The earlier events of a step, a call or a run.
             models.Index(fields=["session", "subject"], name="event_subject"),
         ]
 
@@ -264,11 +263,11 @@ class Event(models.Model):
 
 
 class Context(models.Model):
-    """What events of a run refer to instead of holding it: a prompt, a conversation, variables, a value that is large.
+    """A prompt, a conversation, variables or a large value that events of a run refer to instead of containing it.
 
-    Told by a digest of what it holds, and stored once for a run, however many of its events refer to it. Not once for a
-    session: a text that two runs share would either go with the first of them while the other still refers to it, or stay
-    when both were to be removed; and a month could not be dropped whole.
+    It is identified by a digest of its content and stored once for each run. Not once for each session: the text of two
+    runs would be removed with the first of them while the other still refers to it, or stay after both; and a month could
+    not be dropped whole.
     """
 
     id = models.UUIDField(_("id"), primary_key=True)
@@ -290,19 +289,19 @@ class Context(models.Model):
         related_name="contexts",
     )
     ref = models.TextField(_("reference"))
-    """What events say: the same for the same content, in all runs."""
+    """The reference in events: the same for the same content, in all runs."""
     kind = models.TextField(_("kind"))
-    """See contexts.Kind; an `entry` is one of a conversation, and is read as a part of it only."""
+    """See contexts.Kind; an `entry` is one of a conversation and only read as a part of it."""
     length = models.BigIntegerField(_("length"))
     """Characters of a text, entries of a conversation, variables, bytes of anything else."""
     size = models.BigIntegerField(_("bytes"))
-    """As JSON, with all entries."""
+    """Size as JSON, with all entries."""
     content = models.JSONField(_("content"))
-    """{"text": ..., "variables": {...}} as far as there are such, or {"value": ...}."""
+    """{"text": ..., "variables": {...}}, with the keys that the context has, or {"value": ...}."""
     entries = ArrayField(models.UUIDField(), verbose_name=_("entries"), null=True, blank=True)
-    """The rows of a conversation, in order: from one request to the next it grows by its last ones."""
+    """The rows of a conversation, in order. They are shared, because each request repeats the conversation and adds to it."""
     created_at = models.DateTimeField(_("created at"))
-    """The time of the event that it came with first."""
+    """The time of the first event that refers to it."""
 
     class Meta:
         verbose_name = _("context")

@@ -54,8 +54,8 @@ class Receipt:
 
     def as_json(self) -> dict[str, Any]:
         """Return the stored form of the receipt, which has a count only above 1."""
-        said: dict[str, Any] = {"path": self.path, "rule": self.rule}
-        return said | {"count": self.count} if self.count > 1 else said
+        stored: dict[str, Any] = {"path": self.path, "rule": self.rule}
+        return stored | {"count": self.count} if self.count > 1 else stored
 
 
 def counted(receipts: Iterable[Receipt]) -> list[Receipt]:
@@ -73,7 +73,7 @@ def redact(value: Any, rules: Rules = DEFAULT_RULES, path: str = "") -> tuple[An
     A clean value is returned as the same object; the argument is never modified. Redacting is idempotent. Values other
     than dict, list, tuple, str and Raw are returned unchanged; keys are kept unless they hold a secret. The paths of
     receipts begin with `path`. The value must be a tree, as JSON is; a Raw must hold valid JSON, and is decoded in the
-    result only if something in it was redacted. Never raises: a value that cannot be searched is dropped with a receipt.
+    result only if something in it was redacted. Raise nothing: a value that cannot be searched is dropped with a receipt.
     """
     if not may_hold_secrets((value,), rules):
         return value, []
@@ -263,8 +263,8 @@ def _with_changes(text: str, changes: list[tuple[int, int, str]]) -> str:
         return text
     parts: list[str] = []
     done = 0
-    for start, end, words in changes:
-        parts += [text[done:start], words]
+    for start, end, new_text in changes:
+        parts += [text[done:start], new_text]
         done = end
     return "".join([*parts, text[done:]])
 

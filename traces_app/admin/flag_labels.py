@@ -1,4 +1,4 @@
-"""What is odd about a message, in words for people: "2 calls without result", "1 repaired id"."""
+"""Labels of health flags and losses for people: "2 calls without result", "1 repaired id"."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from traces_app.schema.health_flags import (
 )
 from traces_app.schema.losses import counts_of
 
-FLAG_WORDS: Mapping[str, Any] = {
+FLAG_LABELS: Mapping[str, Any] = {
     INTERRUPTED: gettext_lazy("interrupted"),
     EVENTS_DROPPED: gettext_lazy("events lost"),
     SAMPLED: gettext_lazy("calls left out by sampling"),
@@ -46,12 +46,12 @@ FLAG_WORDS: Mapping[str, Any] = {
     NAIVE_TIME: gettext_lazy("time without a zone, read as UTC"),
     TIME_WENT_BACK: gettext_lazy("timestamps out of order"),
 }
-"""What a flag means, in the order in which a page names them."""
+"""Labels of the flags, in the order of their display."""
 
 _FLAGS_SHOWN = 50
 
-# What a flag leaves behind in the calls, and how so many of them are said. Free text that a tool takes by design lies under
-# `_raw` too, so that the flag must be there.
+# For each flag the condition by which its calls are found, and the label for their number. Used only for flags that are
+# set, because free text that a tool takes by design is stored under `_raw`, too.
 _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
     MISSING_RESULT: (
         Q(status=ToolCall.Status.PENDING),
@@ -87,8 +87,8 @@ _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
     ),
 }
 
-# What a recorder counts, and how so many of it are said: see losses.py.
-_MISSING: Mapping[str, Callable[[int], str]] = {
+# Sentences for the loss counters of a recorder, see losses.py.
+_LOSSES: Mapping[str, Callable[[int], str]] = {
     "dropped": lambda number: ngettext("%(number)d event was lost.", "%(number)d events were lost.", number),
     "failed": lambda number: ngettext(
         "%(number)d event could not be recorded.", "%(number)d events could not be recorded.", number
@@ -103,38 +103,39 @@ _MISSING: Mapping[str, Callable[[int], str]] = {
 }
 
 
-def missing_of(message: Message) -> list[str]:
-    """What a message does not hold of what happened: lost, left out, cut or taken out, in whole sentences. One query."""
+def losses_of(message: Message) -> list[str]:
+    """Return the losses of a message (lost, sampled out, truncated, redacted) as sentences. One query."""
     row = (
         Message.with_deleted.filter(pk=message.pk)
         .annotate(secrets=Func("redactions", function="jsonb_array_length", output_field=IntegerField()))
         .values_list("metadata__recorder", "secrets")
         .first()
     )
-    said, secrets = row or (None, 0)
-    counts = counts_of({"recorder": said})
-    # Of a recorder's own receipts some stand for several secrets in one text; others are ours.
+    counters, secrets = row or (None, 0)
+    counts = counts_of({"recorder": counters})
+    # The larger number: a receipt of the recorder may stand for several secrets, and some receipts are the server's.
     counts["redacted"] = max(counts.get("redacted", 0), secrets)
-    found = [words(counts[name]) % {"number": counts[name]} for name, words in _MISSING.items() if counts.get(name)]
+    found = [label(counts[name]) % {"number": counts[name]} for name, label in _LOSSES.items() if counts.get(name)]
     if TRUNCATED in message.health and not counts.get("truncated"):
-        # The run has not come to its end, which would say how many.
+        # The number arrives with the end of the run.
         found.append(_("Values were cut."))
     return found
 
 
 def problems_of(message: Message) -> list[str]:
-    """What is odd about a message, counted where calls show it. One query, where it has calls."""
+    """Return the labels of the flags of a message, with the number of calls where it is known. At most one query."""
     flags = list(dict.fromkeys(message.health))
     if message.is_completed and message.call_count:
         flags.append(MISSING_RESULT)
     counts = _counts(message, [flag for flag in flags if flag in _COUNTED])
-    said = []
-    for flag in [*(flag for flag in FLAG_WORDS if flag in flags), *(flag for flag in flags if flag not in FLAG_WORDS)]:
+    labels = []
+    known = [flag for flag in FLAG_LABELS if flag in flags]
+    for flag in [*known, *(flag for flag in flags if flag not in FLAG_LABELS)]:
         if number := counts.get(flag, 0):
-            said.append(_COUNTED[flag][1](number) % {"number": number})
+            labels.append(_COUNTED[flag][1](number) % {"number": number})
         elif flag != MISSING_RESULT:
-            said.append(str(FLAG_WORDS.get(flag, flag)))
-    return said[:_FLAGS_SHOWN]
+            labels.append(str(FLAG_LABELS.get(flag, flag)))
+    return labels[:_FLAGS_SHOWN]
 
 
 def _counts(message: Message, flags: list[str]) -> dict[str, int]:

@@ -1,5 +1,6 @@
-"""The admin of what agents did: the pages of messages_app.admin.model_admins with runs in them, tools, and the calls to find the
-failed one among. Trace rows are looked at, never edited; what staff add goes through `ingest`, as all data does.
+"""The admin of runs: sessions and messages of messages_app.admin.model_admins with their runs, tools, and tool calls.
+
+Traces are read-only. Sessions and messages that staff add pass through `ingest` like all data.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
 from traces_app.schema import records
 
-from .flag_labels import FLAG_WORDS, missing_of, problems_of
+from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 
 if TYPE_CHECKING:
@@ -56,16 +57,16 @@ else:
     SessionModelForm = MessageModelForm = forms.ModelForm  # not generic at run time
 
 CALLS_LISTED = 40
-"""A run of more calls is only counted in the conversation; its own page shows them."""
+"""The conversation only counts the calls of a longer run; the page of the message shows them."""
 CONTEXTS_LISTED = 50
 LIVE_EVENTS = 5_000
-"""That the page of a running session keeps."""
+"""Events that the live page of a session keeps."""
 RUNS_SEARCHED = 1_000
-"""Of a session of more runs the list of its calls has those of the newest."""
+"""The list of a session's calls has those of its newest runs."""
 FLAGS_LISTED = 5
-"""Of one message in a list; its page shows the others."""
+"""Flags of one message in a list; the page of the message shows all."""
 NAME_LENGTH = 512
-"""Of external ids and end users: what records.Name allows."""
+"""Maximum length of external ids and end users, as in records.Name."""
 
 CONTEXT_KINDS: Mapping[str, Any] = {
     "prompt": gettext_lazy("prompt"),
@@ -87,7 +88,7 @@ REFUSALS: Mapping[Refusal, Any] = {
 
 
 class ToolFilter(NameFilter):
-    """By the exact name of a tool; the base of the three lists that know tools."""
+    """Filter by the exact name of a tool; base class for the lists of messages, sessions and calls."""
 
     title = gettext_lazy("tool")
     parameter_name = "tool"
@@ -97,7 +98,7 @@ class ToolFilter(NameFilter):
         return [name for name in names if is_plain(name)]
 
     def numbers(self, name: str) -> list[int]:
-        # Numbers as constants, not a join, so that the planner can estimate: see traces_app.queries.filters.
+        # Ids as constants instead of a join, so that the planner can estimate: see traces_app.queries.filters.
         return list(Tool.objects.filter(name=name).values_list("pk", flat=True))
 
 
@@ -109,7 +110,7 @@ class MessageToolFilter(ToolFilter):
 
 class SessionToolFilter(ToolFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        # A session goes on after it began: the range of a page of sessions does not hold their calls.
+        # Not limited to the ids of the page, because a session may have later calls.
         calls = ToolCall.with_deleted.filter(
             tool_id__in=self.numbers(name), message__session_id=OuterRef("pk"), message__deleted_at__isnull=True
         )
@@ -126,7 +127,7 @@ class HealthFilter(WordListFilter):
     title = gettext_lazy("health")
     parameter_name = "health"
     filter_set = MessageFilterSet
-    words: ClassVar[Any] = FLAG_WORDS
+    words: ClassVar[Any] = FLAG_LABELS
 
     def bounds(self, request: HttpRequest) -> IdRange:
         return ids_of_page(request)
@@ -140,7 +141,7 @@ class CallStatusFilter(WordListFilter):
 
 
 class CallSessionFilter(NameFilter):
-    """By session: calls know their message, so that its runs are looked up first."""
+    """Filter by session. Its runs are looked up first, because calls only have the id of their message."""
 
     title = gettext_lazy("session id")
     parameter_name = "session"
@@ -166,7 +167,7 @@ class CallMessageFilter(NameFilter):
         return queryset.filter(message_id=message)
 
 
-# --- What staff may add --------------------------------------------------------------------------------------------
+# --- Forms to add sessions and messages ----------------------------------------------------------------------------
 
 
 class SessionForm(SessionModelForm):
@@ -185,14 +186,14 @@ class SessionForm(SessionModelForm):
         fields = ("project", "external_id", "title", "description", "end_user", "tags")
 
     def clean(self) -> dict[str, Any]:
-        said = self.cleaned_data
-        if said.get("external_id") and said.get("project"):
-            same = Session.with_deleted.filter(project=said["project"], external_id=said["external_id"])
+        fields = self.cleaned_data
+        if fields.get("external_id") and fields.get("project"):
+            same = Session.with_deleted.filter(project=fields["project"], external_id=fields["external_id"])
             if same.exists():
                 self.add_error(
                     "external_id", _("The project already has a session with this external id. It may be in the trash.")
                 )
-        return said
+        return fields
 
 
 class MessageForm(MessageModelForm):
@@ -209,14 +210,14 @@ class MessageForm(MessageModelForm):
         fields = ("session", "role", "content", "external_id")
 
     def clean(self) -> dict[str, Any]:
-        said = self.cleaned_data
-        if said.get("external_id") and said.get("session"):
-            same = Message.with_deleted.filter(session=said["session"], external_id=said["external_id"])
+        fields = self.cleaned_data
+        if fields.get("external_id") and fields.get("session"):
+            same = Message.with_deleted.filter(session=fields["session"], external_id=fields["external_id"])
             if same.exists():
                 self.add_error(
                     "external_id", _("The session already has a message with this external id. It may be in the trash.")
                 )
-        return said
+        return fields
 
 
 _ENDED = [Session.Status.COMPLETED, Session.Status.ERROR, Session.Status.ABORTED]
@@ -231,7 +232,7 @@ def _is_over(session: Session) -> bool:
 
 class TracedSessionAdmin(SessionAdmin):
     form = SessionForm
-    # The time range is the tallest and comes last.
+    # The filter of times is the tallest and comes last.
     list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
     page_template = "admin/traces_app/session_page.html"
 
@@ -252,14 +253,14 @@ class TracedSessionAdmin(SessionAdmin):
             session = response.context_data["session"]
             response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
             response.context_data["failures_url"] = url_of_failures(session)
-            # Nothing but events brings contexts, and what is deleted is not read by the API that they lead to.
+            # Contexts arrive only with events. The API that they link to does not read deleted sessions.
             if session.last_event and not session.deleted_at:
-                found = newest_contexts(session.pk, CONTEXTS_LISTED)
-                response.context_data["contexts"] = [(one, CONTEXT_KINDS[one.kind]) for one in found]
+                contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
+                response.context_data["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
         return response
 
     def live_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
-        """The session as it happens: a page that fills itself from /live/."""
+        """Show a session live: a page that receives its events from /live/."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         session = Session.objects.filter(pk=session_id).first()
@@ -282,7 +283,7 @@ class TracedSessionAdmin(SessionAdmin):
         return TemplateResponse(request, "admin/traces_app/live_page.html", context)
 
     def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
-        """The calls of each message that has a few, in reading order. One query."""
+        """Return the calls of each message with at most CALLS_LISTED, in reading order. One query."""
         few = [message.pk for message in messages if 0 < message.call_count <= CALLS_LISTED]
         if not few:
             return {}
@@ -298,9 +299,9 @@ class TracedSessionAdmin(SessionAdmin):
         return runs
 
     def save_model(self, request: HttpRequest, obj: Session, form: Any, change: bool) -> None:
-        said = form.cleaned_data
-        texts = {name: said[name] or None for name in ("external_id", "title", "description", "end_user", "tags")}
-        outcome = ingest(obj.project_id, [records.Session(**texts)])[0]
+        names = ("external_id", "title", "description", "end_user", "tags")
+        fields = {name: form.cleaned_data[name] or None for name in names}
+        outcome = ingest(obj.project_id, [records.Session(**fields)])[0]
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
         obj.pk = outcome.id
@@ -311,7 +312,7 @@ class TracedSessionAdmin(SessionAdmin):
         try:
             return super().add_view(request, form_url, extra_context)
         except ApiError as error:
-            return _asked_again(self, request, error)
+            return _redirect_to_form(self, request, error)
 
     def response_add(self, request: HttpRequest, obj: Session, post_url_continue: str | None = None) -> HttpResponse:
         self.message_user(request, _("The session was added."), messages.SUCCESS)
@@ -339,8 +340,8 @@ class TracedMessageAdmin(MessageAdmin):
 
     @admin.display(description=gettext_lazy("health"), empty_value="")
     def problems(self, row: Message) -> SafeString | None:
-        words = ", ".join(str(FLAG_WORDS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
-        return visible(one_line(words, NAME_CHARACTERS)) if words else None
+        labels = ", ".join(str(FLAG_LABELS.get(flag, flag)) for flag in row.health[:FLAGS_LISTED])
+        return visible(one_line(labels, NAME_CHARACTERS)) if labels else None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)
@@ -354,7 +355,7 @@ class TracedMessageAdmin(MessageAdmin):
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             message = response.context_data["message"]
             response.context_data["problems"] = problems_of(message)
-            response.context_data["missing"] = missing_of(message)
+            response.context_data["missing"] = losses_of(message)
             wanted, page = request.GET.get("call", ""), request.GET.get("page", "")
             response.context_data["run"] = read_run(
                 message.pk,
@@ -367,7 +368,7 @@ class TracedMessageAdmin(MessageAdmin):
         return response
 
     def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
-        """Where `?failure` leads to: lists know how many calls of a run failed, but not which."""
+        """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
         message = as_uuid(unquote(object_id))
         call = first_failure(message) if message is not None and self.has_view_permission(request) else None
         return f"{request.path}?call={call}#call-{call}" if call is not None else None
@@ -381,11 +382,11 @@ class TracedMessageAdmin(MessageAdmin):
         return format_html('<a href="{}?failure">{}</a>', url, shown)
 
     def save_model(self, request: HttpRequest, obj: Message, form: Any, change: bool) -> None:
-        said = form.cleaned_data
+        fields = form.cleaned_data
         message = records.Message(
-            role=said["role"], content=said["content"], external_id=said["external_id"] or None, is_completed=True
+            role=fields["role"], content=fields["content"], external_id=fields["external_id"] or None, is_completed=True
         )
-        session = said["session"]
+        session = fields["session"]
         outcome = ingest(session.project_id, [records.Session(id=str(session.pk), messages=[message])])[0].messages[0]
         if outcome.refused:
             raise Conflict(REFUSALS[outcome.refused], code=outcome.refused)
@@ -397,7 +398,7 @@ class TracedMessageAdmin(MessageAdmin):
         try:
             return super().add_view(request, form_url, extra_context)
         except ApiError as error:
-            return _asked_again(self, request, error)
+            return _redirect_to_form(self, request, error)
 
     def response_add(self, request: HttpRequest, obj: Message, post_url_continue: str | None = None) -> HttpResponse:
         self.message_user(request, _("The message was added."), messages.SUCCESS)
@@ -447,7 +448,7 @@ class ToolAdmin(KeysetAdmin):
 
 
 class ToolCallAdmin(KeysetAdmin):
-    """The list to find the failed call in; each row leads to its place in the run."""
+    """The list of calls, for finding a failed one; each row links to its place in the run."""
 
     list_filter = (
         *(ProjectFilter, CallToolFilter, CallStatusFilter, CallSessionFilter),
@@ -487,7 +488,7 @@ class ToolCallAdmin(KeysetAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """One call by itself, for values that are too long for the page of the run."""
+        """Show a single call, with values that are too long for the page of the run."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         key = as_uuid(unquote(object_id))
@@ -540,7 +541,7 @@ class ToolCallAdmin(KeysetAdmin):
         return moment(ids.created_at_of(row.pk))
 
 
-# Ours know what the agent did; which of the two modules Django imports first makes no difference.
+# These replace the admins of messages_app, which are registered by now, because this module imports theirs.
 admin.site.unregister([Session, Message])
 admin.site.register(Session, TracedSessionAdmin)
 admin.site.register(Message, TracedMessageAdmin)
@@ -549,18 +550,18 @@ admin.site.register(ToolCall, ToolCallAdmin)
 
 
 def url_in_run(call: ToolCall) -> str:
-    """Where a call stands in the page of its message."""
+    """Return the URL of a call in the page of its message."""
     url = reverse("admin:messages_app_message_change", args=[quote(call.message_id)])
     return f"{url}?call={call.pk}#call-{call.pk}"
 
 
 def url_of_failures(session: Session) -> str:
-    """The list of the failed calls of a session."""
+    """Return the URL of the list of a session's failed calls."""
     url = reverse("admin:traces_app_toolcall_changelist")
     return f"{url}?{urlencode({'session': str(session.pk), 'status': 'error'})}"
 
 
-def _asked_again(model_admin: ModelAdmin[Any], request: HttpRequest, error: ApiError) -> HttpResponse:
-    """What the door refused after the form was content: said on top of the form."""
+def _redirect_to_form(model_admin: ModelAdmin[Any], request: HttpRequest, error: ApiError) -> HttpResponse:
+    """Show the form again with an error of `ingest`, which refused the data after the form accepted it."""
     model_admin.message_user(request, error.message, messages.ERROR)
     return HttpResponseRedirect(request.get_full_path())

@@ -1,18 +1,18 @@
-"""An agent run as a person reads it: steps in order, calls under the calls that started them, long values bounded.
+"""The page of an agent run: a tree of steps in order and of calls below their parents, with limited sizes of values.
 
-The run is read in two passes. First the skeleton (ids, parents, status: a few bytes a call), of which the tree is made
-and split into pages; then the texts of the one page that is shown. So the number of queries does not depend on the
-run, and neither does the weight of a page: its values share TOTAL_CHARACTERS.
+The run is read in two passes: first the skeleton (ids, parents, status: a few bytes a call), from which the tree is built
+and split into pages, then the texts of the requested page. So neither the number of queries nor the size of a page
+depends on the run: the values of a page share TOTAL_CHARACTERS.
 
-How the tree is made:
+The tree:
 
-1. Steps stand in their order (iteration, ordinal), calls in their step by position.
-2. A call that has a parent stands below it.
-3. A step whose calls all have parents, the first of them in another step, is the step of a sub-agent: it stands, with
-   its thought, below the call that started its first call. A step without calls stands where the step before it of the
-   same agent stands: a sub-agent's last words say no call that would lead to it.
-4. Nothing is shown twice and nothing is lost, whatever the parents say: a circle of parents is cut where reading meets
-   it first. Below MAX_DEPTH levels nothing is indented any more.
+1. Steps are in their order (iteration, ordinal), the calls of a step in the order of their positions.
+2. A call with a parent is below it.
+3. A step whose calls all have parents, the first of them in another step, is the step of a sub-agent: it is below the
+   parent of its first call. A step without calls, such as the last of a sub-agent, has the same place as the previous step
+   of its agent.
+4. Every node is shown exactly once, whatever the parents: a cycle of parents is cut at its first call in reading order.
+   Levels below MAX_DEPTH are not indented any further.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ TOTAL_CHARACTERS = 2_000_000
 VALUE_CHARACTERS = 65_536
 LEAST_CHARACTERS = 2_000
 ROWS_PER_PAGE = 100
-"""Steps and calls; a page ends with the step in which it reaches them."""
+"""A page ends with the step in which its steps and calls reach this number."""
 MOST_ROWS = 500
-"""Of a step with more than this many calls below it the others are in the list of tool calls."""
+"""The maximum for one step with everything below it; further calls are only in the list of tool calls."""
 SKELETON_ROWS = 20_000
 FAILURES_NAMED = 10
 MAX_DEPTH = 12
@@ -68,7 +68,7 @@ class CallNode:
     status: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     is_open: bool = False
-    """Shown unfolded: it failed, or something below it did, or it was asked for."""
+    """Whether it is shown unfolded: it or a call below it has failed or was requested."""
     texts: CallTexts | None = None
 
     @property
@@ -83,7 +83,7 @@ class StepNode:
     id: UUID
     iteration: int
     number: int
-    """As pages count, from 1: see `step_number`."""
+    """The displayed number, from 1: see `step_number`."""
     agent: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     texts: StepTexts | None = None
@@ -105,7 +105,7 @@ class CallTexts:
     """A ToolCall with its tool; Any because of its annotations."""
     args: Excerpt
     fields: Sequence[tuple[str, Excerpt]]
-    """The arguments one by one, where one of them has several lines; else empty."""
+    """The arguments, each by itself, if one of them has several lines; otherwise empty."""
     reflection: Excerpt
     metadata: Excerpt
     has_result: bool
@@ -119,7 +119,7 @@ class CallTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failed call, as links name it."""
+    """The fields of a link to a failed call."""
 
     call_id: UUID
     step: int
@@ -127,16 +127,16 @@ class Failure:
     tool: str
     error: str
     page: int | None
-    """The page of the run that shows it; None when no page does."""
+    """The page of the run with this call; None if no page shows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePlace:
-    """Where a page of a run lies among the failed calls of the run, in reading order."""
+    """The place of a page among the failed calls of its run, in reading order."""
 
     total: int
     number: int | None
-    """Of the failed call that was asked for, from 1; None where none was."""
+    """The number of the requested failed call, from 1; None if none was requested."""
     current: Failure | None
     previous: Failure | None
     next: Failure | None
@@ -155,21 +155,21 @@ class RunPage:
     more_failures: int
     place: FailurePlace
     is_cut: bool
-    """The run has more calls than its pages show."""
+    """Whether the run has more calls than its pages show."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTimes:
-    """How long a run took."""
+    """The duration of a run."""
 
     duration_ms: int | None
-    """From its first start to its last end; None where the trace has no end."""
+    """From its first start to its last end; None if the trace has no end."""
     in_tools_ms: int | None
-    """The durations of calls that no other call started, added up: calls that ran side by side count each."""
+    """The sum of the durations of calls without a parent; each of several parallel calls counts."""
 
 
 def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_all: bool = False) -> RunPage:
-    """Page `page` of the run of a message, or the page that shows `call`. Seven queries at most."""
+    """Return page `page` of the run of a message, or the page that shows `call`. At most seven queries."""
     steps, calls, is_cut = _skeleton(message_id)
     tree = build_tree(steps, calls)
     pages = _pages(tree)
@@ -181,7 +181,7 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     _unfold(nodes, call, open_all=open_all)
     reading = {node_id: place for place, node_id in enumerate(shown_on)}
     failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
-    # Of a page without a chosen call: what lies before its first step, and what does not.
+    # Without a requested call, the previous and next failures are relative to the first step of the page.
     here = reading.get(call) if call is not None else None
     here = here if here is not None else reading[nodes[0].id] if number > 1 else 0
     before = sum(reading.get(node.id, len(reading)) < here for node in failed)
@@ -206,17 +206,16 @@ def first_failure(message_id: UUID) -> UUID | None:
 
 
 def step_number(step: AgentStep) -> int:
-    """Return the number of a step as pages show it. One query.
+    """Return the displayed number of a step. One query.
 
-    Pages count from 1, the API's `iteration` from 0. A run without an iteration 0 comes from a producer that counts from 1
-    itself.
+    Displayed numbers begin at 1, the API's `iteration` at 0. In a run without an iteration 0 the producer counts from 1.
     """
     steps = AgentStep.with_deleted.filter(message_id=step.message_id, iteration=0, **ids_below([step.message_id]))
     return step.iteration + steps.exists()
 
 
 def read_times(message: Message) -> RunTimes:
-    """Return how long a run took. Two queries."""
+    """Return the duration of a run. Two queries."""
     below = ids_below([message.pk])
     steps = AgentStep.with_deleted.filter(message_id=message.pk, **below).aggregate(
         first=Min("timestamp"), last=Max(_later("timestamp", by="duration_ms"))
@@ -236,13 +235,13 @@ def read_times(message: Message) -> RunTimes:
 
 
 def _later(start: str, *, by: str) -> ExpressionWrapper[CombinedExpression]:
-    """The expression for a time `by` milliseconds after `start`; NULL where either is unknown."""
+    """Return the expression for a time `by` milliseconds after `start`; NULL if either is unknown."""
     length = ExpressionWrapper(F(by) * Value(timedelta(milliseconds=1)), output_field=DurationField())
     return ExpressionWrapper(F(start) + length, output_field=DateTimeField())
 
 
 def read_call(call_id: UUID) -> CallNode | None:
-    """One call by itself, with as much of its texts as any page shows; None where there is none. Two queries."""
+    """Return a single call with its texts, cut to VALUE_CHARACTERS; None if it does not exist. Two queries."""
     calls = _calls_with_texts([call_id], VALUE_CHARACTERS).select_related("tool", "message__session", "step")
     row = calls.defer("message__content", "message__metadata", "message__session__metadata", "args", "metadata").first()
     if row is None:
@@ -254,7 +253,7 @@ def read_call(call_id: UUID) -> CallNode | None:
 
 
 def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[StepNode]:
-    """Hangs `calls` and the steps of sub-agents where they belong; returns the other steps. Both in reading order."""
+    """Attach `calls` and the steps of sub-agents to their nodes; return the other steps. Both are in reading order."""
     step_of = {step.id: step for step in steps}
     parent_of = _parents(calls)
     calls_of = defaultdict(list)
@@ -267,7 +266,7 @@ def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[Ste
             step_of[call.step_id].below.append(call)
         else:
             parent.below.append(call)
-    # Whoever climbs from here comes to a root call, whose step has no host: so nothing is lost.
+    # Every chain of hosts ends at a root call, whose step has no host, so every node is in the tree.
     for step in steps:
         if step.id in host_of:
             host_of[step.id].below.append(step)
@@ -279,7 +278,7 @@ def build_tree(steps: Sequence[StepNode], calls: Sequence[CallNode]) -> list[Ste
 def _hosts(
     steps: Sequence[StepNode], calls_of: Mapping[UUID, Sequence[CallNode]], parent_of: Mapping[UUID, CallNode]
 ) -> dict[UUID, CallNode]:
-    """The call below which each step of a sub-agent stands."""
+    """Return the call above each step of a sub-agent."""
     host_of: dict[UUID, CallNode] = {}
     last_of_agent: dict[str, StepNode] = {}
     for step in steps:
@@ -295,18 +294,18 @@ def _hosts(
 
 
 def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
-    """The parent of each call that has one among `calls`, without circles."""
+    """Return the parent of each call that has one among `calls`, without cycles."""
     by_id = {call.id: call for call in calls}
     parent_of = {call.id: by_id[call.parent_id] for call in calls if call.parent_id in by_id}
     place = {call.id: number for number, call in enumerate(calls)}
     settled: set[UUID] = set()
     for call in calls:
-        # Every call before this one leads to a root, so a circle that is met here is first met in this call's path.
+        # Earlier calls lead to a root, so a cycle that is found here is on the path of this call only.
         path: set[UUID] = set()
         node: CallNode | None = call
         while node is not None and node.id not in settled:
             if node.id in path:
-                del parent_of[min(_circle(node, parent_of), key=place.__getitem__)]
+                del parent_of[min(_cycle(node, parent_of), key=place.__getitem__)]
                 break
             path.add(node.id)
             node = parent_of.get(node.id)
@@ -314,16 +313,16 @@ def _parents(calls: Sequence[CallNode]) -> dict[UUID, CallNode]:
     return parent_of
 
 
-def _circle(node: CallNode, parent_of: dict[UUID, CallNode]) -> set[UUID]:
-    """The calls of the circle of parents that `node` is in."""
-    circle = {node.id}
-    while (node := parent_of[node.id]).id not in circle:
-        circle.add(node.id)
-    return circle
+def _cycle(node: CallNode, parent_of: dict[UUID, CallNode]) -> set[UUID]:
+    """Return the calls in the cycle of parents that contains `node`."""
+    cycle = {node.id}
+    while (node := parent_of[node.id]).id not in cycle:
+        cycle.add(node.id)
+    return cycle
 
 
 def _walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
-    """All nodes of the tree, parents first, in reading order."""
+    """Yield all nodes of the tree in reading order, parents first."""
     waiting: list[CallNode | StepNode] = list(nodes)[::-1]
     while waiting:
         node = waiting.pop()
@@ -343,7 +342,7 @@ def _flatten_below(tree: Sequence[StepNode]) -> None:
 
 
 def _pages(tree: Sequence[StepNode]) -> list[list[StepNode]]:
-    """The top steps, split where the rows add up to a page; at least one page."""
+    """Split the top steps into pages by the number of rows; return at least one page."""
     pages: list[list[StepNode]] = [[]]
     rows = 0
     for step in tree:
@@ -356,7 +355,7 @@ def _pages(tree: Sequence[StepNode]) -> list[list[StepNode]]:
 
 
 def _prune(step: StepNode, most: int) -> int:
-    """Cuts what lies beyond `most` rows off a step; returns how many are left."""
+    """Cut a step to its first `most` rows; return the number of rows left."""
     kept = {node.id for _index, node in zip(range(most), _walk([step]), strict=False)}
     if len(kept) == most:
         for node in _walk([step]):
@@ -365,7 +364,7 @@ def _prune(step: StepNode, most: int) -> int:
 
 
 def _unfold(nodes: Iterable[CallNode | StepNode], wanted: UUID | None, *, open_all: bool) -> bool:
-    """Opens the calls that failed or are wanted, and those above them; says whether there was one."""
+    """Open failed calls, the wanted call and the calls above them; return whether there was any."""
     found = False
     for node in nodes:
         below = _unfold(node.below, wanted, open_all=open_all)
@@ -376,7 +375,7 @@ def _unfold(nodes: Iterable[CallNode | StepNode], wanted: UUID | None, *, open_a
     return found
 
 
-# --- Reading ---------------------------------------------------------------------------------------------------------
+# --- Queries ---------------------------------------------------------------------------------------------------------
 
 
 def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
@@ -411,7 +410,7 @@ def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
 def _load_texts(message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
     calls = {node.id: node for node in nodes if isinstance(node, CallNode)}
     steps = {node.id: node for node in nodes if isinstance(node, StepNode)}
-    # Of a call mostly its arguments, output, data and error are long; of a step its thought and reasoning.
+    # Usually four values of a call are long (arguments, output, data, error) and two of a step (thought, reasoning).
     share = TOTAL_CHARACTERS // max(4 * len(calls) + 2 * len(steps), 1)
     limit = min(max(share, LEAST_CHARACTERS), VALUE_CHARACTERS)
     for step_row in _steps_with_texts(steps, limit) if steps else ():
@@ -478,7 +477,7 @@ def _results_with_texts(keys: Iterable[UUID], limit: int) -> dict[UUID, Any]:
 def _step_texts(row: Any) -> StepTexts:
     return StepTexts(
         row=row,
-        # Models that think first often say a few newlines and then call.
+        # Reasoning models often emit only newlines before a call.
         thought=excerpt(row.shown_thought, row.thought_bytes) if row.shown_thought.strip() else excerpt(""),
         reasoning=excerpt(row.shown_reasoning, row.reasoning_bytes),
         usage=json_excerpt(row.shown_usage, row.usage_bytes),
@@ -497,7 +496,7 @@ def _call_texts(row: Any, result: Any) -> CallTexts:
         metadata=json_excerpt(row.shown_metadata, row.metadata_bytes),
         has_result=result is not None,
         output=nothing if result is None else excerpt(result.shown_output, result.output_bytes),
-        # An empty object is data too.
+        # `excerpt`, because an empty object is shown, too.
         data=nothing if result is None else excerpt(result.shown_data, result.data_bytes),
         error=nothing if result is None else excerpt(result.shown_error, result.error_bytes),
         raw=nothing if result is None else excerpt(result.shown_raw, result.raw_bytes),
@@ -507,11 +506,11 @@ def _call_texts(row: Any, result: Any) -> CallTexts:
 
 
 def _fields(args: str) -> list[tuple[str, Excerpt]]:
-    """The fields of a JSON object if one of them is a text of several lines: JSON would show it as one, full of \\n."""
+    """Return the fields of a JSON object if one is a text of several lines, which JSON would show on one line with \\n."""
     try:
         values = json.loads(args, parse_float=Decimal)
     except (ValueError, RecursionError):
-        # Integers beyond Python's limit, or too deep for it: shown as JSON.
+        # Integers beyond Python's limit, or too deep nesting: shown as JSON.
         return []
     if not any(isinstance(value, str) and "\n" in value for value in values.values()):
         return []
@@ -521,14 +520,14 @@ def _fields(args: str) -> list[tuple[str, Excerpt]]:
 def _field(value: Any) -> str:
     if isinstance(value, str):
         return value
-    # Inside a list or object a fraction is shown as Python's float; by itself it stays as it was written.
+    # A single number is shown as it was written; inside a list or object it is shown as Python's float.
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False, indent=4, default=float)
 
 
 def _failures(
     failed: Sequence[CallNode], step_numbers: Mapping[UUID, int], shown_on: Mapping[UUID, int]
 ) -> dict[UUID, Failure]:
-    """The failed calls with their tools and errors. Two queries, if there are any."""
+    """Return the failed calls with their tools and errors. Two queries, or none without failures."""
     if not failed:
         return {}
     keys = {node.id for node in failed}
@@ -548,7 +547,7 @@ def _failures(
 
 
 def _place(failed: Sequence[UUID], before: int, call: UUID | None, named: Mapping[UUID, Failure]) -> FailurePlace:
-    """`before` of the failed calls come before the page or the call that was asked for."""
+    """Return the place among the failed calls; `before` is the number of those before the page or the requested call."""
     is_current = call is not None and before < len(failed) and failed[before] == call
     after = before + is_current
     return FailurePlace(

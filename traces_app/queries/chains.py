@@ -1,9 +1,9 @@
 """Call chains: an assistant message with at least one call, read as a tree.
 
-A chain is no table of its own. Its id is the message's; its root call is the first call, in reading order, that no
-other call started, and its root tool that of this call, unless a tracker named another (`root_tool_id` in the message's
-metadata); it succeeded when no call failed, the message has no error, and no call is open though the message
-is completed; its error is the first one, in reading order. Reading order: steps by iteration, calls by position.
+Chains have no table of their own. The id of a chain is that of its message. Its root call is the first call, in reading
+order, without a parent; its root tool is the tool of that call, unless a tracker named another (`root_tool_id` in the
+message's metadata). A chain succeeded if no call failed, the message has no error, and no call is open in a completed
+message. Its error is the first one in reading order: steps by iteration, calls by position.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _DERIVED = ("root_tool_id", "root_call_id", "success", "error_message", "type")
 
 
 def chain_messages(scope: ProjectScope) -> QuerySet[Message]:
-    """The messages that are chains."""
+    """Return the messages that are chains."""
     return Message.objects.visible_to(scope).filter(role=Message.Role.ASSISTANT, call_count__gt=0)
 
 
 def find_chain(scope: ProjectScope, name: str) -> Message:
-    """The chain whose id is `name`: the id of its message, or the external id that a tracker gave it.
+    """Return the chain whose id is `name`: the id of its message, or the external id that a tracker gave it.
 
-    Raises NotFound, and Conflict where several sessions use the same external id.
+    Raise NotFound, and Conflict if several sessions use the same external id.
     """
     message_id = as_uuid(name)
     found = [] if message_id is None else list(chain_messages(scope).filter(pk=message_id))
@@ -62,8 +62,7 @@ def find_chain(scope: ProjectScope, name: str) -> Message:
 
 
 def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list[schemas.ChainSummary]:
-    """The chains of `ids`, in this order, without their calls. Three queries in two exchanges, whatever the number
-    of calls."""
+    """Return the chains of `ids`, in this order, without their calls. Three queries in two round trips at most."""
     if not ids:
         return []
     rows, call_rows = fetch([SUMMARIES.query(ids, fields), _query_of_first_calls(ids)], at_most_ms=LIST_MS)
@@ -87,7 +86,7 @@ def summaries(ids: Sequence[str], fields: frozenset[str] = CHAIN_FIELDS) -> list
 
 
 def chain(message_id: str) -> schemas.Chain | None:
-    """A chain with all its calls; None when it is gone. Four queries."""
+    """Return a chain with all its calls; None if it does not exist any more. Four queries."""
     rows = CHAIN.read([message_id])
     if not rows:
         return None
@@ -111,7 +110,7 @@ def chain(message_id: str) -> schemas.Chain | None:
 
 
 def rooted_in(ids: Collection[UUID], tools: Collection[str]) -> set[UUID]:
-    """Those of the chains whose root is one of these tools. Two queries in one exchange."""
+    """Return those of the chains whose root is one of these tools. Two queries in one round trip."""
     names = [str(message_id) for message_id in ids]
     call_rows, named = fetch(
         [_query_of_first_calls(names), look_up(NAMED_ROOT, CHAIN.table, names)], at_most_ms=LIST_MS
@@ -148,7 +147,7 @@ def _query_of_first_calls(messages: Collection[str]) -> Query:
 
 @compiled()
 def _first_calls_of() -> QuerySet[ToolCall, Any]:
-    # `in_step`, a relation of its own, has conditions on the primary key of steps: see `_calls` in filters.py.
+    # The separate relation `in_step` puts conditions on the primary key of steps: see `_calls` in filters.py.
     calls: QuerySet[ToolCall, Any] = ToolCall.with_deleted.filter(
         message_id__any=Param("messages", ArrayField(UUIDField()))
     )
@@ -167,7 +166,7 @@ def _first_calls_of() -> QuerySet[ToolCall, Any]:
 
 
 def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
-    """Of each message at most six calls, in reading order: these decide which is the root and which failed first."""
+    """Return at most six calls of each message, in reading order, among them its root and the first that failed."""
     found: defaultdict[str, list[_FirstCall]] = defaultdict(list)
     for message_id, status, is_root, *_place, call_id, tool in sorted(rows, key=lambda row: row[3:7]):
         found[message_id].append(_FirstCall(id=call_id, tool=tool, status=status, is_root=is_root))
@@ -175,7 +174,7 @@ def _first_calls(rows: Sequence[Row]) -> dict[str, list[_FirstCall]]:
 
 
 def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
-    """The calls of a message by their id, in reading order."""
+    """Return the calls of a message by their id, in reading order."""
     steps = {step_id: (place, values[1]) for place, (_id, step_id, *values) in enumerate(STEPS.read([message_id]))}
     rows = [row for row in CHAIN_CALLS.read([message_id]) if row[2] in steps]
     # Within a step the rows are ordered already.
@@ -199,7 +198,7 @@ def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
     return dict(zip((row[1] for row in rows), made, strict=True))
 
 
-# --- Where it is read from -------------------------------------------------------------------------------------------
+# --- The tables ------------------------------------------------------------------------------------------------------
 
 NAMED_ROOT = f"metadata ->> '{ROOT_TOOL}'"
 """The tool that a tracker named the root."""
@@ -210,7 +209,7 @@ _OF_A_CHAIN = {
     "created_at": instant("created_at"),
     "completed_at": instant("completed_at"),
     "duration": Column(sql="duration_ms / 1000.0::float8"),
-    # As its tracker gave it.
+    # Without our key, so that the tracker gets its own metadata back.
     "metadata": json(f"(metadata - '{ROOT_TOOL}')"),
 }
 SUMMARIES = Source(

@@ -54,22 +54,22 @@ _OF_SESSION = Param("of_session", UUIDField())
 
 
 def calls_in(bounds: Bounds | IdRange) -> ToolCallQuerySet:
-    """All calls that can lie below messages within the bounds."""
+    """Return all calls in the months of the bounds, which include the calls of all messages within the bounds."""
     return ToolCall.with_deleted.order_by().filter(**bounds.months_of("pk"))
 
 
 def of_tools(calls: Rows, tools: Any) -> Rows:
-    """The calls of tools, by their numbers; `tools` are those, or the Param of a KeysFilter."""
+    """Return the calls of tools; `tools` are their ids or the Param of a KeysFilter."""
     if isinstance(tools, Param):
         return calls.filter(**{"tool_id__any" if isinstance(tools.output_field, ArrayField) else "tool_id": tools})
     return calls.filter(tool_id__in=tools)
 
 
 def with_health(messages: MessageQuerySet, flag: str, bounds: Bounds | IdRange) -> MessageQuerySet:
-    """The messages that have a flag."""
+    """Return the messages that have a flag."""
     if flag == MISSING_RESULT:
         return messages.filter(is_completed=True, call_count__gt=0).with_any(_pending(bounds))
-    # The first condition is that of the index.
+    # The first condition is needed for the partial index.
     return messages.filter(~Q(health=[]), health__contains=[flag])
 
 
@@ -93,7 +93,7 @@ class MessageFilterSet(filters.MessageFilterSet):
         return bool(self.given.get("deleted"))
 
     def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
-        """The messages that pass, all of them or those of a session."""
+        """Return the messages that pass, of all sessions or of one."""
         values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
         return self.compiled(_messages, scope, self.in_trash, session is not None, **values)
 
@@ -115,7 +115,7 @@ class MessageFilterSet(filters.MessageFilterSet):
 
 
 class SessionMessageFilterSet(MessageFilterSet):
-    """Of the messages of one session, which the URL names."""
+    """Filters of the messages of one session, which the URL names."""
 
     session = None  # type: ignore[assignment]  # how django-filter takes back an inherited filter
 
@@ -133,7 +133,7 @@ class CallFilterSet(ListFilterSet):
     rows = ToolCall.objects.all()
 
     def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
-        """The calls that pass, of all messages or of those of a session."""
+        """Return the calls that pass, of all sessions or of one."""
         values = _values(session, tool=tool_ids(scope, self.given["tool"]) if "tool" in self.given else None)
         return self.compiled(_calls, scope, session is not None, **values)
 
@@ -165,17 +165,17 @@ class ChainFilterSet(ListFilterSet):
     rows = Message.objects.all()
 
     def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
-        """The messages that are chains and pass, of all sessions or of one."""
-        asked = {name: self.given[name] for name in ("tool", "root_tool") if name in self.given}
-        values = _values(session, **{name: tool_ids(scope, names) for name, names in asked.items()})
-        # Trackers name few roots that are no calls, so an index of those is searched first: the planner walks the calls of
-        # a rare tool, and could not with an OR.
+        """Return the messages that are chains and pass, of all sessions or of one."""
+        tools = {name: self.given[name] for name in ("tool", "root_tool") if name in self.given}
+        values = _values(session, **{name: tool_ids(scope, names) for name, names in tools.items()})
+        # Trackers rarely name a root that is not a call, so the index of these is searched first: without an OR the
+        # planner can walk the calls of a rare tool.
         named = [
             name
-            for name, names in asked.items()
+            for name, names in tools.items()
             if _named_roots().rows({"roots": names}, " LIMIT 1", at_most_ms=LIST_MS)
         ]
-        roots = {f"{name}_roots": asked[name] for name in named}
+        roots = {f"{name}_roots": tools[name] for name in named}
         return self.compiled(_chains, scope, session is not None, tuple(named), **values, **roots)
 
 
@@ -188,7 +188,7 @@ class ToolFilterSet(ListFilterSet):
     rows = Tool.objects.all()
 
     def found(self, scope: ProjectScope) -> CompiledRows:
-        """The tools that pass. The times are those of calls: tools have whole numbers for ids, and no time."""
+        """Return the tools that pass. The range of times limits the counted calls: the ids of tools carry no time."""
         return replace(self.compiled(_tools, scope), ids=IdRange())
 
 
@@ -212,7 +212,7 @@ def _messages(
     if in_trash:
         rows = rows.deleted()
     elif of_session:
-        # Whoever looked up the session has found it alive.
+        # The lookup of the session has checked that it is not deleted.
         rows = rows.filter(deleted_at__isnull=True)
     else:
         rows = rows.alive()
@@ -225,8 +225,8 @@ def _messages(
 def _calls(
     bounds: Bounds, scope: ProjectScope, filter_set: type[CallFilterSet], shape: Shape, of_session: bool
 ) -> QuerySet[ToolCall]:
-    # `run` is the message: a relation of its own has conditions on its primary key, which Django would otherwise put on
-    # `message_id`. With them the planner skips the messages of other months.
+    # `run` is the message, as a separate relation: so the conditions are on its primary key, and the planner skips the
+    # messages of other months. Django would otherwise put them on `message_id`.
     runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
     rows = ToolCall.with_deleted.visible_to(scope).alias(run=runs)
     rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.months_of("run__id"))
@@ -244,7 +244,7 @@ def _chains(
     of_session: bool,
     named: tuple[str, ...],
 ) -> QuerySet[Message]:
-    """`named` are the parameters whose tools some tracker named as the root of a chain."""
+    """Return the chains that pass. `named` lists the parameters with tools that a tracker named as the root of a chain."""
     rows = _messages(bounds, scope, MessageFilterSet, (), False, of_session)
     rows = rows.filter(role=Message.Role.ASSISTANT, call_count__gt=0)
     others = filter_set.params(shape)
@@ -253,7 +253,8 @@ def _chains(
             continue
         calls = of_tools(calls_in(bounds), others.pop(name)).filter(message_id=OuterRef("pk"))
         if name == "root_tool":
-            # Which of the calls without a parent is the root `chains.rooted_in` decides: in SQL that took 6 s over 34 months.
+            # `chains.rooted_in` decides later which of the calls without a parent is the root: in SQL it took 6 s over 34
+            # months.
             calls = calls.filter(parent_id__isnull=True)
         rows = rows.filter(Exists(calls) | _named_root(f"{name}_roots") if name in named else Exists(calls))
     if "call_id" in others:
@@ -270,7 +271,7 @@ def _chains(
 
 
 def _named_root(names: str) -> Q:
-    """The messages for which a tracker named one of the tools in the Param `names` the root."""
+    """Return the condition that a tracker named one of the tools in the Param `names` the root."""
     root = EqualsAny(KeyTextTransform(ROOT_TOOL, "metadata"), Param(names, ArrayField(TextField())))
     return Q(root, metadata__has_key=ROOT_TOOL)
 
@@ -281,6 +282,6 @@ def _named_roots() -> QuerySet[Message, Any]:
 
 
 def _tools(bounds: Bounds, scope: ProjectScope, filter_set: type[ToolFilterSet], shape: Shape) -> QuerySet[Tool]:
-    # Calls that name no tool are stored under "".
+    # The tool "" holds the calls without a tool name.
     rows = visible_to(Tool.objects.exclude(name="") if "tool" not in dict(shape) else Tool.objects.all(), scope)
     return filter_set.narrow(rows, filter_set.params(shape), bounds)

@@ -1,4 +1,4 @@
-"""The nested read: messages with references, steps, calls and results, with four queries however many there are.
+"""The nested read: messages with references, steps, calls and results, in four queries for a page of any size.
 
 Steps are in the order of their iterations, calls in the order of their step.
 """
@@ -64,9 +64,9 @@ EVERYTHING = Selection()
 
 
 def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[schemas.Message]:
-    """The messages of `ids`, in this order, with all below that is selected. At most four queries in one round trip.
+    """Return the messages of `ids`, in this order, with the selected parts. At most four queries in one round trip.
 
-    `ids` that are gone meanwhile are passed over.
+    Ids that do not exist any more are skipped.
     """
     if not ids:
         return []
@@ -92,9 +92,9 @@ def messages(ids: Sequence[str], selection: Selection = EVERYTHING) -> list[sche
 
 
 def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[schemas.Call]:
-    """The calls of `ids`, in this order, with their results and the session, message and step that they belong to. One query.
+    """Return the calls of `ids`, in this order, with their results and the ids of session, message and step. One query.
 
-    Calls that were purged since the page was found, alone or with their message, are passed over.
+    Calls that were purged since the page was found are skipped.
     """
     (rows,) = fetch([CALLS.query(ids, fields, joined=RESULTS)]) if ids else [[]]
     if not rows:
@@ -107,7 +107,7 @@ def calls(ids: Sequence[str], fields: frozenset[str] = CALL_FIELDS) -> list[sche
 
 
 def call_results(statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
-    """The results of calls, by call; given are the statuses of the calls. At most one query."""
+    """Return the results of calls by call id; `statuses` has the status of each call. At most one query."""
     return _results(RESULTS.read(statuses), statuses)
 
 
@@ -155,7 +155,7 @@ def _split(rows: Sequence[Row]) -> tuple[list[Sequence[Any]], list[schemas.ToolR
 
 
 def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, schemas.ToolResult]:
-    # A result that came after its call was read is left out: the call is still pending.
+    # Leave out a result that was stored after its call was read, because the call is still pending here.
     rows = [row for row in rows if row[0] in statuses]
     of_rows = [statuses[row[0]] for row in rows]
     made = RESULTS.make(rows, status=of_rows, success=[status == "success" for status in of_rows])
@@ -271,7 +271,7 @@ RESULTS = Source(
     resource=schemas.ToolResult,
     table="traces_app_toolresult AS result",
     columns=_OF_A_RESULT,
-    # OFFSET 0 keeps the planner from making one join of it: with a plan for any values that read whole months.
+    # OFFSET 0 prevents the planner from flattening the subquery: a generic plan of the flat join reads whole months.
     join="""LEFT JOIN LATERAL (
         SELECT * FROM traces_app_toolresult WHERE id = call.id AND id >= %s AND id < %s OFFSET 0
     ) AS result ON TRUE""",

@@ -1,4 +1,4 @@
-"""The JSON that the API answers with for messages and what lies below them; see messages_app.http.schemas."""
+"""Response schemas of the API for messages and their traces; see messages_app.http.schemas."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Reference(Resource, frozen=True):
 
 
 class ToolResult(Resource, frozen=True):
-    """The outcome of a call. `success` is `status == "success"`; a failed call has always an `error`."""
+    """The outcome of a call. `success` is `status == "success"`; a failed call always has an `error`."""
 
     status: CallStatus
     success: bool
@@ -116,23 +116,23 @@ class Message(Resource, frozen=True):
     knowledge_references: list[Reference]
     agent_steps: list[AgentStep]
     is_completed: bool
-    """false while the answer is being made."""
+    """false until the answer is complete."""
     created_at: Time
     updated_at: Time
     completed_at: Time | None
-    """null while the answer is being made."""
+    """null until the answer is complete."""
     deleted_at: Time | None
-    """Not null: it is in the trash."""
+    """Not null if the message is in the trash."""
     version: Annotated[int, Meta(description="Goes up with every change; also the ETag.")]
     usage: JsonObject | None
     error: str
     duration: Milliseconds | None
-    """Milliseconds; null where it is not known."""
+    """Milliseconds; null if unknown."""
     step_count: Count
     call_count: Count
     failure_count: Count
     model_error_count: Count
-    """Steps whose model request failed, whether the agent caught that or not."""
+    """Steps whose model request failed, also if the agent recovered from it."""
     input_tokens: Count
     output_tokens: Count
     health: Annotated[list[str], Meta(description="What was odd about this message as it came.")]
@@ -171,7 +171,7 @@ class ChainSummary(Resource, frozen=True):
     created_at: Time
     completed_at: Time | None
     duration: Seconds | None
-    """Seconds, where everything else counts milliseconds; null where it is not known."""
+    """Seconds, unlike other durations, which are in milliseconds; null if unknown."""
     success: Annotated[
         bool, Meta(description="No failed call, no error of the message, and no call left open by a completed message.")
     ]
@@ -197,7 +197,7 @@ class ChainCall(Resource, frozen=True):
     success: bool
     error_message: str | None
     duration: Seconds | None
-    """Seconds, where everything else counts milliseconds; null where it is not known."""
+    """Seconds, unlike other durations, which are in milliseconds; null if unknown."""
     started_at: Time | None
     completed_at: Time | None
     metadata: JsonObject
@@ -211,7 +211,7 @@ class Chain(ChainSummary, frozen=True):
 
 
 class Tool(Resource, frozen=True):
-    """A tool, and how its calls went."""
+    """A tool with statistics of its calls."""
 
     name: str
     description: str
@@ -228,7 +228,7 @@ class Tool(Resource, frozen=True):
 
 
 class MessagePage(Resource, frozen=True):
-    """Messages, and the ways on: cursors, or page numbers where pages were asked for by number; null where there is none."""
+    """A page of messages. `next` and `previous` are cursors, or page numbers if the request gave one; null at either end."""
 
     results: list[Message]
     next: str | int | None
@@ -236,7 +236,7 @@ class MessagePage(Resource, frozen=True):
 
 
 class CallPage(Resource, frozen=True):
-    """Calls, and the cursors of the pages around them; null where there is none."""
+    """A page of calls, with the cursors of the next and previous pages; null at either end."""
 
     results: list[Call]
     next: str | None
@@ -244,7 +244,7 @@ class CallPage(Resource, frozen=True):
 
 
 class ChainPage(Resource, frozen=True):
-    """Chains, and the cursors of the pages around them; null where there is none."""
+    """A page of chains, with the cursors of the next and previous pages; null at either end."""
 
     results: list[ChainSummary]
     next: str | None
@@ -252,7 +252,7 @@ class ChainPage(Resource, frozen=True):
 
 
 class ToolPage(Resource, frozen=True):
-    """Tools, and the cursors of the pages around them; null where there is none."""
+    """A page of tools, with the cursors of the next and previous pages; null at either end."""
 
     results: list[Tool]
     next: str | None
@@ -260,7 +260,7 @@ class ToolPage(Resource, frozen=True):
 
 
 class SentMessage(Resource, frozen=True):
-    """What became of one message that was sent."""
+    """The outcome of one message."""
 
     id: Annotated[Id | None, Meta(description="null where it was refused and never stored.")]
     external_id: str
@@ -271,7 +271,7 @@ class SentMessage(Resource, frozen=True):
 
 
 class Refusal(Resource, frozen=True):
-    """Valid data that was not stored, because its target is gone or complete."""
+    """Valid data that was not stored, because its target is deleted, purged or completed."""
 
     path: Annotated[
         str, Meta(description="Where it was in the body, such as `sessions[0].messages[2]` or `events[3]`.")
@@ -281,14 +281,14 @@ class Refusal(Resource, frozen=True):
 
 
 class SentMessages(Resource, frozen=True):
-    """What became of a list of messages, in the order in which they were sent."""
+    """The outcomes of a list of messages, in the order of the request."""
 
     results: list[SentMessage]
     refused: list[Refusal]
 
 
 class SentSession(Resource, frozen=True):
-    """What became of one session that was sent, and of its messages in order."""
+    """The outcome of one session, and of its messages in order."""
 
     id: Annotated[Id | None, Meta(description="null where it was purged.")]
     external_id: str
@@ -297,14 +297,14 @@ class SentSession(Resource, frozen=True):
 
 
 class SentSessions(Resource, frozen=True):
-    """What became of a batch of sessions, in the order in which they were sent."""
+    """The outcomes of a batch of sessions, in the order of the request."""
 
     sessions: list[SentSession]
     refused: list[Refusal]
 
 
 class SessionWithContexts(Session, frozen=True):
-    """A session by itself: with the references of its contexts."""
+    """A session with the references of its contexts."""
 
     context_refs: Annotated[
         list[str], Meta(description="The newest, newest first; `contexts/` lists them all, and says what each is.")
@@ -312,7 +312,7 @@ class SessionWithContexts(Session, frozen=True):
 
 
 class SessionWithSent(SessionWithContexts, frozen=True):
-    """A session, and what became of the messages that were sent with it."""
+    """A session, and the outcomes of the messages in the request."""
 
     sent: SentMessages
 
@@ -324,7 +324,7 @@ class SessionExport(Session, frozen=True):
 
 
 class ImportCounts(Resource, frozen=True):
-    """What was read, added up."""
+    """Totals of the imported records."""
 
     sessions: int
     messages: Annotated[dict[str, int], Meta(description="By role.")]
@@ -339,7 +339,7 @@ class ImportCounts(Resource, frozen=True):
 
 
 class ImportedFile(Resource, frozen=True):
-    """What became of one file, or of one file of an archive."""
+    """The outcome of one file, or of one file of an archive."""
 
     path: str
     status: Annotated[Literal["read", "skipped", "failed"], Meta(description="`skipped`: it is no transcript.")]
@@ -365,7 +365,7 @@ class ImportedFile(Resource, frozen=True):
 
 
 class Imported(Resource, frozen=True):
-    """What became of an upload."""
+    """The outcome of an upload."""
 
     project: str
     dry_run: bool
@@ -374,7 +374,7 @@ class Imported(Resource, frozen=True):
 
 
 class Event(Resource, frozen=True):
-    """What happened. The same, to the byte, wherever it is read: in lists, and pushed as it happens."""
+    """An event. Its JSON is the same, byte for byte, in lists and on live connections."""
 
     id: Annotated[Id, Meta(description="Ours, unique.")]
     session_id: Annotated[Id, Meta(description="Our id of the session.")]
@@ -394,7 +394,7 @@ class Event(Resource, frozen=True):
 
 
 class RecorderSampling(Resource, frozen=True):
-    """How much a recorder keeps. What it left out, it counts and tells with the trace."""
+    """Sampling by a recorder. It reports the number of omitted calls in the trace."""
 
     rate: Annotated[float | None, Meta(description="The share of the sessions; null: as the recorder says itself.")]
     tools: Annotated[dict[str, float], Meta(description="The share of the calls of a tool, by its name.")]
@@ -406,7 +406,7 @@ class RecorderSampling(Resource, frozen=True):
 
 
 class RecorderSettings(Resource, frozen=True):
-    """What a project asks of its recorders."""
+    """Settings of a project for its recorders."""
 
     sampling: Annotated[RecorderSampling | None, Meta(description="null: the project asks for nothing.")]
 
@@ -424,7 +424,7 @@ class EventPage(Resource, frozen=True):
 
 
 class Context(Resource, frozen=True):
-    """What stands behind a reference of an event, without it. The same content has the same reference everywhere."""
+    """A context without its content. The same content has the same reference everywhere."""
 
     ref: Annotated[str, Meta(description="What events say as `contextRef`.")]
     message_id: Annotated[Id, Meta(description="The run whose events refer to it.")]
@@ -444,7 +444,7 @@ class Context(Resource, frozen=True):
 
 
 class WholeContext(Context, frozen=True):
-    """What stands behind a reference, whole."""
+    """A context with its content."""
 
     text: Annotated[Json | UnsetType, Meta(description="Of a prompt.")] = UNSET
     conversation: Annotated[list[Json] | UnsetType, Meta(description="As the model was given it, in order.")] = UNSET
@@ -453,7 +453,7 @@ class WholeContext(Context, frozen=True):
 
 
 class ContextPage(Resource, frozen=True):
-    """Contexts, and the cursors of the pages around them; null where there is none."""
+    """A page of contexts, with the cursors of the next and previous pages; null at either end."""
 
     results: list[Context]
     next: str | None
@@ -461,7 +461,7 @@ class ContextPage(Resource, frozen=True):
 
 
 class Conversation(Resource, frozen=True):
-    """A conversation, or the end of it."""
+    """A conversation, or its last entries."""
 
     ref: str
     length: Annotated[int, Meta(description="How many entries there are in all.", ge=0)]
@@ -469,14 +469,14 @@ class Conversation(Resource, frozen=True):
 
 
 class Variables(Resource, frozen=True):
-    """Variables, or those of them that were asked for and are there."""
+    """Variables: all of them, or those named in the request that exist."""
 
     ref: str
     variables: JsonObject
 
 
 class SentEvent(Resource, frozen=True):
-    """What became of an event."""
+    """The outcome of an event."""
 
     session_id: Id | None
     external_id: Annotated[str, Meta(description="The producer's id, or the one that was made.")]
@@ -485,13 +485,13 @@ class SentEvent(Resource, frozen=True):
 
 
 class SentEvents(Resource, frozen=True):
-    """What became of a batch of events, in the order in which they were sent."""
+    """The outcomes of a batch of events, in the order of the request."""
 
     results: list[SentEvent]
     refused: list[Refusal]
 
 
 class SentCallbacks(SentEvents, frozen=True):
-    """What became of callback messages, event by event."""
+    """The outcomes of callback messages, event by event."""
 
     ignored: Annotated[int, Meta(description="How many messages are no events: those that a later one repeats.", ge=0)]

@@ -23,7 +23,7 @@ from .viewset import TraceViewSet
 
 
 class CallViewSet(TraceViewSet):
-    """Calls of tools. `{call_id}` is the `uuid` of a call; the id that the model gave is a filter."""
+    """Calls of tools. `{call_id}` is the `uuid` of a call; use the filter `call_id` for the model's id."""
 
     @extend_schema(
         parameters=[
@@ -35,7 +35,7 @@ class CallViewSet(TraceViewSet):
         responses={200: schemas.CallPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Calls with their results, newest first: in the order of their messages."""
+        """List calls with their results, newest message first."""
         parameters = request.query_params
         scope = requested_scope(request)
         page = page_request(parameters)
@@ -49,7 +49,7 @@ class CallViewSet(TraceViewSet):
         responses={200: schemas.Call, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, call_id: str) -> HttpResponseBase:
-        """One call with its result."""
+        """Return one call with its result."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", CALL_FIELDS) or CALL_FIELDS
         key = as_uuid(call_id)

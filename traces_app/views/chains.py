@@ -33,9 +33,9 @@ class ChainViewSet(TraceViewSet):
         responses={200: schemas.ChainPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Chains without their calls, newest first.
+        """List chains without their calls, newest first.
 
-        With `root_tool` a page can be short, even empty, while `next` leads to more.
+        With `root_tool` a page can be short or even empty although `next` leads to more chains.
         """
         parameters = request.query_params
         scope = requested_scope(request)
@@ -49,7 +49,7 @@ class ChainViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={200: schemas.Chain, **openapi.errors(404, 409)})
     def retrieve(self, request: Request, chain_id: str) -> HttpResponseBase:
-        """One chain with all its calls: the tree that `root_calls` and `child_calls` span."""
+        """Return one chain with all its calls, as the tree of `root_calls` and `child_calls`."""
         check_parameters(request.query_params, ("project",))
         found = chain(str(find_chain(requested_scope(request), chain_id).pk))
         if found is None:

@@ -1,4 +1,4 @@
-"""/sessions/{id}/contexts/: the contents behind the `contextRef` of events. Read only."""
+"""/sessions/{id}/contexts/: the contexts that events refer to by `contextRef`. Read only."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class ContextViewSet(TraceViewSet):
         responses={200: schemas.ContextPage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """The references of a session with the kind and size of their contents, newest run first; one for each run that
-        refers to a content."""
+        """List the contexts of a session with kind and size, newest run first. A content has one for each of its runs."""
         check_parameters(request.query_params, ("limit", "cursor", "order", "project"))
         page = page_request(request.query_params)
         session = find_session(requested_scope(request), session_id)
@@ -50,7 +49,7 @@ class ContextViewSet(TraceViewSet):
         responses={200: schemas.WholeContext, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """The whole content behind a reference."""
+        """Return the whole content of a context."""
         check_parameters(request.query_params, ("project",))
         return answer(whole_context(_found(request, session_id, ref), ref))
 
@@ -66,7 +65,7 @@ class ContextViewSet(TraceViewSet):
         responses={200: schemas.Conversation, **openapi.errors(400, 404)},
     )
     def conversation(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """The entries of a conversation, in order. 400 `no_conversation` where the context holds none."""
+        """Return the entries of a conversation, in order. 400 `no_conversation` if the context has no conversation."""
         check_parameters(request.query_params, ("last", "project"))
         last = whole_number(request.query_params, "last", None, at_least=1, at_most=_MOST_ENTRIES)
         found = _found(request, session_id, ref)
@@ -92,7 +91,7 @@ class ContextViewSet(TraceViewSet):
         responses={200: schemas.Variables, **openapi.errors(400, 404)},
     )
     def variables(self, request: Request, session_id: str, ref: str) -> HttpResponseBase:
-        """Variables by name. 400 `no_variables` where the context holds none."""
+        """Return variables by name. 400 `no_variables` if the context has no variables."""
         check_parameters(request.query_params, ("keys", "project"))
         found = _found(request, session_id, ref)
         if not found.has_variables:

@@ -1,4 +1,4 @@
-"""/events/: stores events as they happen, and lists the events of a session from any number on."""
+"""/events/: store events as they happen; list the events of a session after any number."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _PARAMETERS = [
 
 
 class EventViewSet(TraceViewSet):
-    """The door for events of many sessions at once."""
+    """Events of any number of sessions."""
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -76,19 +76,19 @@ class EventViewSet(TraceViewSet):
     def create(self, request: Request) -> HttpResponseBase:
         """Store events with their steps, calls and results, all or nothing; in any order, any number of times.
 
-        Invalid data: 400, and nothing is stored. Valid events for deleted or purged sessions and messages are listed under `refused`,
-        and the rest is stored.
+        Invalid data: 400, and nothing is stored. Valid events for deleted or purged sessions and messages are listed under
+        `refused`, and the rest is stored.
         """
         check_parameters(request.query_params, ("project",))
         media_type, body = read_body(request, (JSON, NDJSON))
         events = decode_events(body, ndjson=media_type == NDJSON)
-        del body  # may be 64 MB, which nothing needs any more
+        del body  # may be 64 MB
         project = project_for_write(request, request.query_params.get("project"))
         return answer(sent_events(record_events(project.pk, [redact_event(event) for event in events])))
 
 
 class EkoCallbackViewSet(TraceViewSet):
-    """Takes the messages that Eko sends to its callback."""
+    """Callback messages of Eko."""
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -104,10 +104,10 @@ class EkoCallbackViewSet(TraceViewSet):
         examples=examples.EKO,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Stores callback messages of Eko as they are, of versions 2 to 4 and of its debugger, as events of their tasks.
+        """Store callback messages of Eko, versions 2 to 4 and its debugger, as events of their tasks.
 
-        In the order of the messages; a second delivery changes nothing. Several tasks may be mixed. Each task is a
-        session of its own, and `finish` ends none.
+        Send them unchanged and in order; a second delivery changes nothing. Several tasks may be mixed. Each task is a
+        session, and `finish` does not end it.
         """
         check_parameters(request.query_params, ("project",))
         media_type, body = read_body(request, (JSON, NDJSON))
@@ -122,8 +122,8 @@ class SessionEventViewSet(TraceViewSet):
 
     @extend_schema(parameters=_PARAMETERS, responses={200: schemas.EventPage, **openapi.errors(400, 404)})
     def list(self, request: Request, session_id: str) -> HttpResponseBase:
-        """The events of a session after a number, in order. Later events are found by the same request, `after` the
-        last one that was seen."""
+        """List the events of a session after a number, in order. For later events repeat the request with the last `seq`
+        as `after`."""
         parameters = request.query_params
         check_parameters(parameters, ("after", "limit", *_WORDS, "project"), repeatable=tuple(_WORDS))
         after = whole_number(parameters, "after", 0, at_least=0, at_most=_LAST)

@@ -1,4 +1,4 @@
-"""Bodies of requests for the OpenAPI document. Each works as it stands: a test sends them all."""
+"""Bodies of requests for the OpenAPI document. A test sends each of them."""
 
 from __future__ import annotations
 

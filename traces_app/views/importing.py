@@ -1,4 +1,4 @@
-"""/import/: transcripts in files, as agents and their tools leave them; see traces_app.transcripts.importer."""
+"""/import/: upload transcripts in the files of agents and other systems; see traces_app.transcripts.importer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORM = "multipart/form-data"
 ANYTHING = "application/octet-stream"
 _PACKED = ("application/zip", "application/x-tar", "application/gzip", "application/zstd")
 _MOST_FILES = 10_000
-"""Files of archives that one upload may hold. The command takes more."""
+"""Files that one upload may hold in archives. The command accepts more."""
 _PARAMETERS = ("project", "format", "dry_run")
 _NAMES = tuple(format_.NAME for format_ in FORMATS)
 _FILE: dict[str, Any] = {"type": "string", "format": "binary"}
@@ -53,7 +53,7 @@ _MEANINGS = {
 
 
 class ImportViewSet(TraceViewSet):
-    """The door for transcripts."""
+    """Uploads of transcripts."""
 
     @extend_schema(
         parameters=[
@@ -82,9 +82,8 @@ class ImportViewSet(TraceViewSet):
     def create(self, request: Request) -> HttpResponseBase:
         """Store the transcripts of an upload; of transcripts that were imported before, only new entries.
 
-        A file, or an archive of files (zip, tar; gzip, bzip2, xz, zstd), of any known format, which the content
-        decides. Other files are in the report; where there is no transcript at all: 400. Packed files unpack to
-        no more than a body may have.
+        Send a file, or an archive of files (zip, tar; gzip, bzip2, xz, zstd). The content decides the format. The report
+        lists other files, too; without any transcript: 400. Packed files may unpack to the maximum size of a body.
         """
         check_parameters(request.query_params, _PARAMETERS)
         reports: list[FileReport] = []
@@ -109,13 +108,13 @@ def budget_of_upload() -> Budget:
 
 @contextmanager
 def _whole(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
-    """The body as one file."""
-    yield _said(request.query_params, QueryDict()), [open_file_source(body, "body")]
+    """Read the body as one file."""
+    yield _parameters(request.query_params, QueryDict()), [open_file_source(body, "body")]
 
 
 @contextmanager
 def _uploaded(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, str], list[Source]]]:
-    """The parameters and the files of a form, each in a temporary file while it is wanted."""
+    """Parse the parameters and the files of a form; the files are closed on exit."""
     meta = {"CONTENT_TYPE": request.META.get("CONTENT_TYPE", ""), "CONTENT_LENGTH": body.tell()}
     body.seek(0)
     try:
@@ -131,13 +130,13 @@ def _uploaded(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, s
         if not files:
             raise InvalidInput(_("Send the transcript as the file “file” of the form."), field="file")
         yield (
-            _said(request.query_params, form),
+            _parameters(request.query_params, form),
             [open_file_source(file.file, file.name or "file") for file in files],
         )
 
 
 class _UnnamedFiles(FileUploadHandler):
-    """Keeps the files of a form in temporary files without names, which no killed process leaves behind."""
+    """Keep the files of a form in temporary files without names, which do not outlive a killed process."""
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
@@ -156,7 +155,7 @@ class _UnnamedFiles(FileUploadHandler):
 
 
 class _Files:
-    """Uploaded files, which are gone when they are closed."""
+    """Uploaded files, which closing deletes."""
 
     def __init__(self, files: list[Any]) -> None:
         self._files = files
@@ -166,11 +165,11 @@ class _Files:
             file.close()
 
 
-def _said(parameters: QueryDict, form: QueryDict) -> dict[str, str]:
-    both = parameters.keys() & form.keys()
+def _parameters(query: QueryDict, form: QueryDict) -> dict[str, str]:
+    both = query.keys() & form.keys()
     if both:
         raise InvalidInput(_("Given more than once."), field=min(both))
-    return {**parameters.dict(), **form.dict()}  # type: ignore[dict-item]  # each is given once: a text
+    return {**query.dict(), **form.dict()}  # type: ignore[dict-item]  # each is given once: a text
 
 
 def _is_dry(parameters: Mapping[str, str]) -> bool:
@@ -194,7 +193,7 @@ def _format(parameters: Mapping[str, str]) -> Format | None:
 
 
 def _nothing_read(reports: list[FileReport]) -> InvalidInput:
-    """Why nothing was imported, file by file as far as a person reads it."""
+    """Return the error of an upload without transcripts, with the reasons of its first files."""
     reasons = "; ".join(f"{report.path}: {report.reason}" for report in reports[:3])
     return InvalidInput(
         _("No transcript was found. %(reasons)s") % {"reasons": Truncator(reasons).chars(500)}, code="no_transcript"

@@ -1,4 +1,4 @@
-"""/ingest/: batches of sessions with everything in them."""
+"""/ingest/: batches of sessions with their messages and traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SESSION = {"$ref": "#/components/schemas/SessionInput"}
 
 
 class IngestViewSet(TraceViewSet):
-    """The door for many sessions at once."""
+    """Sessions with their messages."""
 
     @extend_schema(
         parameters=[openapi.PROJECT],
@@ -53,6 +53,6 @@ class IngestViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         media_type, body = read_body(request, (JSON, NDJSON))
         batch = decode_ingest(body, ndjson=media_type == NDJSON)
-        del body  # may be 64 MB, which nothing needs any more
+        del body  # may be 64 MB
         project = project_for_write(request, request.query_params.get("project"))
         return answer(sent_sessions(ingest(project.pk, batch)))

@@ -65,7 +65,7 @@ _ETAG = OpenApiParameter(
 
 
 class MessageViewSet(TraceViewSet):
-    """Messages, of one session (`session_id`: its id or external id) or of all."""
+    """Messages of one session (`session_id`: its id or external id) or of all sessions."""
 
     @extend_schema(
         parameters=[
@@ -77,9 +77,9 @@ class MessageViewSet(TraceViewSet):
         responses={200: schemas.MessagePage, **openapi.errors(400, 404)},
     )
     def list(self, request: Request, session_id: str | None = None) -> HttpResponseBase:
-        """Messages with their traces.
+        """List messages with their traces.
 
-        Of one session: the newest page, answered oldest first. Of all: newest first.
+        Of one session: the newest page, in it the oldest message first. Of all sessions: newest first.
         """
         parameters = request.query_params
         scope = requested_scope(request)
@@ -107,9 +107,9 @@ class MessageViewSet(TraceViewSet):
         examples=examples.MESSAGES,
     )
     def create(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Stores one message (201, or 200 where it was already there) or a list of messages (200).
+        """Store one message (201, or 200 if it exists already) or a list of messages (200).
 
-        A message of the same id or external id is merged: new parts are added, empty values overwrite nothing.
+        A message with an existing id or external id is merged: new parts are added, empty values overwrite nothing.
         """
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id)
@@ -131,7 +131,7 @@ class MessageViewSet(TraceViewSet):
 
     @extend_schema(parameters=[*_ONE, _ETAG], responses={200: schemas.Message, **openapi.errors(400, 404)})
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """One message with its trace. Its ETag is its version."""
+        """Return one message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
         selection = selection_in(request.query_params)
         message = _find(request, message_id, session_id)
@@ -144,9 +144,9 @@ class MessageViewSet(TraceViewSet):
         examples=examples.MESSAGE_CHANGE,
     )
     def partial_update(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Changes the fields that are named, and merges steps and references.
+        """Update the given fields, and merge steps and references.
 
-        The version that was read must come along: as `If-Match`, or as `version` in the body.
+        Send the version that you have read, as `If-Match` or as `version` in the body.
         """
         check_parameters(request.query_params, ("project",))
         message = _find(request, message_id, session_id)
@@ -164,7 +164,7 @@ class MessageViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Takes a message with its trace out of sight; see restore."""
+        """Move a message with its trace to the trash; see restore."""
         check_parameters(request.query_params, ("project",))
         message = _find(request, message_id, session_id)
         delete_message(message.pk, by=sender_of(request), session_id=message.session_id)
@@ -176,7 +176,7 @@ class MessageViewSet(TraceViewSet):
         responses={200: schemas.Message, **openapi.errors(404)},
     )
     def restore(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
-        """Brings a deleted message back whole. One that was deleted with its session comes back with that."""
+        """Restore a deleted message with its trace. A message deleted with its session is restored with the session."""
         check_parameters(request.query_params, ("project",))
         message = _find(request, message_id, session_id, deleted=True)
         restore_message(message.pk, session_id=message.session_id)
@@ -184,14 +184,14 @@ class MessageViewSet(TraceViewSet):
 
 
 def _find(request: Request, message_id: str, session_id: str | None, *, deleted: bool = False) -> FoundMessage:
-    """Raises NotFound, also when the message is of another session than that of the URL."""
+    """Return the message. Raise NotFound, also if it belongs to another session than that of the URL."""
     scope = requested_scope(request)
     session = None if session_id is None else find_session(scope, session_id)
     return find_message(scope, message_id, session, deleted=deleted)
 
 
 def _readable(request: Request) -> Selection:
-    """Return the part of a message that answers a write: all of it, or the ids where the key may not read."""
+    """Return the message in the response to a write: all of it, or only the ids if the key may not read."""
     return EVERYTHING if may_read(request) else _IDENTITY
 
 
@@ -204,7 +204,7 @@ def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = sta
 
 
 def _version(if_match: str | None) -> int | None:
-    """The version in an If-Match header; None without one. Raises InvalidInput."""
+    """Return the version in an If-Match header; None without one. Raise InvalidInput."""
     if if_match is None:
         return None
     match = re.fullmatch(r'(?:W/)?"([0-9]{1,9})"', if_match.strip(), re.ASCII)

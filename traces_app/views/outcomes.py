@@ -1,4 +1,4 @@
-"""The outcomes of a write, as resources of the API."""
+"""Convert the outcomes of a write to response schemas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal_text(refusal: Refusal) -> str:
 
 
 def sent_messages(outcomes: Sequence[MessageOutcome], path: str) -> schemas.SentMessages:
-    """`path` is where the list of messages stood in the body, "" for the body itself."""
+    """Return the outcomes of messages; `path` is that of their list in the body, "" for the body itself."""
     return schemas.SentMessages(results=_results(outcomes), refused=_refused(outcomes, path))
 
 
@@ -36,7 +36,7 @@ def sent_sessions(outcomes: Sequence[SessionOutcome]) -> schemas.SentSessions:
     for index, outcome in enumerate(outcomes):
         path = f"sessions[{index}]"
         if outcome.refused:
-            # Its messages are refused with it: one refusal is enough.
+            # One refusal, because all its messages are refused with it.
             refused.append(_refusal(path, outcome.refused))
         else:
             refused += _refused(outcome.messages, f"{path}.messages")

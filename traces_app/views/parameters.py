@@ -19,7 +19,7 @@ BY_TIME = (*PAGING, "before_time", "page", "page_size", "expand")
 
 
 def requested_scope(request: Request) -> ProjectScope:
-    """Return the projects of a request: the one that it names, else all that it may read. Raises NotFound."""
+    """Return the projects of a request: the one that it names, otherwise all that it may read. Raise NotFound."""
     scope = project_scope(request)
     slug = request.query_params.get("project")
     if not slug:
@@ -34,7 +34,7 @@ def requested_scope(request: Request) -> ProjectScope:
 
 
 def session_in(request: Request, scope: ProjectScope, *, among: Among = "alive") -> FoundSession | None:
-    """Find the session that the parameter `session` names; None where it is not given. Raises NotFound and Conflict."""
+    """Return the session that the parameter `session` names; None without it. Raise NotFound and Conflict."""
     name = request.query_params.get("session")
     return find_session(scope, name, among=among, field="session") if name else None
 

@@ -17,7 +17,7 @@ from .viewset import TraceViewSet
 
 
 class RecorderViewSet(TraceViewSet):
-    """Recorders have keys that may write, and often nothing else."""
+    """Settings for recorders. The scope `write` suffices, because the keys of recorders often have no other."""
 
     @extend_schema(
         operation_id="recorder_settings",
@@ -25,9 +25,9 @@ class RecorderViewSet(TraceViewSet):
         responses={200: schemas.RecorderSettings, **openapi.errors(400, 404)},
     )
     def settings_of(self, request: Request) -> HttpResponseBase:
-        """The settings for recorders of the project of the key. Needs the scope `write`.
+        """Return the settings for recorders of the project of the key. Requires the scope `write`.
 
-        Ask for it every now and then, once a minute for example.
+        Repeat the request from time to time, for example once a minute.
         """
         check_parameters(request.query_params, ("project",))
         known = project_for_write(request, request.query_params.get("project"))

@@ -1,4 +1,4 @@
-"""/sessions/: conversations, made, read, changed, deleted and restored; and one of them whole."""
+"""/sessions/: create, read, update, delete, restore and export sessions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .outcomes import refusal_text, sent_messages
 from .parameters import PAGING, requested_scope, sender_of
 from .viewset import TraceViewSet
 
-# Memory of an export: this many messages with all that lies below them.
+# Messages of an export that are in memory at a time, with their traces.
 EXPORT_CHUNK = 20
 REFS_LISTED = 20
 _ONE_SESSION_FIELDS = SESSION_FIELDS | {"context_refs"}
@@ -47,7 +47,7 @@ _IDENTITY = frozenset({"id", "project", "external_id"})
 
 
 class SessionViewSet(TraceViewSet):
-    """Sessions. `{session_id}` is the id of a session, or its external id."""
+    """Sessions. `{session_id}` is the id of a session or its external id."""
 
     @extend_schema(
         parameters=[
@@ -59,7 +59,7 @@ class SessionViewSet(TraceViewSet):
         responses={200: SessionPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Sessions, newest first."""
+        """List sessions, newest first."""
         parameters = request.query_params
         page = page_request(parameters)
         filters = SessionFilterSet(parameters, also=PAGING)
@@ -80,7 +80,7 @@ class SessionViewSet(TraceViewSet):
         examples=examples.SESSION,
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Makes a session, with messages if it brings some; one whose external id is there already is merged."""
+        """Create a session, optionally with messages. A session with an existing external id is merged into that one."""
         check_parameters(request.query_params, ("project",))
         record = decode_session(read_body(request)[1])
         project = project_for_write(request, request.query_params.get("project"))
@@ -104,7 +104,7 @@ class SessionViewSet(TraceViewSet):
         responses={200: schemas.SessionWithContexts, **openapi.errors(400, 404)},
     )
     def retrieve(self, request: Request, session_id: str) -> HttpResponseBase:
-        """One session, with the references of its contexts."""
+        """Return one session, with the references of its contexts."""
         check_parameters(request.query_params, ("fields", "project"))
         fields = words(request.query_params, "fields", _ONE_SESSION_FIELDS) or _ONE_SESSION_FIELDS
         return answer(_one_session(find_session(requested_scope(request), session_id).pk, fields))
@@ -116,7 +116,7 @@ class SessionViewSet(TraceViewSet):
         examples=examples.SESSION_CHANGE,
     )
     def partial_update(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Changes the fields that are named; null empties one."""
+        """Update the given fields; null empties a field."""
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id)
         patch = decode_session_patch(read_body(request)[1])
@@ -125,7 +125,7 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
     def destroy(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Takes a session with all its messages out of sight; see restore."""
+        """Move a session with all its messages to the trash; see restore."""
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id)
         delete_session(session.pk, by=sender_of(request))
@@ -137,7 +137,7 @@ class SessionViewSet(TraceViewSet):
         responses={200: schemas.SessionWithContexts, **openapi.errors(404)},
     )
     def restore(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Brings a deleted session back whole. Messages that were deleted by themselves stay deleted."""
+        """Restore a deleted session with the messages deleted with it. Messages that were deleted individually stay deleted."""
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id, among="deleted")
         restore_session(session.pk)
@@ -148,7 +148,7 @@ class SessionViewSet(TraceViewSet):
         responses={200: schemas.SessionExport, **openapi.errors(404)},
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
-        """A session with all its messages, oldest first: one JSON document, which POST /sessions/ takes back."""
+        """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts."""
         check_parameters(request.query_params, ("project",))
         session = find_session(requested_scope(request), session_id)
         head = msgspec.json.encode(sessions([str(session.pk)])[0])
@@ -158,7 +158,7 @@ class SessionViewSet(TraceViewSet):
 
 
 def _readable_fields(request: Request) -> frozenset[str]:
-    """Return the fields that answer a write: all of them, or the ids where the key may not read."""
+    """Return the fields in the response to a write: all, or only the ids if the key may not read."""
     return _ONE_SESSION_FIELDS if may_read(request) else _IDENTITY
 
 

@@ -1,4 +1,4 @@
-"""/tools/: the tools of a project, and how their calls went."""
+"""/tools/: the tools of a project, with statistics of their calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .viewset import TraceViewSet
 
 
 class ToolViewSet(TraceViewSet):
-    """Tools appear by themselves, at their first call."""
+    """Tools. A tool is created at its first call."""
 
     @extend_schema(
         parameters=[*openapi.filters(ToolFilterSet), *openapi.PAGE, openapi.PROJECT],
         responses={200: schemas.ToolPage, **openapi.errors(400)},
     )
     def list(self, request: Request) -> HttpResponseBase:
-        """Tools with the statistics of their calls, latest tool first. The times limit the calls that are counted."""
+        """List tools with statistics of their calls, newest tool first. The times limit the calls that are counted."""
         page = page_request(request.query_params)
         filters = ToolFilterSet(request.query_params, also=("limit", "cursor", "order", "project"))
         rows = filters.found(requested_scope(request))

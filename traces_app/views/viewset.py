@@ -10,10 +10,10 @@ from rest_framework.viewsets import ViewSet
 
 
 class TraceViewSet(ViewSet):
-    """Responses hold conversations: no cache may keep them, whatever header the credentials came in."""
+    """Prevents caching, because responses hold conversations, whatever header carries the credentials."""
 
     required_scope: str | None = None
-    """Set by the URL where the method alone does not decide; see access_app.permissions.HasScope."""
+    """Set by the URL if the method alone does not determine it; see access_app.permissions.HasScope."""
 
     def finalize_response(  # type: ignore[override]  # the stubs know of no streamed answers
         self, request: Request, response: Any, *args: Any, **kwargs: Any
@@ -23,11 +23,11 @@ class TraceViewSet(ViewSet):
         return answer
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Frees what came and what is answered: DRF leaves two circles, which keep them until Python's collector comes by."""
+        """Free request and response at once: two reference cycles of DRF would keep them until a garbage collection."""
         try:
             answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)
             return answer
         finally:
-            self.request.parser_context.clear()  # has the request itself in it
+            self.request.parser_context.clear()  # contains the request
             for method in self.action_map:
-                vars(self).pop(method, None)  # the view's own methods once more, as `get` and so on
+                vars(self).pop(method, None)  # bound methods of the view, as `get` and so on

@@ -14,7 +14,7 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
-from traces_app.admin.flag_labels import FLAG_WORDS, missing_of, problems_of
+from traces_app.admin.flag_labels import FLAG_LABELS, losses_of, problems_of
 from traces_app.events.store import record_events
 from traces_app.normalize.redaction import redact_event
 from traces_app.schema import health_flags, records
@@ -47,7 +47,7 @@ def named(project: Project) -> dict[str, Message]:
 
 
 def test_every_flag_has_labels_in_both_languages() -> None:
-    assert set(FLAG_WORDS) == set(FLAGS)
+    assert set(FLAG_LABELS) == set(FLAGS)
     constants = {value for name, value in vars(health_flags).items() if name.isupper() and isinstance(value, str)}
     assert constants == set(FLAGS)
 
@@ -111,15 +111,15 @@ def test_losses_of_recorder_are_described_in_sentences(project: Project, admin_c
     recorder = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2, "odd": "x"}
     store(project, question(), run(call(args={"password": "s3cret-word"}), metadata={"recorder": recorder}))
     asked, answered = Message.objects.order_by("pk")
-    assert missing_of(asked) == []
-    assert missing_of(answered) == [
+    assert losses_of(asked) == []
+    assert losses_of(answered) == [
         "12 events were lost.",
         "3 calls were left out by sampling.",
         "1 value was cut.",
         "2 secrets were taken out.",
     ]
     with translation.override("zh-hans"):
-        assert missing_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用因采样而省略。"]
+        assert losses_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用因采样而省略。"]
     page = admin_client.get(reverse("admin:messages_app_message_change", args=[answered.pk])).content.decode()
     assert "12 events were lost. 3 calls were left out by sampling." in page
 
@@ -129,7 +129,7 @@ def test_own_redactions_are_described_and_non_counts_ignored(project: Project) -
     for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
         store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
     for message in Message.objects.all():
-        assert missing_of(message) == ["1 secret was taken out.", "Values were cut."]
+        assert losses_of(message) == ["1 secret was taken out.", "Values were cut."]
 
 
 def test_losses_are_shown_to_readers_and_can_be_filtered(project: Project, client: Client) -> None:
