@@ -1,13 +1,13 @@
-"""Runs that were closed because nobody was left to end them, and that go on when their sender is back.
+"""Interrupted runs: closed because their sender stopped sending, and continued if it comes back.
 
-An event of the type `workflow_execute_complete` with `data.interrupted` closes a run that is open:
+An event of the type `workflow_execute_complete` with `data.interrupted` closes an open run:
 
-* "process_ended": a recorder found what a dead process had left. `timestamp` is when it found it; a
-  run of which something later was said goes on in another process, and stays open.
-* "no_news": the command close_stale_runs heard nothing of the run for a long time.
+* "process_ended": a recorder found the spool of a dead process, at the time `timestamp`. A run with later events continues
+  in another process and stays open.
+* "no_news": the command close_stale_runs found no change of the run for a long time.
 
-The run is completed then, with the flag `interrupted`, a text as its error unless it has one, and the reason in its metadata.
-Whatever its sender says later opens it again, or completes it as if nothing had happened.
+The run is then completed, with the flag `interrupted`, a text as its error unless it has one, and the reason in its
+metadata. Later data of its sender opens it again, or completes it like any other run.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .models import Message
 from .timestamps import instant_text, parse_instant
 
 FLAG = "interrupted"
-"""In the health of a message; traces_app.schema.health_flags has it among the others, and can be read without Django."""
+"""The health flag. traces_app.schema.health_flags has its own copy, because it works without Django."""
 PROCESS_ENDED, NO_NEWS = "process_ended", "no_news"
 TEXTS: Mapping[str, str] = {
     PROCESS_ENDED: gettext_noop("Interrupted: the process that recorded this run ended before the run did."),
     NO_NEWS: gettext_noop("Interrupted: the sender of this run has not been heard of for a long time."),
 }
-"""The error of a run that was closed, by the reason. Stored in English, shown in the language of the reader."""
+"""The error of a closed run, by reason. Stored in English, shown in the reader's language."""
 _KEY = "interrupted"
 
 
 def metadata_of(reason: str, at: datetime) -> dict[str, Any]:
-    """What the metadata of a run says of its interruption."""
+    """Return the metadata of an interrupted run."""
     return {_KEY: {"reason": reason, "at": instant_text(at)}}
 
 
 def text_of(reason: str) -> str:
-    """The error of a run that was closed for this reason; of one that nobody here knows, that of silence."""
+    """Return the error of a run that was closed for this reason; for an unknown reason the text of NO_NEWS."""
     return TEXTS.get(reason, TEXTS[NO_NEWS])
 
 
@@ -47,20 +47,22 @@ def is_interrupted(row: Message) -> bool:
     return row.is_completed and FLAG in row.health
 
 
-def goes_on(row: Message, heard_at: datetime | None) -> bool:
-    """Whether an interrupted run goes on with what is said now. `heard_at`: when the latest of that happened, where it came
-    as events: those of a dead process may arrive after its end was told."""
-    said = row.metadata.get(_KEY)
-    if heard_at is None or not isinstance(said, dict) or said.get("reason") != PROCESS_ENDED:
+def is_continued(row: Message, latest_event_at: datetime | None) -> bool:
+    """Return whether new data continues an interrupted run. `latest_event_at` is None for data without events.
+
+    Events of a dead process may arrive after the report of its end; only later ones continue the run.
+    """
+    interruption = row.metadata.get(_KEY)
+    if latest_event_at is None or not isinstance(interruption, dict) or interruption.get("reason") != PROCESS_ENDED:
         return True
     try:
-        return heard_at > parse_instant(str(said.get("at")))
+        return latest_event_at > parse_instant(str(interruption.get("at")))
     except ValueError:
-        return True  # metadata is not ours alone
+        return True  # producers may set this key, too
 
 
 def reopen(row: Message) -> dict[str, Any]:
-    """Makes an interrupted run an open one again; returns the columns that change."""
+    """Open an interrupted run again; return the changed columns."""
     changed: dict[str, Any] = {
         "is_completed": False,
         "completed_at": None,
@@ -75,5 +77,5 @@ def reopen(row: Message) -> dict[str, Any]:
 
 
 def shown_error(error: str) -> str:
-    """An error as people read it: texts of ours in their language."""
+    """Return an error for display: the texts of TEXTS in the reader's language."""
     return _(error) if error in TEXTS.values() else error

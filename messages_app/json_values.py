@@ -1,7 +1,7 @@
-"""Counts the values of a JSON text without decoding it.
+"""Count the values of a JSON text without decoding it.
 
-A value takes 2 bytes on the wire ("1,") and 8 to 100 bytes of memory once it is decoded: the memory for a text of some
-size is bounded only if the number of its values is. Pure Python, without Django.
+A value takes at least 2 bytes on the wire ("1,") and 8 to 100 bytes of memory once decoded, so only a limit to the number
+of values bounds the memory of a text. Pure Python, without Django.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 import re
 
 BYTES_PER_VALUE = 32
-"""A request may hold one value for each so many bytes that a body may have. Real traces have 17 to 60 bytes per value, the
-median is 32. The smallest are telemetry without any text."""
+"""A request may hold one value for each of these in the maximum size of a body. Real traces have 17 to 60 bytes per value,
+the median is 32. The smallest are telemetry without any text."""
 
 _IN_STRINGS = 4
-"""So many values that seem to be in strings count as one: most of these are commas and brackets of prose and code."""
+"""This many apparent values in strings count as one, because most are commas and brackets of prose and code."""
 
 _BLOCK = 64 * 1024
 _STRING = re.compile(rb'"[^"]*"')
 
 
 def count_values(data: bytes, most: int) -> int:
-    """Return how many values a JSON text holds, or `most` + 1 if it holds more than `most`.
+    """Return the number of values in a JSON text, or `most` + 1 if it has more than `most`.
 
     Values are objects, lists, strings, numbers, true, false and null, but not keys. An empty object or list counts
-    twice. A string may be JSON itself, which is decoded later: what would be values in it count a quarter. Several texts
-    one behind the other may be given at once. Of broken JSON the number says little. 64 MB take 0.2 to 2 s (2 cores, busy).
+    twice. A string may be JSON itself, which is decoded later, so each apparent value in it counts a quarter. `data` may
+    hold several texts. For broken JSON the number is meaningless. 64 MB take 0.2 to 2 s (2 cores, busy).
     """
     everything = _separated(data)
     if everything <= most:
         return everything
-    # Without escapes a string ends at the next quotation mark. Of a run of backslashes each pair is one.
+    # Once escapes are removed, a string ends at the next quotation mark. Escaped backslashes go first.
     text = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     found = 1
     is_inside = False
@@ -49,5 +49,5 @@ def count_values(data: bytes, most: int) -> int:
 
 
 def _separated(data: bytes) -> int:
-    """The number of values, were there no strings: each but the outermost follows a comma or is the first of its container."""
+    """Return the number of values in data without strings: each follows a comma or an opening bracket, or is outermost."""
     return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")

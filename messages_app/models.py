@@ -1,8 +1,7 @@
 """Sessions, messages and their references, with soft delete.
 
-`objects` answers what is alive: a row that was deleted, or whose session was deleted, is not there. `with_deleted`
-sees all of them, for the trash, restore and purge. Only sessions and messages are deleted by people; what lies below
-follows its message.
+`objects` excludes deleted rows and the rows of deleted sessions. `with_deleted` includes them, for the trash, restore and
+purge. People delete only sessions and messages; the rows below a message follow it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ HAS_ERRORS = Q(failure_count__gt=0) | ~Q(error="") | Q(model_error_count__gt=0)
 
 
 def is_alive(message: str = "") -> Q:
-    """Neither the message nor its session is deleted; `message` is the path to it, such as `message__`."""
+    """Return the condition that neither the message nor its session is deleted; `message` is a path such as `message__`."""
     return Q(**{f"{message}deleted_at__isnull": True, f"{message}session__deleted_at__isnull": True})
 
 
@@ -56,7 +55,7 @@ class LiveSessionManager(SessionManager["Session"]):
 
 
 class Session(models.Model):
-    """One conversation or task. The counters are kept by the writes that change them."""
+    """One conversation or task. Writes keep its counters up to date."""
 
     class Status(models.TextChoices):
         PLANNING = "planning", _("planning")
@@ -73,13 +72,13 @@ class Session(models.Model):
     description = models.TextField(_("description"), blank=True, default="")
     end_user = models.TextField(_("end user"), blank=True, default="")
     said_status = models.CharField(max_length=16, choices=Status.choices, blank=True, default="", db_default="")
-    """The status that its producer stated, which wins over what the messages show; "": it follows the messages."""
+    """The status that its producer stated, which takes precedence; "" if the status follows from the messages."""
     status = models.GeneratedField(
         verbose_name=_("status"),
         expression=Case(
             When(~Q(said_status=""), then="said_status"),
             When(open_count__gt=0, then=Value("running")),
-            # Nothing has happened in it yet.
+            # A new session.
             When(message_count=0, last_run_id=None, then=Value("running")),
             When(last_run_failed=True, then=Value("error")),
             default=Value("completed"),
@@ -88,15 +87,15 @@ class Session(models.Model):
         choices=Status.choices,
         db_persist=True,
     )
-    """Computed by PostgreSQL whenever the row is written, so that lists, filters and pages agree and no list has to count."""
+    """Computed by PostgreSQL at each write of the row, so that lists, filters and pages agree and no list has to count."""
     current_phase = models.TextField(_("current phase"), blank=True, default="")
     workflow = models.JSONField(_("workflow"), null=True, blank=True)
     tags = ArrayField(models.TextField(), verbose_name=_("tags"), default=list, blank=True)
     metadata = models.JSONField(_("metadata"), default=dict, blank=True)
     redactions = models.JSONField(_("redactions"), default=list, blank=True)
-    """What was taken out before storing: [{"path": "metadata.token", "rule": "token"}, ...]."""
+    """Receipts of redactions: [{"path": "metadata.token", "rule": "token"}, ...]."""
     import_digests = models.BinaryField(default=b"", db_default=b"", blank=True)
-    """Of an imported session, what its transcript said, entry by entry: tells whether another one is the same, grown."""
+    """Digests of the entries of an imported transcript, by which a later import recognises it; see transcripts.outline."""
 
     message_count = models.BigIntegerField(_("messages"), default=0)
     call_count = models.BigIntegerField(_("tool calls"), default=0)
@@ -105,22 +104,22 @@ class Session(models.Model):
     """Failed calls, model errors and runs with an error."""
     open_count = models.BigIntegerField(_("open messages"), default=0, db_default=0)
     last_run_id = models.UUIDField(null=True, blank=True)
-    """Its newest assistant message; 0 where there were some and none is left."""
+    """Its newest assistant message; 0 if all of them were removed."""
     last_run_failed = models.BooleanField(default=False, db_default=False)
     """Whether that message has an error text."""
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), default=0)
     last_event = models.BigIntegerField(_("events"), default=0, db_default=0)
-    """The number of its last event: they are numbered from 1, without gaps."""
+    """The number of its last event; events are numbered from 1 without gaps."""
 
     created_at = models.DateTimeField(_("created at"))
     updated_at = models.DateTimeField(_("updated at"))
     active_at = models.DateTimeField(_("last activity"), db_default=Now())
-    """When something last happened in it, by the times of its messages and events; raised by steps of at least a second, so
-    that the index on it need not change with every write."""
+    """The latest time of its messages and events. It increases by at least a second, so that not every write changes the
+    index on it."""
     pinned_at = models.DateTimeField(_("pinned at"), null=True, blank=True)
-    """Pinned ones stand first for clients of WeKnora."""
+    """Clients of WeKnora list pinned sessions first."""
     deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
     deleted_by = models.TextField(_("deleted by"), blank=True, default="")
 
@@ -133,7 +132,7 @@ class Session(models.Model):
         default_manager_name = "objects"
         ordering = ["-id"]
         constraints = [
-            # Finds the session of an external id, and makes two first senders meet in one row.
+            # Serves the lookup by external id; concurrent senders of a new external id get one row.
             models.UniqueConstraint(
                 fields=["project", "external_id"], condition=~Q(external_id=""), name="session_external_id"
             ),
@@ -149,7 +148,7 @@ class Session(models.Model):
             models.Index(fields=["project", "id"], condition=Q(deleted_at__isnull=False), name="session_trash"),
             # By last activity.
             models.Index(fields=["active_at", "id"], name="session_active"),
-            # ?status= of what needs attention; most sessions are completed.
+            # ?status=; partial, because most sessions are completed.
             models.Index(
                 fields=["project", "status", "id"], condition=~Q(status="completed"), name="session_not_completed"
             ),
@@ -166,8 +165,8 @@ class MessageQuerySet(models.QuerySet["Message"]):
         return self.filter(is_alive())
 
     def deleted(self) -> MessageQuerySet:
-        """The messages that were deleted by themselves or with their session."""
-        # As a list of ids each half is found by the index of the trash; an OR reads all messages.
+        """Return the messages that were deleted individually or with their session."""
+        # A union of ids, because the index of the trash serves each half; an OR reads all messages.
         all_messages = MessageQuerySet(self.model).order_by().values("pk")
         alone = all_messages.filter(deleted_at__isnull=False)
         return self.filter(pk__in=alone.union(all_messages.filter(session__deleted_at__isnull=False)))
@@ -176,7 +175,7 @@ class MessageQuerySet(models.QuerySet["Message"]):
         return visible_to(self, scope)
 
     def with_any(self, below: models.QuerySet[Any, Any]) -> MessageQuerySet:
-        """The messages that have one of the rows `below`: calls, for example."""
+        """Return the messages with at least one of the rows `below`, for example calls."""
         return self.filter(Exists(below.filter(message_id=OuterRef("pk"))))
 
 
@@ -189,9 +188,9 @@ class LiveMessageManager(MessageManager["Message"]):
 
 
 class Message(models.Model):
-    """One message; an assistant message is one agent run, and with at least one call it is read as a chain.
+    """One message. An assistant message is an agent run; with at least one call it is also read as a chain.
 
-    Partitioned by month of `id` (see partitions.py), so foreign keys are kept by the writes, not by the database.
+    Partitioned by month of `id` (see partitions.py), so the writes and not the database enforce foreign keys.
     """
 
     class Role(models.TextChoices):
@@ -221,22 +220,22 @@ class Message(models.Model):
     error = models.TextField(_("error"), blank=True, default="")
     health = ArrayField(models.TextField(), verbose_name=_("health"), default=list, blank=True)
     redactions = models.JSONField(_("redactions"), default=list, blank=True)
-    """What was taken out before storing: [{"path": "agent_steps[0].tool_calls[1].args.password", "rule": ...}, ...]."""
+    """Receipts of redactions: [{"path": "agent_steps[0].tool_calls[1].args.password", "rule": ...}, ...]."""
     metadata = models.JSONField(_("metadata"), default=dict, blank=True)
 
     step_count = models.IntegerField(_("steps"), default=0)
     call_count = models.IntegerField(_("tool calls"), default=0)
     failure_count = models.IntegerField(_("failed calls"), default=0)
     model_error_count = models.IntegerField(_("model errors"), default=0, db_default=0)
-    """Steps whose model request failed (`metadata.error`), whether the agent caught that or not."""
+    """Steps whose model request failed (`metadata.error`), also if the agent recovered from it."""
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
-    """From the message's time to its completion; where no completion was said, what its steps add up to."""
+    """From the message's time to its completion; without a time of completion, the sum of its steps."""
 
     version = models.IntegerField(_("version"), default=1)
     created_at = models.DateTimeField(_("created at"))
-    """The time of `id`: immutable."""
+    """The time in `id`; immutable."""
     updated_at = models.DateTimeField(_("updated at"))
     completed_at = models.DateTimeField(_("completed at"), null=True, blank=True)
     deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
@@ -257,9 +256,9 @@ class Message(models.Model):
             models.Index(fields=["project", "id"], name="message_project_page"),
             # ?has_errors=true and failed chains.
             models.Index(fields=["project", "id"], condition=HAS_ERRORS, name="message_errors"),
-            # ?is_completed=false: what is running now.
+            # ?is_completed=false: the open messages.
             models.Index(fields=["project", "id"], condition=Q(is_completed=False), name="message_running"),
-            # ?health=: what was odd is rare.
+            # ?health=; partial, because few messages have a flag.
             models.Index(fields=["project", "id"], condition=~Q(health=[]), name="message_health"),
             # ?request_id=
             models.Index(fields=["request_id"], condition=~Q(request_id=""), name="message_request_id"),
@@ -334,22 +333,22 @@ class Reference(models.Model):
 
 
 class MessageKey(models.Model):
-    """Decides identity: which message an external id of a session is, whoever sends it, whenever, however often.
+    """The identity of a message: its id for an external id of a session, so that repeated deliveries reach one message.
 
-    The key outlives a purged message for 30 days, so that a still running agent cannot revive what was removed.
+    The key outlives a purged message for 30 days, so that a running agent cannot revive it.
     """
 
     key = models.UUIDField(primary_key=True)
     """Digest of (session, external id), see `message_key`."""
     message_id = models.UUIDField()
     purged_at = models.DateTimeField(null=True)
-    """When the message was purged by itself; where its month was dropped see PurgedMonth."""
+    """The time when the message was purged individually; for dropped months see PurgedMonth."""
 
     class Meta:
         indexes = [
             # Retention deletes keys by the time range of their messages.
             models.Index(fields=["message_id"], name="message_key_message"),
-            # Keys of purged messages are forgotten after 30 days.
+            # Keys of purged messages are deleted after 30 days.
             models.Index(fields=["purged_at"], condition=Q(purged_at__isnull=False), name="message_key_purged"),
         ]
 
@@ -358,8 +357,7 @@ class MessageKey(models.Model):
 
 
 class PurgedMonth(models.Model):
-    """A month whose partitions were dropped: its keys are deleted 30 days later, so that dropping takes the same time
-    whatever the month held."""
+    """A month whose partitions were dropped. Its keys are deleted 30 days later, so that the drop takes constant time."""
 
     month = models.DateField(primary_key=True)
     purged_at = models.DateTimeField()
@@ -369,7 +367,7 @@ class PurgedMonth(models.Model):
 
 
 class SessionTombstone(models.Model):
-    """That a session was purged, and nothing else of it; forgotten after 30 days."""
+    """The mark of a purged session, without its content; deleted after 30 days."""
 
     key = models.UUIDField(primary_key=True)
     """Digest of (project, external id) or of (session id), see `session_key`."""
@@ -384,5 +382,5 @@ def message_key(session: UUID, external_id: str) -> UUID:
 
 
 def session_key(project: int, name: str) -> UUID:
-    """`name` is the external id of the session, or its id as text."""
+    """Return the key of a session's tombstone; `name` is its external id, or its id as text."""
     return ids.key("session", project, name)

@@ -1,4 +1,4 @@
-"""Finding a session or a message by its name, and the resources of a page of sessions."""
+"""Look up a session or a message by its name; read a page of sessions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Among = Literal["alive", "deleted", "any"]
 
 
 class FoundSession(NamedTuple):
-    """The session that a name stands for."""
+    """The ids of a session that was found by its name."""
 
     pk: UUID
     project_id: int
 
 
 class FoundMessage(NamedTuple):
-    """The message that an id stands for."""
+    """The ids of a message that was found by its id."""
 
     pk: UUID
     project_id: int
@@ -39,14 +39,14 @@ class FoundMessage(NamedTuple):
 
 
 def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", field: str | None = None) -> FoundSession:
-    """Find the session whose id, or else external id, is `name`.
+    """Return the session whose id, or otherwise external id, is `name`.
 
-    Raises NotFound, and Conflict where projects that are open to the same reader use the same external id; `field` is the
-    parameter that the error names.
+    Raise NotFound, and Conflict if several projects in the scope use the same external id; `field` is the parameter that
+    the error names.
     """
     session_id = as_uuid(name)
     found = [] if session_id is None else _find_sessions("id", session_id, among, scope)
-    # PostgreSQL stores no U+0000, and refuses to compare with it.
+    # PostgreSQL rejects U+0000, even in a comparison.
     if not found and name and "\x00" not in name:
         found = _find_sessions("external_id", name, among, scope)
     if len(found) > 1:
@@ -63,9 +63,9 @@ def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", fiel
 def find_message(
     scope: ProjectScope, name: str, session: FoundSession | None, *, deleted: bool = False
 ) -> FoundMessage:
-    """Find the message whose id is `name`, of a session that is alive, in `session` if that is given.
+    """Return the message whose id is `name`, of a session that is not deleted, in `session` if given.
 
-    With `deleted` it is one that was deleted by itself, else one that is alive. Raises NotFound.
+    With `deleted` return a message that was deleted individually, otherwise one that is not deleted. Raise NotFound.
     """
     message_id = as_uuid(name)
     of_scope, project = shape_of(scope)
@@ -102,7 +102,7 @@ def _messages(scope: ProjectScope, deleted: bool) -> QuerySet[Message, Any]:
 
 
 def as_uuid(text: str) -> UUID | None:
-    """The UUID that `text` is in some form, else None."""
+    """Parse a UUID in any form; return None for any other text."""
     try:
         return UUID(text)
     except ValueError:
@@ -110,7 +110,7 @@ def as_uuid(text: str) -> UUID | None:
 
 
 def sessions(ids: Collection[str], fields: frozenset[str] = SESSION_FIELDS) -> list[schemas.Session]:
-    """The sessions of `ids`, in this order, with the fields that are asked for; at most one query."""
+    """Return the sessions of `ids`, in this order, with the requested fields. At most one query."""
     rows = SESSIONS.read(ids, fields)
     used = [_used(row[1], row[2], row[3]) for row in rows] if "resources" in fields else UNSET
     found = dict(zip((row[0] for row in rows), SESSIONS.make(rows, fields, resources=used), strict=True))

@@ -1,7 +1,7 @@
-"""Trace content as a person may safely read it: always text, never markup, with nothing hidden in it, and folded.
+"""Show trace content safely: escaped, without hidden characters, long values folded.
 
-Trace content is hostile. Besides markup it may hold terminal escapes, characters that turn the reading direction, and
-characters that nobody sees but a model reads; they are shown as marks that name them.
+Trace content is hostile. Besides markup it may hold terminal escapes, characters that change the reading direction, and
+invisible characters that a model reads; they are shown as named marks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from django.utils.translation import gettext as _
 
 HEAD_CHARACTERS = 500
 HEAD_LINES = 12
-# A value that is only a little longer than its head is shown whole: a fold that hides two words is a nuisance.
+# A value slightly longer than its head is shown whole, because a fold that hides two words is a nuisance.
 _SLACK = 1.25
 
 # C0 and C1 controls except tab and line feed; direction marks, embeddings, overrides and isolates; zero width space,
-# word joiner and invisible operators; line and paragraph separators; the tag characters. Zero width joiners stay:
-# emoji and several scripts are written with them.
+# word joiner and invisible operators; line and paragraph separators; the tag characters. Zero width joiners stay, because
+# emoji and several scripts need them.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
@@ -40,7 +40,7 @@ _CONTROLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Excerpt:
-    """A value of which the first lines are shown, the rest is folded, and what is beyond a limit is left out."""
+    """A value for display: its first lines, the rest to fold, and its sizes, because text beyond a limit is left out."""
 
     head: str
     rest: str = ""
@@ -56,18 +56,18 @@ class Excerpt:
 
 
 def visible(text: str) -> SafeString:
-    """`text` as HTML that shows it: escaped, line ends as line feeds, hidden characters as named marks."""
+    """Return `text` as HTML: escaped, line ends as line feeds, hidden characters as named marks."""
     escaped = escape(text.replace("\r\n", "\n"))
     return mark_safe(_HIDDEN.sub(_mark, escaped))  # noqa: S308 - escaped above; a mark holds letters and digits only
 
 
 def for_scripts() -> str:
-    """The rules of `visible` as JSON: the hidden characters as a class of a regular expression, and the names of controls."""
+    """Return the rules of `visible` as JSON: a regular expression for hidden characters, and the names of controls."""
     return json.dumps({"pattern": _HIDDEN.pattern, "names": {**dict(enumerate(_CONTROLS)), 0x7F: "DEL"}})
 
 
 def excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:
-    """`text` split for folding. `total_bytes` is the size of the whole value where `text` is only its beginning."""
+    """Split `text` for folding. `total_bytes` is the size of the whole value if `text` is only its beginning."""
     text = text or ""
     shown_bytes = len(text.encode())
     text = text.replace("\r\n", "\n")
@@ -76,7 +76,7 @@ def excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:
 
 
 def json_excerpt(text: str | None, total_bytes: int | None = None) -> Excerpt:
-    """`excerpt` of what `pretty_json` gave; nothing for an empty object or list."""
+    """Return the excerpt of a `pretty_json` text; an empty one for an empty object or list."""
     return excerpt("") if text in ("{\n}", "[\n]") else excerpt(text, total_bytes)
 
 
@@ -90,12 +90,12 @@ def one_line(text: str | None, limit: int) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether nothing is hidden in `text`."""
+    """Return whether `text` has no hidden characters."""
     return _HIDDEN.search(text) is None
 
 
 def duration(milliseconds: float | None) -> str:
-    """A length of time as people say it; "" where it is not known."""
+    """Format a duration for people; "" if unknown."""
     if milliseconds is None:
         return ""
     if milliseconds < 1000:
@@ -110,7 +110,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def message_duration(message: Any) -> SafeString:
-    """Return the duration of a message; one whose end is unknown has the sum of its steps, marked as a sum."""
+    """Format the duration of a message; without a known end it is marked as the sum of its steps."""
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
         return conditional_escape(text)
@@ -119,7 +119,7 @@ def message_duration(message: Any) -> SafeString:
 
 
 def moment(instant: datetime | None) -> SafeString:
-    """Return an aware time to the second, in UTC and the same in every language; "" where it is not known.
+    """Format an aware time to the second, in UTC and the same in every language; "" if unknown.
 
     Its title names the zone; times.js adds the time on the reader's clock.
     """
@@ -131,34 +131,34 @@ def moment(instant: datetime | None) -> SafeString:
 
 
 def first_characters(field: str, limit: int) -> Left:
-    """The expression for the beginning of a text column, so that the database sends no more."""
+    """Return the expression for the beginning of a text column, so that the database sends no more."""
     return Left(field, limit)
 
 
 def pretty_json(field: str, limit: int) -> Left:
-    """The expression for the beginning of a JSON column as indented text, exact in its numbers, non-ASCII kept."""
+    """Return the expression for the beginning of a JSON column as indented text, with exact numbers and non-ASCII kept."""
     return Left(Func(F(field), function="jsonb_pretty", output_field=TextField()), limit)
 
 
 def size_of(field: str) -> Func:
-    """The expression for the bytes of a text column; of a large value PostgreSQL reads only the header for it."""
+    """Return the expression for the bytes of a text column. PostgreSQL reads only the header of a large value for it."""
     return Func(F(field), function="octet_length", output_field=IntegerField())
 
 
 def size_of_json(field: str) -> Func:
-    """The expression for the bytes of a JSON column as `pretty_json` writes it."""
+    """Return the expression for the bytes of a JSON column as `pretty_json` writes it."""
     pretty = Func(F(field), function="jsonb_pretty", output_field=TextField())
     return Func(pretty, function="octet_length", output_field=IntegerField())
 
 
 def _head_end(text: str) -> int:
-    """Where the head ends: after HEAD_LINES lines or about HEAD_CHARACTERS characters, else after everything."""
+    """Return the end of the head: after HEAD_LINES lines or about HEAD_CHARACTERS characters, or of the whole text."""
     lines_end = _end_of_line(text, HEAD_LINES)
     if len(text) <= HEAD_CHARACTERS * _SLACK and _end_of_line(text, int(HEAD_LINES * _SLACK)) == len(text):
         return len(text)
     if lines_end <= HEAD_CHARACTERS:
         return lines_end
-    # Between two words where there is one nearby, so that no word, number or joined emoji is torn.
+    # Between two words if possible, so that no word, number or joined emoji is split.
     space = max(text.rfind(" ", HEAD_CHARACTERS - 60, HEAD_CHARACTERS), text.rfind("\n", 0, HEAD_CHARACTERS))
     return space + 1 if space > HEAD_CHARACTERS - 60 else HEAD_CHARACTERS
 
@@ -174,6 +174,6 @@ def _end_of_line(text: str, count: int) -> int:
 
 def _mark(match: re.Match[str]) -> str:
     code = ord(match[0])
-    # By their short names; Unicode has pictures of them (U+241B), but few fonts do.
+    # Short names, because few fonts have the control pictures of Unicode (U+241B).
     name = _CONTROLS[code] if code < 0x20 else "DEL" if code == 0x7F else f"U+{code:04X}"
     return f'<span class="mark" title="U+{code:04X}">{name}</span>'

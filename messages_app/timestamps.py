@@ -1,4 +1,4 @@
-"""Times on the wire: RFC 3339 in, with up to nanoseconds and any offset; UTC with microseconds and Z out."""
+"""Parse times of RFC 3339, with up to nanoseconds and any offset; format them in UTC with microseconds and Z."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def parse_instant(text: str) -> datetime:
-    """The first microsecond that is not before the time in `text`, UTC.
+    """Return the time in `text`, in UTC, rounded up to microseconds.
 
-    Rounding up makes comparisons with stored microseconds exact: for every stored time s, `s < parse_instant(text)`
-    holds exactly if s is before the time that was written, whatever its digits. Times outside 1970 to 9999 give the
-    nearest of these. Raises ValueError, with a text for the reader, when it is no RFC 3339 time or names no zone.
+    Rounding up makes comparisons with stored microseconds exact: for every stored time s, `s < parse_instant(text)` if and
+    only if s is before the time in `text`, whatever its digits. Times outside 1970 to 9999 become the nearest of these.
+    Raise ValueError, with a text for the user, for a text that is not an RFC 3339 time or has no zone.
     """
     match = _RFC_3339.fullmatch(text.strip())
     if match is None:
@@ -44,7 +44,7 @@ def parse_instant(text: str) -> datetime:
 
 
 def instant_text(instant: datetime) -> str:
-    """`2026-01-31T09:30:00.000000Z`: always six digits, so that texts sort like times. `instant` is aware."""
+    """Format an aware time as `2026-01-31T09:30:00.000000Z`: always six digits, so that texts sort like times."""
     return f"{instant.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"
 
 

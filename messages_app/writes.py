@@ -1,7 +1,7 @@
-"""Everything that changes a session or takes messages out of sight and back; rows and counters in one transaction.
+"""Update sessions, delete and restore sessions and messages; rows and counters change in one transaction.
 
-What arrives with traces is stored by traces_app.ingest.store. Locks are taken in one order everywhere: message rows by id,
-session rows last.
+traces_app.ingest.store stores the data of producers. All writes take locks in one order: message rows by id, session rows
+last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What a change adds to the counters of a session."""
+    """The difference that a write makes to the counters of a session."""
 
     message_count: int = 0
     call_count: int = 0
@@ -38,9 +38,9 @@ class Counts:
     output_tokens: int = 0
     duration_ms: int = 0
     last_run: Run | None = None
-    """The newest assistant message that the change writes."""
+    """The newest assistant message of the write."""
     active_at: datetime | None = None
-    """The time of the newest activity that the change brings."""
+    """The latest time in the data of the write."""
 
     @classmethod
     def of(cls, message: Message) -> Counts:
@@ -61,13 +61,13 @@ class Counts:
         times = [time for time in (self.active_at, other.active_at) if time is not None]
         return Counts(
             **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
-            # Of two states of one message the right one counts: max() returns the first of equals.
+            # max() returns the first of equals, which is the later of two states of one message.
             last_run=max(runs, key=lambda run: run.message_id, default=None),
             active_at=max(times, default=None),
         )
 
     def __neg__(self) -> Counts:
-        """The numbers, subtracted. Which run was the last is not known without the rows that remain."""
+        """Return the negated counters, without `last_run`, which only the remaining rows determine."""
         return Counts(**{name: -getattr(self, name) for name in COUNTERS})
 
     def __bool__(self) -> bool:
@@ -88,16 +88,16 @@ COUNTED_AS = {
     "open_count": "(NOT is_completed)::int",
     **{name: name for name in ("call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms")},
 }
-"""What one message adds to each counter, in SQL over its row."""
+"""The contribution of one message to each counter, as SQL over its row."""
 NO_RUN_LEFT = UUID(int=0)
 AT_A_TIME = 1_000
-"""So many rows one statement changes, of what may be any number."""
+"""Maximum number of rows that one statement changes."""
 _COUNTED = ("call_count", "failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms")
 
 
 @transaction.atomic
 def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
-    """Set the given columns of a session; without any, leave it as it is. Raises NotFound when it is unknown or deleted."""
+    """Set the given columns of a session, if any. Raise NotFound if it is unknown or deleted."""
     session = Session.objects.select_for_update().filter(pk=session_id).first()
     if session is None:
         raise _no_session()
@@ -112,7 +112,7 @@ def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
 
 
 def delete_session(session_id: UUID, *, by: str) -> None:
-    """Takes a session and all below it out of sight. Raises NotFound when it is unknown or already deleted."""
+    """Move a session with its messages to the trash. Raise NotFound if it is unknown or already deleted."""
     now = timezone.now()
     if not Session.objects.filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
         raise _no_session()
@@ -120,9 +120,9 @@ def delete_session(session_id: UUID, *, by: str) -> None:
 
 
 def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by: str) -> int:
-    """Takes those of the sessions that are there out of sight, None all of the project; returns how many these are.
+    """Delete these sessions of a project, as far as they exist, or all if `session_ids` is None; return their number.
 
-    Some at a time, each of them in a transaction: a project may have a million.
+    In batches, each in its own transaction, because a project may have a million sessions.
     """
     rows = Session.objects.filter(project_id=project_id)
     if session_ids is not None:
@@ -130,7 +130,7 @@ def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by
     deleted = 0
     while True:
         with transaction.atomic():
-            # In one order, like everybody who locks several sessions.
+            # By id, the order of all writes that lock several sessions.
             locked = rows.order_by("pk").select_for_update(no_key=True, of=("self",))
             found = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
             now = timezone.now()
@@ -145,9 +145,9 @@ def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by
 
 @transaction.atomic
 def clear_session(session_id: UUID, *, by: str) -> int:
-    """Takes all messages of a session out of sight, and keeps it; returns how many these were.
+    """Delete all messages of a session and keep the session; return their number.
 
-    Raises NotFound when the session is unknown or deleted. Each message is restored by itself.
+    The messages can be restored individually. Raise NotFound if the session is unknown or deleted.
     """
     now = timezone.now()
     alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
@@ -157,20 +157,20 @@ def clear_session(session_id: UUID, *, by: str) -> int:
         keys = [message.pk for message in found[first : first + AT_A_TIME]]
         of_these = Message.with_deleted.filter(pk__in=keys, pk__gte=keys[0], pk__lte=keys[-1])
         of_these.update(deleted_at=now, deleted_by=by, updated_at=now, version=F("version") + 1)
-    # The session last: whoever deleted it meanwhile was quicker, and took the messages along.
+    # The session last, in the order of locks. It may have been deleted meanwhile, together with its messages.
     if Session.objects.select_for_update().filter(pk=session_id).first() is None:
         raise _no_session()
     add_to_session(session_id, -counts)
-    settle_last_run(session_id)
+    update_last_run(session_id)
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
     return len(found)
 
 
 @transaction.atomic
 def restore_session(session_id: UUID) -> None:
-    """Brings a deleted session back whole; messages deleted by themselves stay deleted.
+    """Restore a deleted session with its messages; messages that were deleted individually stay deleted.
 
-    Raises NotFound, also for a session that a purge has begun to remove.
+    Raise NotFound, also for a session that a purge has begun to remove.
     """
     session = Session.with_deleted.deleted().select_for_update().filter(pk=session_id).first()
     if (
@@ -183,16 +183,15 @@ def restore_session(session_id: UUID) -> None:
 
 
 def delete_message(message_id: UUID, *, by: str, session_id: UUID | None = None) -> None:
-    """Takes a message and its trace out of sight.
+    """Move a message with its trace to the trash.
 
-    With `session_id` the message must belong to that session. Raises NotFound when it is unknown, already deleted, of
-    another session or of a deleted one.
+    Raise NotFound if it is unknown, already deleted, of a session other than `session_id`, or of a deleted session.
     """
     _set_deleted(message_id, session_id, deleted_at=timezone.now(), by=by)
 
 
 def restore_message(message_id: UUID, *, session_id: UUID | None = None) -> None:
-    """Brings a deleted message back whole. Raises NotFound, also when its session is deleted: restore that first."""
+    """Restore a deleted message with its trace. Raise NotFound, also if its session is deleted: restore that first."""
     _set_deleted(message_id, session_id, deleted_at=None, by="")
 
 
@@ -214,15 +213,15 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
     counts = Counts.of(message)
     add_to_session(message.session_id, -counts if deleted_at else counts)
     if counts.last_run:
-        settle_last_run(message.session_id)
+        update_last_run(message.session_id)
     logger.info(
         "deleted a message" if deleted_at else "restored a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},
     )
 
 
-def settle_last_run(session_id: UUID) -> None:
-    """Finds the newest run of a session anew, after one was deleted or restored. Where none is left none has failed."""
+def update_last_run(session_id: UUID) -> None:
+    """Look up the newest run of a session again, after one was deleted or restored."""
     runs = Message.with_deleted.filter(session_id=session_id, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
     newest = runs.order_by("-pk").values_list("pk", "error").first()
     run = Run(NO_RUN_LEFT, False) if newest is None else Run(newest[0], newest[1] != "")
@@ -230,7 +229,7 @@ def settle_last_run(session_id: UUID) -> None:
 
 
 def add_to_session(session_id: UUID, counts: Counts) -> None:
-    """Adds to the counters of a session, whether it is deleted or not."""
+    """Add to the counters of a session, deleted or not."""
     Session.with_deleted.filter(pk=session_id).update(
         updated_at=timezone.now(), **{name: F(name) + getattr(counts, name) for name in COUNTERS}
     )

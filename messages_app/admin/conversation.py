@@ -1,4 +1,4 @@
-"""A session as a person reads it: its messages in reading order, some at a time, long texts folded."""
+"""The pages of a session and of a message: messages in reading order, a page at a time, long texts folded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .keyset import read_rows
 from .workflow_plan import PlannedAgent, layers_of
 
 PAGE_SIZE = 50
-# A page of full messages stays below 2 MB; a message's own page shows more.
+# A page of long messages stays below 2 MB; the page of a message shows more.
 PAGE_CHARACTERS = 16_384
 FULL_CHARACTERS = 65_536
 REFERENCES = 100
@@ -40,7 +40,7 @@ class Bubble:
     """A Message; Any because of its annotations."""
     content: Excerpt
     as_received: Excerpt
-    """The content as it is stored, where it is shown without the JSON of a tool; see answer_text.py."""
+    """The stored content, if it is shown without the JSON of a tool; see display_text.py."""
     content_parts: Excerpt
     error: Excerpt
 
@@ -57,21 +57,21 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionPage:
-    """A session by itself."""
+    """The page of a session, without its messages."""
 
     session: Any
     """A Session; Any because of its annotations."""
     description: Excerpt
     details: Sequence[tuple[str, Excerpt]]
-    """The JSON columns that hold something: name of the column, text."""
+    """The JSON columns that are not empty: name of the column, text."""
     plan: Sequence[Sequence[PlannedAgent]]
     """The agents of its workflow, in layers."""
     duration_ms: int | None
-    """From the beginning of its first message to the end of its last one; None where that is no time at all."""
+    """From the start of its first message to the end of its last one; None if it is 0."""
 
 
 def read_session(session_id: UUID) -> SessionPage | None:
-    """A session, deleted or not; None where there is none. Three queries; five where it has a workflow."""
+    """Return the page of a session, deleted or not; None if it does not exist. Three queries; five with a workflow."""
     sessions: QuerySet[Any] = (
         Session.with_deleted.select_related("project")
         .defer("description", *SESSION_DETAILS)
@@ -105,7 +105,7 @@ def _duration(session_id: UUID) -> int | None:
 
 
 def _plan(session: Session) -> list[list[PlannedAgent]]:
-    """The plan of a session, with what its last run knows of the agents."""
+    """Return the plan of a session, with the states of the agents in its last run."""
     workflow = Session.with_deleted.values_list("workflow", flat=True).get(pk=session.pk)
     runs = Message.with_deleted.filter(session=session, role=Message.Role.ASSISTANT, deleted_at__isnull=True)
     states = runs.order_by("-pk").values_list("metadata__agents", flat=True).first()
@@ -113,10 +113,10 @@ def _plan(session: Session) -> list[list[PlannedAgent]]:
 
 
 def read_conversation(session: Session, *, cursor: Cursor | None = None, newest: bool = False) -> Conversation:
-    """The messages of `session` at `cursor`; else the first ones, or the `newest`. Messages in the trash are left out."""
-    # Messages of a deleted session are looked at before it is restored, so `objects` would be too strict.
+    """Return the messages of `session` at `cursor`, otherwise the first or the `newest` ones, without deleted messages."""
+    # Not `objects`, because the page of a deleted session shows its messages, too.
     alive = Message.with_deleted.filter(session=session, deleted_at__isnull=True)
-    # Reading begins at the beginning; from the end the way is back.
+    # Pages go forwards from the first message; from the newest they go back.
     request = PageRequest(limit=PAGE_SIZE, order="asc", towards_newer=not newest, cursor=cursor)
     page = read_rows(with_bounded_texts(alive, PAGE_CHARACTERS), request)
     earlier, later = (page.next, page.previous) if newest else (page.previous, page.next)
@@ -136,22 +136,22 @@ class Passage:
 
 @dataclass(frozen=True, kw_only=True)
 class MessagePage:
-    """One message with what stands around it."""
+    """The page of a message, with its question and its neighbours."""
 
     bubble: Bubble
     details: Sequence[tuple[str, Excerpt]]
-    """The JSON columns that hold something: name of the column, text."""
+    """The JSON columns that are not empty: name of the column, text."""
     passages: Sequence[Passage]
     has_more_passages: bool
     question: Bubble | None
     """The user's message before an answer."""
     previous: Any
-    """The message before this one (with `role`), None for the first of its session."""
+    """The previous message (with `role`); None for the first of its session."""
     next: Any
 
 
 def read_message(message_id: UUID) -> MessagePage | None:
-    """A message, deleted or not, as its page shows it; None where there is none. Five queries."""
+    """Return the page of a message, deleted or not; None if it does not exist. Five queries."""
     messages = with_bounded_texts(Message.with_deleted.select_related("session", "project"), FULL_CHARACTERS)
     messages = messages.defer(
         *MESSAGE_DETAILS,
@@ -169,8 +169,8 @@ def read_message(message_id: UUID) -> MessagePage | None:
     neighbours = Message.with_deleted.filter(session_id=message.session_id, deleted_at__isnull=True)
     question = None
     if message.role == Message.Role.ASSISTANT:
-        asked = with_bounded_texts(neighbours.filter(role=Message.Role.USER, pk__lt=message.pk), PAGE_CHARACTERS)
-        question = asked.order_by("-pk").first()
+        earlier = with_bounded_texts(neighbours.filter(role=Message.Role.USER, pk__lt=message.pk), PAGE_CHARACTERS)
+        question = earlier.order_by("-pk").first()
     return MessagePage(
         bubble=bubble(message),
         details=_filled(message, MESSAGE_DETAILS),
@@ -183,7 +183,7 @@ def read_message(message_id: UUID) -> MessagePage | None:
 
 
 def with_bounded_texts(messages: QuerySet[Message], characters: int) -> QuerySet[Message]:
-    """`messages` with the beginnings of their long columns as `shown_...`, and those columns deferred."""
+    """Annotate `messages` with the beginnings of their long columns as `shown_...`, and defer these columns."""
     return messages.defer("content", "content_parts", "error", "usage", "metadata", "redactions").annotate(
         shown_content=first_characters("content", characters),
         content_bytes=size_of("content"),
@@ -195,7 +195,7 @@ def with_bounded_texts(messages: QuerySet[Message], characters: int) -> QuerySet
 
 
 def bubble(message: Any) -> Bubble:
-    """A message of `with_bounded_texts` for showing."""
+    """Return a message of `with_bounded_texts` for display."""
     stored, content = excerpt(message.shown_content, message.content_bytes), message.shown_content
     if message.role == Message.Role.ASSISTANT:
         content = without_tool_json(content)
@@ -206,7 +206,7 @@ def bubble(message: Any) -> Bubble:
         content=excerpt(content) if is_cleaned else stored,
         as_received=stored if is_cleaned else excerpt(""),
         content_parts=excerpt(message.shown_parts, message.parts_bytes),
-        # A text of ours is whole, in whatever language.
+        # A translated error is complete, whatever the size of the stored text.
         error=excerpt(error, message.error_bytes) if error is message.shown_error else excerpt(error),
     )
 
@@ -223,7 +223,7 @@ def _filled(row: Any, names: Sequence[str]) -> list[tuple[str, Excerpt]]:
 
 
 def ids_below(messages: Collection[UUID]) -> dict[str, UUID]:
-    """Filter arguments for what lies below `messages`: the months that hold it, so that the others are not read."""
+    """Return filter arguments for rows below `messages`: their months, so that other months are not read."""
     first, last = (Month.of(ids.created_at_of(end)) for end in (min(messages), max(messages)))
     return {"pk__gte": first.first_id, "pk__lt": last.next.first_id}
 

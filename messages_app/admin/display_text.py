@@ -1,8 +1,8 @@
-"""The text of an answer without the JSON of tools that some agents let slip into it.
+"""Remove the JSON of tools from the text of answers before it is shown.
 
-An agent that passes the output of a tool through its model may have it repeated in the answer: whole, between two
-sentences, or in a fence of code. People are shown the text without it; what is stored stays as it was said. Ordinary
-JSON, which somebody asked for, stays too: only shapes that nobody writes for a reader are taken out (`_is_of_a_tool`).
+A model may repeat the output of a tool in its answer: alone, between two sentences, or in a fenced code block. People see
+the text without it; the stored text is unchanged. Other JSON, such as a requested example, stays: only shapes that are not
+written for readers are removed (`_is_of_a_tool`).
 
 Pure Python, without Django.
 """
@@ -14,13 +14,13 @@ import re
 from typing import Any
 
 _MOST_TRIED = 200
-"""Openings of an object or list that are tried: a text of nothing else must not take long."""
+"""Maximum number of opening brackets that are tried, because a text may consist of them."""
 _OPENING = re.compile(r'\{\s*"|\[\s*\{\s*"')
-# A fence of code that holds nothing but one value goes with it.
+# The fence of a code block with nothing but one value is removed with it.
 _FENCE_BEFORE = re.compile(r"```[a-z]*\s*\Z")
 _FENCE_AFTER = re.compile(r"\s*```")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n(?:[ \t]*\n)+")
-_TELLING = (
+_MARKERS = (
     "needs_clarification",
     "success",
     "schema_context",
@@ -28,17 +28,17 @@ _TELLING = (
     "query_intent",
     *("table_id", "column_id"),
 )
-_OF_AN_ANALYSIS = frozenset(
+_ANALYSIS_KEYS = frozenset(
     ["schema_context", "value_mappings", "query_intent", "entities", "relationships", "analysis"]
 )
-_OF_AN_OUTCOME = frozenset(["error", "data", "message", "result", "analysis", "metadata"])
-_OF_A_TABLE = frozenset(["table_id", "column_id", "schema_name", "relevance_score", "reasoning"])
+_OUTCOME_KEYS = frozenset(["error", "data", "message", "result", "analysis", "metadata"])
+_TABLE_KEYS = frozenset(["table_id", "column_id", "schema_name", "relevance_score", "reasoning"])
 _read_value = json.JSONDecoder().raw_decode
 
 
 def without_tool_json(text: str) -> str:
-    """`text` without the JSON of tools; itself where there is none."""
-    if not any(word in text for word in _TELLING):
+    """Return `text` without the JSON of tools; the same object if it has none."""
+    if not any(word in text for word in _MARKERS):
         return text
     kept, at, start = [], 0, 0
     for _opening in range(_MOST_TRIED):
@@ -61,17 +61,17 @@ def without_tool_json(text: str) -> str:
 
 
 def _is_of_a_tool(value: Any, *, is_all: bool) -> bool:
-    """Whether a value has one of the shapes in which tools answer; `is_all` where there is nothing else in the text."""
+    """Return whether a value has the shape of a tool's output; `is_all` if the text has nothing else."""
     if isinstance(value, list):
         first = value[0] if value else None
-        # One of these words is anybody's, two are those of a search for tables and columns.
-        return isinstance(first, dict) and len(first.keys() & _OF_A_TABLE) >= 2
+        # A single key may be a coincidence; two are from a search for tables and columns.
+        return isinstance(first, dict) and len(first.keys() & _TABLE_KEYS) >= 2
     if isinstance(value.get("needs_clarification"), bool):
         return True
     if isinstance(value.get("success"), bool):
-        # Who asked how an API answers gets an example of this, with words around it.
-        return isinstance(value.get("questions"), list) or (is_all and not _OF_AN_OUTCOME.isdisjoint(value))
-    return len(value.keys() & _OF_AN_ANALYSIS) >= 2
+        # With text around it, it may be a requested example of an API's response.
+        return isinstance(value.get("questions"), list) or (is_all and not _OUTCOME_KEYS.isdisjoint(value))
+    return len(value.keys() & _ANALYSIS_KEYS) >= 2
 
 
 def _with_fence(text: str, start: int, end: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Stored values as files: the whole of a value of which a page shows only the beginning."""
+"""Download stored values as files, because pages show only the beginning of long ones."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from django.http import HttpResponse
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A table and those of its columns that may be downloaded."""
+    """A table and its columns that may be downloaded."""
 
     rows: Manager[Any]
     columns: frozenset[str]
 
 
 def value_file(sources: Mapping[str, Source], table: str, key: UUID, column: str) -> HttpResponse | None:
-    """Return a value as an attachment; None where there is no such table, column or row, or the value is empty.
+    """Return a value as an attachment; None if table, column or row do not exist, or the value is empty.
 
-    PostgreSQL writes JSON indented: numbers stay exact, and an editor does not meet one line of 5 MB.
+    PostgreSQL indents JSON, so that numbers stay exact and an editor does not get one line of 5 MB.
     """
     source = sources.get(table)
     if source is None or column not in source.columns:

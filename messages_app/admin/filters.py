@@ -1,4 +1,4 @@
-"""Filters of the admin lists that an index serves: choices, a time range, and a name to type in."""
+"""Filters of the admin lists, each served by an index: choices, ranges of times, and names to type in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from messages_app.sql.compiled import EVERY_ID, Bounds
 from messages_app.sql.pagination import Cursor, IdRange
 
 ORDER, BY_ACTIVITY = "order", "activity"
-# Of projects and names a page offers so many; the others are typed in.
+# Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
 
 
@@ -39,21 +39,21 @@ class ProjectFilter(SimpleListFilter):
         slug = self.value()
         if slug is None:
             return queryset
-        # By its number: the indexes of a project's pages begin with it.
+        # By the id, because the indexes of a project's pages begin with it.
         key = self.keys.get(slug) or Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
         return queryset.filter(project_id=key) if key is not None else queryset.none()
 
 
 class CreatedFilter(ListFilter):
-    """By creation time: of the last hours and days, or from (inclusive) and until (exclusive) a time, in UTC.
+    """Filter by creation time: the last hours or days, or from (inclusive) and until (exclusive) a time, in UTC.
 
-    A time is a bound of the primary key, so partitions that lie outside are not read.
+    The times become bounds of the primary key, so that partitions outside of the range are not read.
     """
 
     title = _("time")
     template = "admin/created_filter.html"
     parameter_names: Sequence[str] = ("created", "created_after", "created_before")
-    """For the period, the lower bound and the upper bound."""
+    """The names for the period, the lower bound and the upper bound."""
 
     PERIODS: Sequence[tuple[str, Promise, timedelta]] = (
         ("1h", _("Last hour"), timedelta(hours=1)),
@@ -76,7 +76,7 @@ class CreatedFilter(ListFilter):
 
     @property
     def is_reversed(self) -> bool:
-        """Whether "until" is not later than "from", so that nothing can match."""
+        """Whether "until" is not later than "from", so that no row can match."""
         _period, after, before = (self.given.get(name) for name in self.parameter_names)
         return bool(after and before) and _instant(str(after)) >= _instant(str(before))
 
@@ -84,7 +84,7 @@ class CreatedFilter(ListFilter):
         return queryset.filter(**created_ids(self.given).of("pk"))
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
-        """One dict that holds what the template needs."""
+        """Yield one dict with the context of the template."""
         name_of_period, name_of_lower, name_of_upper = self.parameter_names
         period = self.given.get(name_of_period)
         anything = dict.fromkeys(self.parameter_names)
@@ -115,13 +115,13 @@ class CreatedFilter(ListFilter):
 
 
 class BeganFilter(CreatedFilter):
-    """Sessions by the time at which they began."""
+    """Filter sessions by the time of their start."""
 
     title = _("time it began")
 
 
 class ActiveFilter(CreatedFilter):
-    """Sessions by their last activity."""
+    """Filter sessions by their last activity."""
 
     title = _("last activity")
     parameter_names = ("active", "active_after", "active_before")
@@ -138,7 +138,7 @@ class ActiveFilter(CreatedFilter):
 
 
 class OrderFilter(SimpleListFilter):
-    """Sessions by the time at which they began, or by their last activity; see keyset_admin.KeysetChangeList."""
+    """Order sessions by the time of their start or by their last activity; see keyset.KeysetChangeList."""
 
     title = _("order")
     parameter_name = ORDER
@@ -158,7 +158,7 @@ class OrderFilter(SimpleListFilter):
 
 
 def created_ids(parameters: Mapping[str, str]) -> IdRange:
-    """The ids that the parameters of CreatedFilter let through. Raises IncorrectLookupParameters."""
+    """Return the range of ids for the parameters of CreatedFilter. Raise IncorrectLookupParameters."""
     chosen = IdRange()
     if period := parameters.get("created"):
         chosen &= IdRange(lower=ids.first_id_at(timezone.now() - _length_of(period)))
@@ -170,9 +170,9 @@ def created_ids(parameters: Mapping[str, str]) -> IdRange:
 
 
 def ids_of_page(request: HttpRequest) -> IdRange:
-    """The ids of the page that `request` asks for, as far as time and cursor limit them. Raises IncorrectLookupParameters.
+    """Return the range of ids of the requested page, as limited by times and cursor. Raise IncorrectLookupParameters.
 
-    Filters on rows below look in its months only: 0.4 to 5 ms over 36 months, where a range computed from each row took
+    Filters on rows below search only its months: 0.4 to 5 ms over 36 months, where a range computed from each row took
     44 ms.
     """
     parameters = {name: request.GET[name] for name in CreatedFilter.parameter_names if name in request.GET}
@@ -184,7 +184,7 @@ def ids_of_page(request: HttpRequest) -> IdRange:
 
 
 class NameFilter(ListFilter):
-    """By a name that is typed in, with suggestions: there may be too many for a list of links."""
+    """Filter by a name that is typed in, with suggestions, because a list of links may be too long."""
 
     parameter_name: str
     input_type = "search"
@@ -200,7 +200,7 @@ class NameFilter(ListFilter):
         return ()
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        """The rows of `queryset` that belong to `name`. Each of these filters says which."""
+        """Return the rows of `queryset` that belong to `name`. Implemented by each subclass."""
         raise NotImplementedError
 
     def has_output(self) -> bool:
@@ -213,7 +213,7 @@ class NameFilter(ListFilter):
         return self.having(request, queryset, self.value) if self.value else queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
-        """One dict that holds what the template needs."""
+        """Yield one dict with the context of the template."""
         yield {
             "name": self.parameter_name,
             "value": self.value,
@@ -224,10 +224,10 @@ class NameFilter(ListFilter):
 
 
 class WordListFilter(SimpleListFilter):
-    """A filter of the REST API with few values, as links of the admin."""
+    """A filter of the REST API with few values, shown as links."""
 
     filter_set: type[ListFilterSet]
-    """The filters of the REST API; `parameter_name` is the same there."""
+    """The filter set of the REST API; `parameter_name` is the same there."""
     words: ClassVar[Mapping[str, Any]]
     """The labels of the values."""
 
@@ -240,19 +240,19 @@ class WordListFilter(SimpleListFilter):
             return queryset
         if value not in self.words:
             raise IncorrectLookupParameters
-        meant = {str(self.parameter_name): self.meaning(value)}
-        return self.filter_set.narrow(queryset, meant, self.bounds(request))
+        values = {str(self.parameter_name): self.meaning(value)}
+        return self.filter_set.narrow(queryset, values, self.bounds(request))
 
     def meaning(self, value: str) -> Any:
         return value
 
     def bounds(self, request: HttpRequest) -> Bounds | IdRange:
-        """The ids of the page, for filters on rows below."""
+        """Return the range of ids of the page, for filters on rows below."""
         return EVERY_ID
 
 
 class YesNoListFilter(WordListFilter):
-    """A condition of the REST API that holds or does not."""
+    """A yes/no filter of the REST API."""
 
     words: ClassVar[Mapping[str, Any]] = {"yes": _("Yes"), "no": _("No")}
 
@@ -261,7 +261,7 @@ class YesNoListFilter(WordListFilter):
 
 
 def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tuple[str, str]]:
-    """What a filter's form sends along, so that the other filters and the search stay as they are."""
+    """Return the hidden fields of a filter's form, which keep the other filters and the search."""
     return [(name, value) for name, value in changelist.params.items() if name not in changed]
 
 

@@ -1,8 +1,7 @@
-"""Admin lists of big tables: newest first by primary key, no COUNT, page 10,000 as quick as page 1.
+"""Admin lists of big tables: newest first by primary key, no COUNT, page 10,000 as fast as page 1.
 
-A page is found by the id of the row beside it (messages_app.sql.pagination). Nothing says how many rows there are. Where
-filters match so little that the database would read on and on, the query is stopped after a few seconds, and the page
-says so.
+A page is found by the id of the row beside it (messages_app.sql.pagination). The number of rows is not shown. A query
+that reads for too long, because its filters match few rows, is stopped after a few seconds with a notice on the page.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _ACTIVITY_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f
 
 @dataclass(frozen=True, kw_only=True)
 class RowPage:
-    """The rows of a page, and the cursors of the pages beside it; None where there is none."""
+    """The rows of a page, and the cursors of the next and previous pages; None at either end."""
 
     rows: list[Any]
     next: str | None = None
@@ -59,7 +58,7 @@ class RowPage:
 
 @dataclass(frozen=True)
 class QuerySetKeys:
-    """The rows of a QuerySet as pages want them."""
+    """A QuerySet as `Keys` for pagination.read_page."""
 
     queryset: QuerySet[Any]
 
@@ -75,23 +74,23 @@ class QuerySetKeys:
 
 
 def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
-    """The page of `queryset` that `request` asks for. Whoever goes back to the first page finds it whole.
+    """Return the requested page of `queryset`. Going back to the first page returns it with the newest rows.
 
-    The ids are read first: joins, annotations and texts are computed for the rows of the page only.
+    The ids are read first, so that joins, annotations and texts are computed only for the rows of the page.
     """
     keys = QuerySetKeys(queryset)
     page = read_page(keys, request)
     if request.cursor is not None and page.previous is None:
         page = read_page(keys, replace(request, cursor=None))
     found = queryset.in_bulk(page.ids)
-    # A row that was deleted between the two reads is left out.
+    # A row may have been deleted between the two reads.
     rows = [found[key] for key in page.ids if key in found]
     return RowPage(rows=rows, next=_text(page.next), previous=_text(page.previous))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivityCursor:
-    """A place between two sessions in the order of (active_at, id), and a side of it."""
+    """A position between two sessions in the order of (active_at, id), and a side of it."""
 
     at: datetime
     pk: UUID
@@ -102,7 +101,7 @@ class ActivityCursor:
 
     @classmethod
     def parse(cls, text: str) -> ActivityCursor:
-        """Raises InvalidInput for what `str` of a cursor did not give."""
+        """Parse the `str` of a cursor. Raise InvalidInput for any other text."""
         match = _ACTIVITY_CURSOR.fullmatch(text)
         if match is None:
             raise InvalidInput(_("Invalid cursor. Use the links of the page."), field=CURSOR)
@@ -110,22 +109,22 @@ class ActivityCursor:
         return cls(at=at, pk=UUID(match["pk"]), newer=match["side"] == "n")
 
     def beyond(self) -> Q:
-        """The rows on the side of the cursor. The first condition is one that the index can begin at."""
+        """Return the condition for the rows on the side of the cursor. Its first part lets the index scan start there."""
         if self.newer:
             return Q(active_at__gte=self.at) & (Q(active_at__gt=self.at) | Q(pk__gt=self.pk))
         return Q(active_at__lte=self.at) & (Q(active_at__lt=self.at) | Q(pk__lt=self.pk))
 
 
 def read_rows_by_activity(queryset: QuerySet[Any], limit: int, cursor: ActivityCursor | None) -> RowPage:
-    """The page of `queryset` at `cursor`, the latest activity first. A session that becomes active meanwhile moves to the
-    first page; the others keep their places."""
+    """Return the page of `queryset` at `cursor`, latest activity first. A session that becomes active meanwhile moves to
+    the first page; the others keep their places."""
     newer = cursor is not None and cursor.newer
     rows = queryset if cursor is None else queryset.filter(cursor.beyond())
     order = ("active_at", "pk") if newer else ("-active_at", "-pk")
     keys = list(rows.order_by(*order).values_list("active_at", "pk")[: limit + 1])
     more = len(keys) > limit
     if newer and not more:
-        return read_rows_by_activity(queryset, limit, None)  # the first page, whole
+        return read_rows_by_activity(queryset, limit, None)  # the first page with the newest rows
     keys = keys[:limit]
     if newer:
         keys.reverse()
@@ -140,11 +139,11 @@ def read_rows_by_activity(queryset: QuerySet[Any], limit: int, cursor: ActivityC
 
 @contextmanager
 def time_limit(milliseconds: int) -> Iterator[None]:
-    """Stops a query of this block that takes longer; it raises django.db.OperationalError, see `was_stopped`."""
+    """Stop each query of the block that takes longer: it raises django.db.OperationalError, see `was_stopped`."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(milliseconds)])
         yield
-        # Where this block is part of a longer transaction, the limit would outlive it.
+        # Within a longer transaction the limit would outlive the block.
         cursor.execute("SET LOCAL statement_timeout TO DEFAULT")
 
 
@@ -152,7 +151,7 @@ class KeysetChangeList(ChangeList):
     """Django's change list without its counting, sorting and page numbers."""
 
     was_stopped = False
-    """The query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, and the page says why."""
+    """Whether the query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, with a notice."""
     newer_query_string: str | None = None
     older_query_string: str | None = None
 
@@ -162,7 +161,7 @@ class KeysetChangeList(ChangeList):
         return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
-        # The place in the list is neither a filter nor to be kept when a filter changes.
+        # The cursor is not a filter, and a changed filter starts at the first page.
         self.params.pop(CURSOR, None)
         self.filter_params.pop(CURSOR, None)
         return super().get_queryset(request, exclude_parameters)
@@ -171,7 +170,7 @@ class KeysetChangeList(ChangeList):
         try:
             return super().get_filters(request)
         except DisallowedModelAdminLookup as error:
-            # A mistyped or outdated address, like a value that no filter knows.
+            # A mistyped or outdated URL is handled like an unknown value of a filter.
             raise IncorrectLookupParameters from error
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
@@ -184,7 +183,7 @@ class KeysetChangeList(ChangeList):
         admin_ = self.model_admin
         assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
         try:
-            read_page_of = self._reading(request.GET.get(ORDER), request.GET.get(CURSOR))
+            read_page_of = self._page_reader(request.GET.get(ORDER), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
@@ -205,8 +204,8 @@ class KeysetChangeList(ChangeList):
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
 
-    def _reading(self, order: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
-        """How the page is read that is asked for. Raises InvalidInput for a cursor of another order."""
+    def _page_reader(self, order: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
+        """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
         if order == BY_ACTIVITY and OrderFilter in self.list_filter:
             place = ActivityCursor.parse(cursor) if cursor else None
             return lambda rows: read_rows_by_activity(rows, self.list_per_page, place)
@@ -215,21 +214,21 @@ class KeysetChangeList(ChangeList):
 
 
 class KeysetAdmin(ModelAdmin):
-    """A ModelAdmin whose list is a KeysetChangeList, and whose rows are looked at, not edited.
+    """A read-only ModelAdmin whose list is a KeysetChangeList.
 
-    Superusers see all projects; until there are roles nobody else sees any.
+    Superusers see all projects; without roles, other users see none.
     """
 
     list_time_limit_ms = 10_000
     list_per_page = 50
     show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER  # facets count
+    show_facets = admin.ShowFacets.NEVER  # facets need COUNT
     sortable_by = ()
-    # Switches the search box on; `get_search_results` decides what is searched.
+    # Enables the search box; `get_search_results` implements the search.
     search_fields = ("pk",)
     change_list_template = "admin/keyset_change_list.html"
     downloads: ClassVar[Mapping[str, Source]] = {}
-    """Values that the pages link to as files, by the name of their table in the address."""
+    """Values that the pages offer as files, by the name of their table in the URL."""
 
     def get_urls(self) -> list[URLPattern]:
         value = path(
@@ -257,20 +256,20 @@ class KeysetAdmin(ModelAdmin):
         return capfirst(str(self.opts.verbose_name_plural))
 
     def missing(self, request: HttpRequest) -> HttpResponse:
-        """The answer for a row that is not there: the list, and a word why."""
+        """Redirect to the list with a warning that the row does not exist."""
         text = _("There is no %(name)s with this id. It may have been deleted permanently.")
         self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
         url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         return HttpResponseRedirect(url)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        # Django would take any column as a filter, indexed or not.
+        # Django would accept any column as a filter, indexed or not.
         assert request is not None, "Django 5.2 gives the request"
         known = any(lookup in parameters_of(list_filter) for list_filter in self.get_list_filter(request))
-        return known and "\x00" not in value  # PostgreSQL has no such character
+        return known and "\x00" not in value  # PostgreSQL rejects U+0000
 
     def row_name(self, row: Any) -> str:
-        """How a screen reader names the row; the default would load what the list leaves out."""
+        """Return the name of the row for screen readers; Django's default would load deferred columns."""
         return str(row.pk)
 
     def action_checkbox(self, obj: Model) -> SafeString:
@@ -295,7 +294,7 @@ class KeysetAdmin(ModelAdmin):
 
 
 def parameters_of(list_filter: Any) -> Sequence[str]:
-    """The query parameters that a filter class takes."""
+    """Return the query parameters of a filter class."""
     names: Sequence[str] = getattr(list_filter, "parameter_names", None) or (list_filter.parameter_name,)
     return names
 
@@ -305,5 +304,5 @@ def _sees_all(request: HttpRequest) -> bool:
 
 
 def _text(cursor: str | int | None) -> str | None:
-    assert cursor is None or isinstance(cursor, str), "page numbers were not asked for"
+    assert cursor is None or isinstance(cursor, str), "the admin never requests pages by number"
     return cursor

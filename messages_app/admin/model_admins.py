@@ -1,5 +1,6 @@
-"""The admin of conversations: sessions open as what was said, messages as what they hold; both can be deleted and
-restored. traces_app.admin.model_admins registers both again with what the agent did.
+"""The admin of sessions, shown as conversations, and of messages; both can be deleted and restored.
+
+traces_app.admin.model_admins replaces both by admins that show the runs, too.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class SessionFilter(NameFilter):
 
 
 class SessionAdmin(TrashAdmin):
-    """A session opens as its conversation."""
+    """The admin of sessions; the page of a session shows its conversation."""
 
     delete_row = staticmethod(writes.delete_session)
     restore_row = staticmethod(writes.restore_session)
@@ -197,7 +198,7 @@ class SessionAdmin(TrashAdmin):
         return TemplateResponse(request, self.page_template, context)
 
     def runs_of(self, messages: Sequence[Message]) -> dict[UUID, Any]:
-        """What the agent did for each of `messages`, for a template that knows it: traces_app overrides this."""
+        """Return the run of each of `messages`, for the template; overridden by traces_app."""
         return {}
 
     # --- Columns --------------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ class SessionAdmin(TrashAdmin):
 
 
 class MessageAdmin(TrashAdmin):
-    """A message opens as what it holds, with the question before it."""
+    """The admin of messages; the page of an answer also shows its question."""
 
     delete_row = staticmethod(writes.delete_message)
     restore_row = staticmethod(writes.restore_message)
@@ -272,7 +273,7 @@ class MessageAdmin(TrashAdmin):
         ]
         messages = self.rows(request).select_related("project", "session")
         shortened: QuerySet[Any] = messages.only(*fields).annotate(
-            # A few more than shown: runs of spaces count as one.
+            # More characters than shown, because one_line collapses runs of spaces.
             shown_content=first_characters("content", 4 * NAME_CHARACTERS),
             shown_error=first_characters("error", NAME_CHARACTERS + 1),
             session_title=first_characters("session__title", NAME_CHARACTERS + 1),
@@ -293,7 +294,7 @@ class MessageAdmin(TrashAdmin):
         if (given := as_uuid(term)) is not None:
             by_session = Session.with_deleted.filter(pk=given).exists()
             return queryset.filter(session_id=given) if by_session else queryset.filter(pk=given), False
-        # By ids that small queries found: the database would walk along the primary key for an OR of three conditions.
+        # By the ids from small queries: for an OR of three conditions the planner would scan along the primary key.
         sessions = _sessions_named(Session.objects.order_by("-pk"), term)
         named = [
             key for field in ("external_id", "request_id") for key in _first_keys(queryset.filter(**{field: term}))
@@ -334,8 +335,8 @@ class MessageAdmin(TrashAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": capfirst(_("%(role)s message") % {"role": message.get_role_display()}),
-            "tab_title": f"{_tab_words(page)} · {session_name(message.session)}",
-            "tab_words": _tab_words(page),
+            "tab_title": f"{_short_name(page)} · {session_name(message.session)}",
+            "short_name": _short_name(page),
             "opts": self.opts,
             "page": page,
             "message": message,
@@ -349,7 +350,7 @@ class MessageAdmin(TrashAdmin):
         return TemplateResponse(request, self.page_template, context)
 
     def url_after_delete(self, key: Any) -> str:
-        """The conversation that the message was in."""
+        """Return the URL of the message's conversation."""
         session = Message.with_deleted.values_list("session_id", flat=True).get(pk=key)
         return reverse("admin:messages_app_session_change", args=[quote(session)])
 
@@ -398,26 +399,26 @@ admin.site.register(Message, MessageAdmin)
 
 
 def session_name(session: Any) -> str:
-    """What people call a session: its title, else its external id, else its id."""
+    """Return the display name of a session: its title, otherwise its external id, otherwise its id."""
     title = session.shown_title if hasattr(session, "shown_title") else session.title
     return one_line(title, NAME_CHARACTERS) or one_line(session.external_id, NAME_CHARACTERS) or str(session.pk)
 
 
-def _tab_words(page: MessagePage) -> str:
-    """Return the beginning of the question, else of the message itself: what tells ten tabs apart."""
+def _short_name(page: MessagePage) -> str:
+    """Return the beginning of the question, otherwise of the message itself, which distinguishes the tabs of a browser."""
     message = page.bubble.message
-    asked = page.question.message.shown_content if page.question else ""
-    return one_line(asked, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)
+    question = page.question.message.shown_content if page.question else ""
+    return one_line(question, TAB_CHARACTERS) or one_line(message.shown_content, TAB_CHARACTERS) or str(message)
 
 
 def badge(kind: str, text: str) -> SafeString:
-    """A short coloured word; the colours are in tracesite/admin.css."""
+    """Return a coloured label; the colours are in tracesite/admin.css."""
     return format_html('<span class="badge badge-{}">{}</span>', kind, visible(text))
 
 
 def _sessions_named(sessions: QuerySet[Any], term: str) -> list[UUID]:
-    """The keys of those of `sessions` that have `term` as their external id, or in their title if they are new."""
-    # With the projects: the index of external ids begins with them.
+    """Return the keys of `sessions` with the external id `term`, and of the newest ones with `term` in their title."""
+    # With the projects, because the index of external ids begins with them.
     exact = sessions.filter(project__in=Project.objects.values_list("pk", flat=True), external_id=term)
     newest = sessions.order_by("-pk").values_list("pk")[:TITLES_SEARCHED]
     titled = Session.with_deleted.filter(pk__in=newest, title__icontains=term)

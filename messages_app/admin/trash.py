@@ -1,5 +1,6 @@
-"""Admin of what can be deleted and brought back: deleting asks and fills the trash, the trash lists who and when and
-restores. Nothing is removed for good here; the purge command does that.
+"""Base admin with a trash: delete with a confirmation, list deleted rows with time and user, restore them.
+
+Only the purge command removes rows for good.
 """
 
 from __future__ import annotations
@@ -28,42 +29,42 @@ from messages_app.safe_text import moment, one_line, visible
 
 from .keyset import KeysetAdmin
 
-# What the log of an admin's actions says of a restored row; pages translate it.
+# The message in the log of admin actions; pages translate it.
 RESTORED = "Restored"
 
 
 class TrashAdmin(KeysetAdmin):
-    """An admin of a model with `objects` (alive), `with_deleted`, `deleted_at` and `deleted_by`."""
+    """An admin of a model with `objects` (not deleted), `with_deleted`, `deleted_at` and `deleted_by`."""
 
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
     actions = ("delete_selected", "restore_selected")
 
     delete_row: ClassVar[Callable[..., None]]
-    """The write that deletes: (primary key, by=user name); raises NotFound when there is nothing to delete."""
+    """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
     restore_row: ClassVar[Callable[..., None]]
-    """The write that restores: (primary key); raises NotFound when there is nothing to restore."""
+    """The write that restores: (primary key). Raises NotFound if it cannot restore the row."""
 
     page_related: Sequence[str] = ("project",)
-    """What `get_object` loads beside the row."""
+    """Relations that `get_object` loads with the row."""
 
-    # --- Which rows -----------------------------------------------------------------------------------------
+    # --- Rows -----------------------------------------------------------------------------------------------
 
     def in_trash(self, request: HttpRequest) -> bool:
         match = request.resolver_match
         return match is not None and match.url_name == self._url_name("trash")
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
-        """The rows of the list: those in the trash, or those that are alive."""
+        """Return the rows of the list: those in the trash, or the others."""
         if self.in_trash(request):
-            # What was deleted by itself: a message of a deleted session comes back with its session.
+            # Rows that were deleted individually: a message deleted with its session is restored with the session.
             trash: QuerySet[Any] = self.model.with_deleted.filter(deleted_at__isnull=False)
             return trash
         alive: QuerySet[Any] = self.model.objects.all()
         return alive
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """Also what is deleted: its page offers to restore it."""
+        """Return the row, also if it is deleted: its page has a button to restore it."""
         try:
             return self.model.with_deleted.select_related(*self.page_related).filter(pk=UUID(object_id)).first()
         except ValueError:
@@ -97,21 +98,21 @@ class TrashAdmin(KeysetAdmin):
         if row is None:
             return self.missing(request)
         if reason := self.already_deleted(row):
-            # In another tab or by somebody else, while this page was open.
+            # Deleted in another tab or by another user while this page was open.
             self.message_user(request, reason, messages.INFO)
             return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
         return super().delete_view(request, object_id, {"contents": self.contents([row]), **(extra_context or {})})
 
     def already_deleted(self, row: Any) -> str:
-        """Return a sentence that says why `row` cannot be deleted, or "" where it can."""
+        """Return the reason why `row` cannot be deleted, as a sentence, or ""."""
         return _("“%(name)s” is already in the trash.") % {"name": self.row_name(row)} if row.deleted_at else ""
 
     def contents(self, rows: Sequence[Any]) -> str:
-        """Return a sentence with the numbers of what is deleted or restored together with `rows`, or ""."""
+        """Return the numbers of rows that are deleted or restored together with `rows`, as a sentence, or ""."""
         return ""
 
     def undo_view(self, request: HttpRequest) -> HttpResponse:
-        """Restore the rows that a deletion has just moved to the trash; the message about it has the button."""
+        """Restore the rows of a deletion: the view behind the button in its success message."""
         if not self.has_restore_permission(request):
             raise PermissionDenied
         keys = [key for text in request.POST.get("rows", "").split(",") if (key := as_uuid(text)) is not None]
@@ -119,13 +120,13 @@ class TrashAdmin(KeysetAdmin):
             self.model.with_deleted.select_related(*self.page_related).filter(pk__in=keys[: self.list_per_page])
         )
         restored = [row for row in rows if self._restore(request, row)]
-        self._say_restored(request, restored)
+        self._report_restored(request, restored)
         if len(restored) == 1:
             return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(restored[0].pk)]))
         return HttpResponseRedirect(reverse(f"admin:{self._url_name('changelist')}"))
 
     def restore_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Asks on GET, restores on POST."""
+        """Ask for confirmation on GET, restore on POST."""
         row = self.get_object(request, unquote(object_id))
         if not self.has_restore_permission(request):
             raise PermissionDenied
@@ -133,7 +134,7 @@ class TrashAdmin(KeysetAdmin):
             return self.missing(request)
         if request.method == "POST":
             if self._restore(request, row):
-                self._say_restored(request, [row])
+                self._report_restored(request, [row])
             return HttpResponseRedirect(reverse(f"admin:{self._url_name('change')}", args=[quote(row.pk)]))
         context = {
             **self.admin_site.each_context(request),
@@ -152,7 +153,7 @@ class TrashAdmin(KeysetAdmin):
         response = super().history_view(request, object_id, extra_context)
         if isinstance(response, TemplateResponse) and response.context_data is not None:
             for entry in response.context_data["action_list"]:
-                # Django has no words for a deletion, since it shows no history of what it deleted.
+                # Django has no text for a deletion, because its deleted rows have no history page.
                 if entry.is_deletion():
                     entry.change_message = _("Deleted")
                 elif entry.change_message == RESTORED:
@@ -182,14 +183,14 @@ class TrashAdmin(KeysetAdmin):
         self.delete_queryset(request, rows)
         text = ngettext("%(count)d %(rows)s is in the trash.", "%(count)d %(rows)s are in the trash.", len(rows))
         words = {"count": len(rows), "rows": model_ngettext(self.opts, len(rows))}
-        self._say_deleted(request, text % words, [row.pk for row in rows])
+        self._report_deleted(request, text % words, [row.pk for row in rows])
         return None
 
     @admin.action(description=gettext_lazy("Restore selected %(verbose_name_plural)s"), permissions=["restore"])
     def restore_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         rows = list(queryset[: self.list_per_page])
         if request.POST.get("post"):
-            self._say_restored(request, [row for row in rows if self._restore(request, row)])
+            self._report_restored(request, [row for row in rows if self._restore(request, row)])
             return None
         context = {
             **self.admin_site.each_context(request),
@@ -212,7 +213,7 @@ class TrashAdmin(KeysetAdmin):
         self.log_change(request, row, RESTORED)
         return True
 
-    def _say_restored(self, request: HttpRequest, rows: Sequence[Any]) -> None:
+    def _report_restored(self, request: HttpRequest, rows: Sequence[Any]) -> None:
         if len(rows) == 1:
             text = _("“%(name)s” was restored.") % {"name": self.row_name(rows[0])}
         elif rows:
@@ -224,7 +225,7 @@ class TrashAdmin(KeysetAdmin):
             return
         self.message_user(request, text, messages.SUCCESS)
 
-    def _say_deleted(self, request: HttpRequest, text: str, keys: Sequence[Any]) -> None:
+    def _report_deleted(self, request: HttpRequest, text: str, keys: Sequence[Any]) -> None:
         # The button belongs to the form "undo" of base_site.html, which has the CSRF token.
         button = format_html(
             '<button type="submit" form="undo" formaction="{}" name="rows" value="{}">{}</button>',
@@ -232,13 +233,13 @@ class TrashAdmin(KeysetAdmin):
         )
         self.message_user(request, format_html("{} {}", text, button), messages.SUCCESS)
 
-    # --- Deleting is a write, never the ORM's -----------------------------------------------------------------
+    # --- Deletions by the writes instead of the ORM -----------------------------------------------------------
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         try:
             type(self).delete_row(obj.pk, by=request.user.get_username())
         except NotFound:
-            # Somebody else was quicker: it is in the trash, as asked.
+            # Another user has deleted it meanwhile.
             return
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
@@ -246,8 +247,8 @@ class TrashAdmin(KeysetAdmin):
             self.delete_model(request, row)
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
-        # Django would go to the index: it leads back to a list only those who may edit its rows.
-        self._say_deleted(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, [obj_id])
+        # Django would redirect to the index, because it returns only users with the change permission to the list.
+        self._report_deleted(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, [obj_id])
         return HttpResponseRedirect(self.url_after_delete(obj_id))
 
     def url_after_delete(self, key: Any) -> str:
@@ -256,7 +257,7 @@ class TrashAdmin(KeysetAdmin):
     def get_deleted_objects(
         self, objs: Iterable[Any], request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """What the confirmation names: the rows. Django would collect (and count) everything below them."""
+        """Return the rows to name in the confirmation. Django would collect (and count) all rows below them."""
         names = [self.row_name(row) for row in objs]
         return names, {str(self.opts.verbose_name_plural): len(names)}, set(), []
 
@@ -279,7 +280,7 @@ class TrashAdmin(KeysetAdmin):
         return self.has_view_permission(request)
 
     def field_name(self, name: str) -> str:
-        """The name of a column for people."""
+        """Return the display name of a column."""
         field = self.opts.get_field(name)
         assert isinstance(field, Field), f"{name} is a column"
         return str(field.verbose_name)

@@ -1,8 +1,8 @@
-"""The plan of a task as people read it: which agents there are, what each is to do, and after which others.
+"""Parse the plan of a task: its agents, their tasks, and their order.
 
-A session's `workflow` may be any JSON. Read are the two forms that agents send: a workflow with its `agents`, each with the
-ids that it `dependsOn`, and an `agentTree`, a chain of agents and of groups that work side by side (both are Eko's). Of any
-other there is no plan to show, and the page shows the JSON as always. Pure, without Django.
+A session's `workflow` may be any JSON. Two forms are parsed, both Eko's: a workflow with `agents`, each with the ids that
+it `dependsOn`, and an `agentTree`, a chain of agents and of groups that work in parallel. For any other form the page shows
+only the JSON. Pure Python, without Django.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ class PlannedAgent:
     name: str
     task: str
     state: str
-    """planned, running, done or error; "" where nobody says it."""
+    """planned, running, done or error; "" if unknown."""
     after: tuple[str, ...]
     """The ids of the agents that it waits for."""
 
 
 def layers_of(workflow: Any, states: Mapping[str, Any]) -> list[list[PlannedAgent]]:
-    """The agents of a workflow, those side by side that may work at the same time; no layers where there is no plan.
+    """Return the agents of a workflow in layers of agents that may work in parallel; no layers without a plan.
 
-    `states` says what became of agents, by id: `{"status": "done"}`, as a run keeps it; it goes before what the plan says.
-    Cycles are broken, dependencies that are not there left out, and of more than 200 agents the first are read.
+    `states` has the states of agents by id, such as `{"status": "done"}`, from a run; they replace those of the plan.
+    Cycles are broken, unknown dependencies ignored, and only the first MOST_AGENTS agents are read.
     """
     if not isinstance(workflow, dict):
         return []
     listed = workflow.get("agents")
-    said = list(_listed(listed) if isinstance(listed, list) else _of_tree(workflow.get("agentTree")))[:MOST_AGENTS]
-    agents = {agent.id: agent for agent in (_with_state(agent, states) for agent in said)}
+    parsed = list(_listed(listed) if isinstance(listed, list) else _of_tree(workflow.get("agentTree")))[:MOST_AGENTS]
+    agents = {agent.id: agent for agent in (_with_state(agent, states) for agent in parsed)}
     layers: list[list[PlannedAgent]] = []
     placed: set[str] = set()
     while len(placed) < len(agents):
         left = [agent for agent in agents.values() if agent.id not in placed]
         ready = [agent for agent in left if not (set(agent.after) & agents.keys()) - placed - {agent.id}]
-        # In a cycle everybody waits: the first one of the plan goes on.
+        # In a cycle all agents wait, so the first one of the plan is taken.
         layer = ready or left[:1]
         layers.append(layer)
         placed.update(agent.id for agent in layer)
@@ -63,9 +63,9 @@ def _of_tree(node: Any) -> Iterator[PlannedAgent]:
     for _layer in range(MOST_AGENTS):
         if not isinstance(node, dict):
             return
-        side_by_side = node.get("agents")
-        members = side_by_side if isinstance(side_by_side, list) else [node]
-        layer = [_agent(inner, before) for one in members if isinstance(one, dict) and (inner := _inner(one))]
+        parallel = node.get("agents")
+        members = parallel if isinstance(parallel, list) else [node]
+        layer = [_agent(inner, before) for member in members if isinstance(member, dict) and (inner := _inner(member))]
         yield from layer
         before = tuple(agent.id for agent in layer)
         node = node.get("nextAgent")
@@ -76,13 +76,13 @@ def _inner(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return agent if isinstance(agent, dict) else node
 
 
-def _agent(said: Mapping[str, Any], after: tuple[str, ...]) -> PlannedAgent:
-    name = _text(said.get("name"))
+def _agent(fields: Mapping[str, Any], after: tuple[str, ...]) -> PlannedAgent:
+    name = _text(fields.get("name"))
     return PlannedAgent(
-        id=_text(said.get("id")) or name,
+        id=_text(fields.get("id")) or name,
         name=name,
-        task=_text(said.get("task")),
-        state=_STATES.get(_text(said.get("status")), ""),
+        task=_text(fields.get("task")),
+        state=_STATES.get(_text(fields.get("status")), ""),
         after=after,
     )
 

@@ -1,4 +1,4 @@
-"""Bodies of requests that were sent as gzip, zstd or deflate: decoded, but never to more than is accepted."""
+"""Decode request bodies in gzip, zstd or deflate, up to a maximum size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# A frame names the memory that it takes to decode: 8 MB is what RFC 9659 has every client keep to.
+# A frame declares the memory for decoding it. RFC 9659 limits it to 8 MB.
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 _DECODERS: dict[str, Callable[[], Any]] = {
     "zstd": lambda: zstd.ZstdDecompressor(options=_ZSTD_OPTIONS),
@@ -21,20 +21,20 @@ _DECODERS: dict[str, Callable[[], Any]] = {
 }
 ENCODINGS = tuple(_DECODERS)
 
-# One decoder takes one member (gzip) or frame (zstd). Streams are a few of them; an empty one costs its sender 9 bytes.
+# A decoder decodes one member (gzip) or frame (zstd). Real streams have few of them, but an empty one takes only 9 bytes.
 MOST_PARTS = 1000
-# What is left of a block when a part ends in it is copied, so blocks are small.
+# Small, because the rest of a block is copied when a part ends in it.
 _BLOCK = 64 * 1024
 
 
 class BrokenStreamError(ValueError):
-    """The bytes are not, or not all, of the encoding that they were said to be of."""
+    """The bytes are not a complete stream of the declared encoding."""
 
 
 def decode(body: bytes, encoding: str, most: int) -> bytes | None:
-    """The bytes that `body` is the encoded form of, or None when they are more than `most`, which are never held.
+    """Decode `body`, whose `encoding` is one of ENCODINGS; return None if the result exceeds `most` bytes.
 
-    `encoding` is one of ENCODINGS. Raises BrokenStreamError, also where the end is missing or something comes after it.
+    A longer result is never held in memory. Raise BrokenStreamError, also if the end is missing or other data follows it.
     """
     decoded: list[bytes] = []
     remaining = most + 1
@@ -48,7 +48,7 @@ def decode(body: bytes, encoding: str, most: int) -> bytes | None:
                 while remaining and not decoder.eof and (piece := decoder.decompress(block, remaining)):
                     decoded.append(piece)
                     remaining -= len(piece)
-                    block = getattr(decoder, "unconsumed_tail", b"")  # zstd keeps it itself
+                    block = getattr(decoder, "unconsumed_tail", b"")  # zstd keeps it internally
                 if not remaining:
                     return None
             if not decoder.eof:

@@ -1,10 +1,10 @@
-"""Filters of lists: django-filter declares them, their form fields validate the values, and they narrow QuerySets.
+"""Filters of lists: declared with django-filter, validated by form fields, applied to QuerySets.
 
-A parameter that is misspelled, repeated or malformed is an error, never ignored. The REST lists bind values to compiled
-QuerySets (messages_app.sql.compiled): there a filter gets a `Param` in place of a value. The admin's filters call the same
-ones with values.
+A misspelled, repeated or malformed parameter is an error, never ignored. The REST lists bind values to compiled QuerySets
+(messages_app.sql.compiled): there a filter receives a `Param` in place of a value. The filters of the admin call the same
+filter sets with values.
 
-Times are filtered as ids: an id carries its time, so `created_after` and `created_before` are a range of the primary key
+Times are filtered as ids: an id carries its time, so `created_after` and `created_before` become a range of the primary key
 and let PostgreSQL skip the partitions of other months.
 """
 
@@ -37,13 +37,13 @@ AT_LEAST = "Milliseconds, inclusive."
 
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 Shape = tuple[tuple[str, Hashable], ...]
-"""The filters that are given, with the values of those that have few."""
+"""The names of the given filters, each with its part of the shape, see `Filter.shape`."""
 
 
 def check_parameters(
     parameters: MultiValueDict[str, Any], known: Collection[str], repeatable: Collection[str] = ()
 ) -> None:
-    """Raises InvalidInput for a parameter that is not `known`, or is repeated and not `repeatable`."""
+    """Raise InvalidInput for a parameter that is not `known`, or is repeated and not `repeatable`."""
     for name, values in parameters.lists():
         if name not in known:
             raise InvalidInput(
@@ -62,9 +62,9 @@ class Filter(django_filters.Filter):
     """A parameter of a list."""
 
     schema: dict[str, Any]
-    """Of the values, for the OpenAPI document."""
+    """The schema of its values, for the OpenAPI document."""
     column: Field[Any, Any] = TextField()
-    """How values are adapted for PostgreSQL."""
+    """The field that adapts its values for PostgreSQL."""
 
     def __init__(
         self, field_name: str | None = None, lookup_expr: str = "exact", *, help_text: str, **kwargs: Any
@@ -72,7 +72,7 @@ class Filter(django_filters.Filter):
         super().__init__(field_name, lookup_expr, help_text=help_text, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Filter:
-        # django-filter copies all filters for each request, and sets `parent` and `model`. Nothing else changes.
+        # A shallow copy suffices: django-filter copies all filters for each request, but sets only `parent` and `model`.
         filter_ = type(self).__new__(type(self))
         filter_.__dict__.update(self.__dict__)
         return filter_
@@ -86,12 +86,12 @@ class Filter(django_filters.Filter):
         return value
 
     def param(self, name: str, shape: Any) -> Any:
-        """Return the Param, or the value where it is part of the shape."""
+        """Return the Param, or the value if it is part of the shape."""
         return Param(name, self.column)
 
 
 class ShapeFilter(Filter):
-    """A filter with few values, which become literals: partial indexes and the planner's statistics are for them."""
+    """A filter with few values, which become literals so that partial indexes and statistics of values apply to them."""
 
     def shape(self, value: Any) -> Hashable:
         return value  # type: ignore[no-any-return]  # a word or a bool
@@ -111,7 +111,7 @@ class InstantField(forms.Field):
 
 
 class WordField(forms.Field):
-    """One word of a few; the error names them. `meanings` are the values that the words stand for."""
+    """One of a few words, which its error lists. `meanings` maps them to values."""
 
     def __init__(self, *, meanings: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -127,7 +127,7 @@ class WordField(forms.Field):
 
 
 class NamesField(forms.Field):
-    """A parameter that may be given several times."""
+    """A parameter that may be repeated."""
 
     widget = forms.MultipleHiddenInput
 
@@ -149,7 +149,7 @@ class TextFilter(Filter):
 
 
 class NameFilter(Filter):
-    """The name of another resource: the view looks it up, and answers 404 for any text that is no name."""
+    """The name of another resource, which the view looks up; the response to an unknown one is 404."""
 
     field_class = forms.Field
     schema = {"type": "string"}
@@ -172,7 +172,7 @@ class YesNoFilter(ShapeFilter):
 
 
 class NamesFilter(Filter):
-    """Several texts: the parameter may be repeated."""
+    """Several texts; the parameter may be repeated."""
 
     field_class = NamesField
     schema = {"type": "array", "items": {"type": "string"}}
@@ -180,7 +180,7 @@ class NamesFilter(Filter):
 
 
 class KeysFilter(NamesFilter):
-    """Names that the view replaces by the numbers of their rows."""
+    """Names that the view replaces by the ids of their rows."""
 
     def shape(self, value: Any) -> Hashable:
         return min(len(value), 2)
@@ -189,7 +189,7 @@ class KeysFilter(NamesFilter):
         return value[0] if len(value) == 1 else value
 
     def param(self, name: str, shape: Any) -> Any:
-        # The planner estimates a plain equality best, and an index keeps its order for it.
+        # A single value gets an equality, which the planner estimates best and for which an index keeps its order.
         columns: dict[int, Field[Any, Any]] = {1: BigIntegerField(), 2: ArrayField(BigIntegerField())}
         return Param(name, columns[shape]) if shape else []
 
@@ -202,7 +202,7 @@ class InstantFilter(Filter):
 class WholeNumberField(forms.IntegerField):
     def to_python(self, value: Any) -> int | None:
         number = super().to_python(value)
-        # No column holds more.
+        # Limited to the range of the columns.
         return None if number is None else min(number, BigIntegerField.MAX_BIGINT)
 
 
@@ -244,14 +244,14 @@ def with_problems(rows: Rows, _name: str, value: bool) -> Rows:
 
 
 class ListFilterSet(django_filters.FilterSet):
-    """The base of all lists: a time range, and strict parameters."""
+    """The base of all filter sets: a range of times, and strict parameters."""
 
     base_filters: dict[str, Filter]
     """All filters, collected by the metaclass of django-filter."""
     read_elsewhere: ClassVar[Collection[str]] = ("created_after", "created_before", "session", "deleted")
-    """Parameters that choose the QuerySet, and do not narrow it."""
+    """Parameters that choose the QuerySet instead of narrowing it."""
     rows: ClassVar[QuerySet[Any, Any]]
-    """The rows for `.qs` where no QuerySet is given."""
+    """The default QuerySet for `.qs`."""
 
     created_after = InstantFilter(help_text="From this time on: `created_at >= created_after`.")
     created_before = InstantFilter(help_text="Before this time: `created_at < created_before`.")
@@ -261,13 +261,13 @@ class ListFilterSet(django_filters.FilterSet):
     ) -> None:
         """Validate the parameters in `data`; `also` names those that other code reads.
 
-        Raises InvalidInput naming the parameter.
+        Raise InvalidInput with the name of the parameter.
         """
         super().__init__(data, self.rows if queryset is None else queryset)
         repeatable = {name for name, one in self.base_filters.items() if isinstance(one, NamesFilter)}
         check_parameters(data, {*self.base_filters, *also}, repeatable)
         self.given: dict[str, Any] = {}
-        """The values of the parameters that are given and not empty."""
+        """The values of the given parameters that are not empty."""
         for name in data:
             if name in self.base_filters:
                 value = _cleaned(name, self.base_filters[name], data)
@@ -277,18 +277,18 @@ class ListFilterSet(django_filters.FilterSet):
             lower=ids.first_id_at(self.given["created_after"]) if "created_after" in self.given else None,
             upper=ids.first_id_at(self.given["created_before"]) if "created_before" in self.given else None,
         )
-        """The ids of the time range."""
+        """The range of ids for the times."""
 
     @classmethod
     def narrow(cls, rows: Rows, values: Mapping[str, Any], bounds: Bounds | IdRange = EVERY_ID) -> Rows:
-        """Filter `rows` by values, or by Params in their place; `bounds` are those of the page's ids: of
-        rows below, only those in their months are searched."""
+        """Filter `rows` by values, or by Params in their place. Rows below are searched only in the months of `bounds`, the
+        range of ids of the page."""
         for name, value in values.items():
             rows = cls.base_filters[name].filter(rows, value)
         return rows
 
     def filter_queryset(self, queryset: Rows) -> Rows:
-        """Filter by the parameters that narrow a list: django-filter's way, for `.qs`."""
+        """Filter by the parameters that narrow a list; django-filter calls it for `.qs`."""
         return self.narrow(queryset, self._narrowing()).filter(**self.ids.of("pk"))
 
     def compiled(
@@ -296,7 +296,7 @@ class ListFilterSet(django_filters.FilterSet):
     ) -> CompiledRows:
         """Return the rows of `build(bounds, scope, params, *shape)` with the values of this request.
 
-        `values` are those of other Params, and replace those of filters of the same name.
+        `values` has the values of other Params, and replaces those of filters with the same name.
         """
         of_scope, project = shape_of(scope)
         narrowing = {name: values.get(name, value) for name, value in self._narrowing().items()}
@@ -331,7 +331,7 @@ class SessionFilterSet(ListFilterSet):
     rows = Session.objects.all()
 
     def found(self, scope: ProjectScope) -> CompiledRows:
-        """The sessions that pass."""
+        """Return the sessions that pass."""
         return self.compiled(_sessions, scope, self.given.get("deleted", False))
 
 
@@ -360,7 +360,7 @@ def _sessions(
 
 def _cleaned(name: str, one: Filter, data: QueryDict) -> Any:
     try:
-        # Form fields keep no state: the one of the class serves all requests.
+        # The field of the class serves all requests, because form fields have no state.
         return one.field.clean(data.getlist(name) if isinstance(one, NamesFilter) else data[name])
     except ValidationError as error:
         raise InvalidInput(str(error.messages[0]), field=name) from error

@@ -1,4 +1,4 @@
-"""The texts of the OpenAPI document that all lists share. For developers: English, like the schema itself."""
+"""Parameters and errors of the OpenAPI document that all lists share. In English, like the rest of the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a request, bounded, and of a media type that is understood."""
+"""Read the body of a request, with limits to its size and a check of its media type."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ NDJSON = "application/x-ndjson"
 
 _BLOCK = 1024 * 1024
 _FEWEST_VALUES = 100_000
-"""JSON values that any request may hold, however small the limit of bytes."""
+"""JSON values that any request may hold, even with a small MAX_BODY_BYTES."""
 
 
 def most_values() -> int:
-    """Return how many JSON values one request may hold: those of a small body may take gigabytes once it is decoded."""
+    """Return the maximum number of JSON values in a request: those of a small body may take gigabytes once decoded."""
     return max(settings.MAX_BODY_BYTES // BYTES_PER_VALUE, _FEWEST_VALUES)
 
 
 def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[str, bytes]:
-    """The media type, which is one of `accepted`, and the bytes, without the Content-Encoding that they came in.
+    """Return the media type, which is one of `accepted`, and the bytes with the Content-Encoding removed.
 
-    Raises UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than settings.MAX_BODY_BYTES,
+    Raise UnsupportedMediaType, InvalidInput for a broken encoding, and TooLarge for more than settings.MAX_BODY_BYTES,
     encoded or not, which is never held in memory, or for more than `most_values` JSON values, which are never decoded.
     """
-    media_type, encoding = _form(request, accepted)
-    # Not `request.body`: that stays in memory with the request, until the collector of garbage comes by.
+    media_type, encoding = _media_type_and_encoding(request, accepted)
+    # Not `request.body`, which stays in memory with the request until a garbage collection.
     body = b"".join(_blocks(request))
     if encoding != "identity":
         body = _decoded(body, encoding)
@@ -52,12 +52,12 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
 
 @contextmanager
 def kept_body(request: Request, accepted: Collection[str]) -> Iterator[tuple[str, BinaryIO]]:
-    """What `read_body` returns, the bytes in a temporary file while they are wanted: a large body lies in no memory, but
-    for one that came in a Content-Encoding. Its JSON values are not counted: it may be an archive.
+    """Read the body like `read_body`, but into a temporary file, which is closed on exit.
 
-    The file has no name: what is uploaded is not redacted yet, and must not outlive a process that is killed.
+    Only a body with a Content-Encoding is held in memory. JSON values are not counted, because the body may be an archive.
+    The file has no name, because it is not redacted and must not outlive a killed process.
     """
-    media_type, encoding = _form(request, accepted)
+    media_type, encoding = _media_type_and_encoding(request, accepted)
     with TemporaryFile() as file:
         if encoding == "identity":
             for block in _blocks(request):
@@ -73,8 +73,7 @@ def media_type_of(request: Request) -> tuple[str, dict[str, str]]:
     return parse_header_parameters(request.META.get("CONTENT_TYPE", ""))
 
 
-def _form(request: Request, accepted: Collection[str]) -> tuple[str, str]:
-    """The media type and the encoding of a body, if both are understood."""
+def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tuple[str, str]:
     media_type, parameters = media_type_of(request)
     if media_type not in accepted:
         raise UnsupportedMediaType(
@@ -95,9 +94,9 @@ def _form(request: Request, accepted: Collection[str]) -> tuple[str, str]:
 
 
 def _blocks(request: Request) -> Iterator[bytes]:
-    """The body in pieces: asked for all at once, the server puts it together in memory of its own first."""
+    """Yield the body in blocks, because for a single read the server would first hold all of it in memory."""
     if "chunked" in request.headers.get("Transfer-Encoding", "").lower():
-        # It announces no length, and Django would take it for empty.
+        # Without a Content-Length Django treats the body as empty.
         size = 0
         for block in _read(request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1):
             size += len(block)
@@ -105,24 +104,26 @@ def _blocks(request: Request) -> Iterator[bytes]:
         if size > settings.MAX_BODY_BYTES:
             raise _too_large()
         return
-    announced = _announced(request)
-    if announced > settings.MAX_BODY_BYTES:
-        if announced <= 2 * settings.MAX_BODY_BYTES:
-            _hear_out(request, announced)
+    length = _content_length(request)
+    if length > settings.MAX_BODY_BYTES:
+        # Most clients read the response only after they have sent the body. One with `Expect` asks first.
+        if length <= 2 * settings.MAX_BODY_BYTES and "Expect" not in request.headers:
+            for _block in _read(request, length):
+                pass
         raise _too_large()
     size = 0
-    for block in _read(request, announced):
+    for block in _read(request, length):
         size += len(block)
         yield block
-    if size < announced:
-        # Half of a batch of NDJSON is valid, too.
+    if size < length:
+        # An error, because half of an NDJSON batch is valid, too.
         raise InvalidInput(_("The body is shorter than it was announced to be."), field="Content-Length")
 
 
-def _announced(request: Request) -> int:
+def _content_length(request: Request) -> int:
     try:
         return int(request.headers.get("Content-Length") or 0)
-    except ValueError:  # servers refuse it; Django takes such a body for empty
+    except ValueError:  # servers reject it; Django treats such a body as empty
         return 0
 
 
@@ -145,16 +146,6 @@ def _read(stream: BinaryIO | Request, most: int) -> Iterator[bytes]:
     while remaining and (block := stream.read(min(remaining, _BLOCK))):
         remaining -= len(block)
         yield block
-
-
-def _hear_out(request: Request, announced: int) -> None:
-    """Read the body and discard it: most clients listen only when they have sent all, and would miss the response.
-
-    Not where the client asked first.
-    """
-    if "Expect" not in request.headers:
-        for _block in _read(request, announced):
-            pass
 
 
 def _too_large() -> TooLarge:

@@ -1,4 +1,4 @@
-"""The responses of lists, and the fields of a resource that a client asked for."""
+"""Build JSON responses, of lists above all; parse parameters that are lists of words."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from messages_app.sql.pagination import Page
 from .schemas import Resource
 
 READ_FIRST = 20
-"""Rows of a page that are read at once whatever their size: a page of the default limit is one exchange."""
+"""Rows of a page that are read at once whatever their size, so that a page of the default limit takes one round trip."""
 LARGE_BYTES = 2 * 1024 * 1024
 """A page whose first rows are larger is streamed; pages of 50 messages with 8 calls each have 1.3 MB."""
 
 
 def answer(data: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """Structs as JSON. Not DRF's Response: its way from data to bytes, by a template that there is none of, takes longer
-    than writing a message."""
+    """Return structs as JSON. Not by DRF's Response, whose rendering takes longer than storing a message."""
     return HttpResponse(msgspec.json.encode(data), status=status, headers=headers, content_type="application/json")
 
 
@@ -31,13 +30,12 @@ def no_content() -> HttpResponse:
 
 
 def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> HttpResponseBase:
-    """`{"results": [...], "next": ..., "previous": ...}`; `read` gives the resources of ids.
+    """Return `{"results": [...], "next": ..., "previous": ...}`; `read` returns the resources of ids.
 
-    The size of a page is estimated from the first READ_FIRST rows. One of large rows is written while it is read, LARGE_BYTES or a row at
-    a time, and so is one that holds more rows of one time than its limit: such a page never lies in memory.
+    The size of a page is estimated from its first READ_FIRST rows. A page of large rows is streamed, LARGE_BYTES or a row at
+    a time, and so is a page with more rows of one time than its limit, so that such a page is never held in memory.
     """
-    ways_on = {"next": page.next, "previous": page.previous}
-    after = b"," + msgspec.json.encode(ways_on)[1:]
+    after = b"," + msgspec.json.encode({"next": page.next, "previous": page.previous})[1:]
     if page.tie is not None:
         resources = (resource for ids in page.chunks() for resource in read([str(key) for key in ids]))
         return stream_answer(b'{"results":', resources, after)
@@ -47,7 +45,7 @@ def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> 
         return answer(msgspec.Raw(b'{"results":' + first + after))
     if len(first) > LARGE_BYTES:
         step = max(1, READ_FIRST * LARGE_BYTES // len(first))
-        more = (one for at in range(0, len(rest), step) for one in read(rest[at : at + step]))
+        more = (resource for at in range(0, len(rest), step) for resource in read(rest[at : at + step]))
         return stream_answer(b'{"results":', more, after, first=first[1:-1])
     others = msgspec.json.encode(read(rest))
     between = b"," if len(first) > 2 and len(others) > 2 else b""
@@ -57,9 +55,9 @@ def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> 
 def stream_answer(
     before: bytes, resources: Iterator[msgspec.Struct], after: bytes, *, first: bytes = b""
 ) -> StreamingHttpResponse:
-    """A JSON list of `resources` between two pieces of JSON, written while it is read.
+    """Stream a JSON list of `resources` between two pieces of JSON.
 
-    `first` are items of the list that are JSON already, with commas between them.
+    `first` holds the first items of the list as JSON, separated by commas.
     """
 
     def pieces() -> Iterator[bytes]:
@@ -74,7 +72,7 @@ def stream_answer(
 
 
 def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozenset[str] | None:
-    """The words of a parameter such as `fields=id,role`; None when it is not given. Raises InvalidInput."""
+    """Parse the words of a parameter such as `fields=id,role`; return None without it. Raise InvalidInput."""
     given = parameters.get(name)
     if not given:
         return None

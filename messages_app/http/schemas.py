@@ -1,8 +1,8 @@
-"""The JSON that the API answers with, as types: what a client may rely on, and what the OpenAPI document says.
+"""Response schemas: the types of the API's JSON, from which the OpenAPI document is generated.
 
-Made from rows, never from a client's data, so nothing here is validated. JSON columns pass through as the text that
-PostgreSQL holds. A field that holds UNSET is left out: those typed so where there is nothing to say, and any field that
-the client did not ask for (`fields`, `expand`).
+Resources are built from rows, never from a client's data, so nothing is validated here. JSON columns pass through as
+PostgreSQL's text. A field with the value UNSET is left out: an optional field without a value, or a field that the client
+did not request (`fields`, `expand`).
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class Resource(Struct, frozen=True, gc=False):
-    """The base of all answers."""
+    """The base of all response schemas."""
 
 
 class Resources(Resource, frozen=True):
-    """What a session has used, added up over its messages."""
+    """The resources that a session has used: the sums over its messages."""
 
     input_tokens: Count
     output_tokens: Count
     total_tokens: Count
     duration: Milliseconds
-    """Milliseconds, of all its messages."""
+    """Milliseconds, the sum over its messages."""
 
 
 class Session(Resource, frozen=True):
-    """One conversation or task. The counters count what is not deleted."""
+    """One conversation or task. Its counters exclude deleted messages."""
 
     id: Id
     project: Annotated[str, Meta(description="The slug of its project.")]
     external_id: str
-    """The producer's id, unique in the project; "" where there is none."""
+    """The producer's id, unique in the project; "" without one."""
     title: str
     description: str
     end_user: str
-    """Who talks to the agent, as the producer names them."""
+    """The user of the agent, as named by the producer."""
     status: Annotated[str, Meta(extra_json_schema={"enum": SessionRow.Status.values})]
     status_is_explicit: bool
     """true: its producer stated the status; false: it follows from the messages."""
     current_phase: str
-    """What the agent is at, in its own words."""
+    """The present activity, as described by the agent."""
     workflow: Json | None
     """The plan of the task: any JSON."""
     tags: list[str]
@@ -75,7 +75,7 @@ class Session(Resource, frozen=True):
     message_count: Count
     call_count: Count
     failure_count: Count
-    """Of its calls, those that failed."""
+    """Failed calls."""
     problem_count: Count
     """Failed calls, model errors, and runs with an error."""
     resources: Resources
@@ -83,13 +83,13 @@ class Session(Resource, frozen=True):
     created_at: Time
     updated_at: Time
     active_at: Time
-    """When something last happened in it, by the times of its messages and events; to a second."""
+    """The time of the last activity, by the times of its messages and events; exact to a second."""
     deleted_at: Time | None
-    """Not null: it is in the trash."""
+    """Not null if the session is in the trash."""
 
 
 class SessionPage(Resource, frozen=True):
-    """Sessions, and the cursors of the pages around them; null where there is none."""
+    """A page of sessions, with the cursors of the next and previous pages; null at either end."""
 
     results: list[Session]
     next: str | None
@@ -97,7 +97,7 @@ class SessionPage(Resource, frozen=True):
 
 
 class Error(Resource, frozen=True):
-    """What went wrong."""
+    """The reason of an error."""
 
     code: Annotated[str, Meta(description="For programs: stable.")]
     message: Annotated[str, Meta(description="For people, in the language that was asked for.")]
@@ -106,6 +106,6 @@ class Error(Resource, frozen=True):
 
 
 class ErrorAnswer(Resource, frozen=True):
-    """The one shape of every error."""
+    """The response to every request that failed."""
 
     error: Error

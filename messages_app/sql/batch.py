@@ -1,6 +1,6 @@
-"""Several statements in one round trip to PostgreSQL, with a limit to the time that each may take.
+"""Run several statements in one round trip to PostgreSQL, each with a time limit.
 
-A round trip wakes two processes: half of the 0.2 ms that a small statement takes. So statements that do not depend on each
+A round trip wakes two processes, which is half of the 0.2 ms of a small statement. So statements that do not depend on each
 other are sent together.
 """
 
@@ -20,9 +20,9 @@ from access_app.errors import InvalidInput
 Row = tuple[Any, ...]
 
 REQUEST_MS = 60_000
-"""The longest time for any statement of a request, in milliseconds: no client and no proxy waits longer."""
+"""Time limit of any statement of a request, in milliseconds, because clients and proxies do not wait longer."""
 LIST_MS = 10_000
-"""The longest time for a statement that searches or counts rows for a list of the API. Statements with an index take 10."""
+"""Time limit of a statement that searches or counts rows for a list of the API. Statements with an index take 10 ms."""
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -37,12 +37,12 @@ class Query(Struct, frozen=True, kw_only=True):
 def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[list[Row]]:
     """Return the rows of each statement.
 
-    With `at_most_ms` raises InvalidInput, `too_slow`, where a statement takes longer (prepared ones: longer than
-    REQUEST_MS). The client's request is at fault: a 503 would make clients retry it unchanged, and it would take as long.
+    With `at_most_ms` raise InvalidInput, `too_slow`, if a statement takes longer (a prepared one: longer than REQUEST_MS).
+    Not a 503, because clients would retry the same request, which would take as long.
     """
     if all(query.prepared for query in queries):
         try:
-            # One by one: without planning that is faster than a pipeline.
+            # One by one, which is faster than a pipeline without planning.
             return [read_prepared(query.sql, query.parameters) for query in queries]
         except OperationalError as error:
             if at_most_ms is None or not was_stopped(error):
@@ -51,8 +51,8 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
     statements = [query.sql for query in queries]
     settings: list[str] = []
     if at_most_ms is not None:
-        # PostgreSQL runs statements that are sent together as one transaction, and the settings end with it; within a longer
-        # transaction the limit is reset. A plan for the tables as they are now may use sequential scans.
+        # Statements that are sent together are one transaction, with which the settings end; within a longer transaction
+        # the limit is reset. Sequential scans are allowed, because these plans are for the tables as they are now.
         settings = [f"SET LOCAL statement_timeout TO {at_most_ms}", "SET LOCAL enable_seqscan TO on"]
         statements = [*settings, *statements, "SET LOCAL statement_timeout TO DEFAULT"]
     with connection.cursor() as cursor:
@@ -72,7 +72,7 @@ def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[li
 
 
 def was_stopped(error: OperationalError) -> bool:
-    """Return whether a statement failed because its time was up."""
+    """Return whether a statement exceeded its time limit."""
     return isinstance(error.__cause__, QueryCanceled)
 
 

@@ -43,9 +43,9 @@ Build = TypeVar("Build", bound=Callable[..., QuerySet[Any, Any]])
 
 
 class Param(Combinable):
-    """The place of a value in a QuerySet, as `F()` is the place of a column.
+    """The placeholder of a value in a QuerySet, as `F()` is that of a column.
 
-    Code that would look at the value gets a TypeError, so that no value becomes part of a shape by mistake.
+    Code that inspects the value gets a TypeError, so that no value becomes part of a shape by mistake.
     """
 
     def __init__(self, name: str, output_field: Field[Any, Any]) -> None:
@@ -100,14 +100,14 @@ class Statement(Struct, frozen=True, kw_only=True):
     """The SQL of a shape and the fields of its parameters, in order."""
 
     sql: str | None
-    """None where the QuerySet can have no rows."""
+    """None if the QuerySet can have no rows."""
     params: tuple[tuple[str, Field[Any, Any]], ...] = ()
     prepared: bool = False
 
     def query(self, values: Mapping[str, Any], end: str = "") -> Query:
-        """The statement with the values of its parameters; `end` follows the SQL of the QuerySet.
+        """Return the statement with the values of its parameters; `end` follows the SQL of the QuerySet.
 
-        Values of other parameters are ignored. Raises ValueError for None: NULL needs `isnull`, thus another shape.
+        Values of other parameters are ignored. Raise ValueError for None: NULL needs `isnull`, which is another shape.
         """
         assert self.sql is not None, "a statement without rows is not sent"
         connection = connections[DEFAULT_DB_ALIAS]
@@ -163,19 +163,19 @@ def _compile(build: Callable[..., QuerySet[Any, Any]], shape: Sequence[Any], pre
 
 
 class Bounds(NamedTuple):
-    """Which bounds a range of ids has; the ids themselves are parameters."""
+    """The bounds that a range of ids has; the ids themselves are parameters."""
 
     lower: bool = False
     upper: bool = False
 
     def of(self, column: str, prefix: str = "", field: Field[Any, Any] | None = None) -> dict[str, Param]:
-        """The range as filter arguments on `column`."""
+        """Return the range as filter arguments on `column`."""
         field = field or UUIDField()
         lookups = {"gte": (self.lower, f"{prefix}lower"), "lt": (self.upper, f"{prefix}upper")}
         return {f"{column}__{lookup}": Param(name, field) for lookup, (given, name) in lookups.items() if given}
 
     def months_of(self, column: str) -> dict[str, Param]:
-        """The whole months of the range on `column`, for rows below those of the page; see IdRange.widened_to_months."""
+        """Return the whole months of the range on `column`, for rows below the page; see IdRange.widened_to_months."""
         return self.of(column, _OF_MONTH)
 
 
@@ -184,9 +184,9 @@ _ONE_PROJECT = ProjectScope(frozenset({Param("project", BigIntegerField())}))  #
 
 
 def shape_of(scope: ProjectScope) -> tuple[ProjectScope, dict[str, int]]:
-    """Return the scope that a shape is built for, and its value where that is one project: most keys have one.
+    """Return the scope for a shape, and the value of its Param if the scope is one project, as for most keys.
 
-    Other reaches are part of the shape as they are.
+    Other scopes are part of the shape unchanged.
     """
     if scope.project_ids is None or len(scope.project_ids) != 1:
         return scope, {}
@@ -194,7 +194,7 @@ def shape_of(scope: ProjectScope) -> tuple[ProjectScope, dict[str, int]]:
 
 
 class _NumberOfId(BigIntegerField):  # type: ignore[type-arg]  # not generic at run time
-    """The bound of a page in a table with whole numbers for ids: no id is as large as the largest."""
+    """The bound of a page in a table whose ids are whole numbers, limited to the largest one."""
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         return super().get_db_prep_value(min(value.int, self.MAX_BIGINT), connection, prepared)
@@ -213,14 +213,14 @@ class CompiledRows(Struct, frozen=True, kw_only=True):
         return replace(self, ids=self.ids & ids)
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
-        """The ids of the first rows in one of the two orders. Raises InvalidInput where that takes longer than LIST_MS."""
+        """Return the ids of the first rows in one of the two orders. Raise InvalidInput if it takes longer than LIST_MS."""
         bounds = Bounds(lower=self.ids.lower is not None, upper=self.ids.upper is not None)
         statement = _keys(self.build, self.shape, bounds, newest_first)
         values = {**self.values, "lower": self.ids.lower, "upper": self.ids.upper}
         if any(name.startswith(_OF_MONTH) for name, _field in statement.params):
             months = self.ids.widened_to_months()
             values |= {f"{_OF_MONTH}lower": months.lower, f"{_OF_MONTH}upper": months.upper}
-        # A limit is no part of the shape: Django takes no Param for it, and each would be a shape of its own.
+        # The limit is not part of the shape: Django accepts no Param for it, and each limit would be another shape.
         end = f" LIMIT {limit:d} OFFSET {offset:d}"
         return [row[0] for row in statement.rows(values, end, at_most_ms=LIST_MS)]
 

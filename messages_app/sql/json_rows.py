@@ -1,10 +1,11 @@
-"""Reads rows by their ids as the JSON of resources, without model instances: the SQL that is written by hand.
+"""Read rows by their ids as the JSON of resources, without model instances: the hand-written SQL of reads.
 
-A list is read in two steps. A QuerySet finds the ids of the page (see compiled): it knows who may see which rows, which are
-alive and which pass the filters. Then each table is read once, by ids, with a statement that is the same every time, all
-in one round trip. The reason for SQL here: PostgreSQL writes JSON columns and times as the text that is answered, which
-Python passes on unparsed. Loading and dumping them took four times as long, and model instances 5 of 22 ms of a page of 50
-messages with 400 calls. No sort ever carries a payload, and columns that are not asked for are not read.
+A list is read in two steps. A QuerySet finds the ids of the page (see compiled): it applies visibility, soft delete and the
+filters. Then each table is read once, by ids, with a statement that is the same every time, all in one round trip.
+
+The reason for SQL here: PostgreSQL formats JSON columns and times as the text of the response, which Python does not parse.
+Loading and dumping them took four times as long, and model instances 5 of 22 ms of a page of 50 messages with 400 calls. No
+sort carries a payload, and columns that are not requested are not read.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ T = TypeVar("T", bound=Struct)
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """The SQL of a field of a resource, and the function that converts its values (None: they are JSON as they are)."""
+    """The SQL of a field of a resource, and the function that converts its values (None: they are JSON already)."""
 
     sql: str
     convert: Callable[[Sequence[Any]], list[Any]] | None = None
-    """For the values of all rows at once: a function call for each value costs more than the conversion."""
+    """Converts the values of all rows at once, because a function call for each value costs more than the conversion."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,7 +41,7 @@ class Source(Generic[T]):
     table: str
     """With the alias that `columns` use, if any, and joins of other tables."""
     columns: Mapping[str, Column]
-    """The fields of the resource that are columns; `make` is given the others."""
+    """The fields of the resource that are columns; the others are arguments of `make`."""
     key: str = "id"
     """The column that is compared with the ids; of a partitioned table `id` or `message_id`."""
     beside: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ class Source(Generic[T]):
     """Joins the rows to those of another source, by one such range of ids; see `query`."""
 
     def selected(self, fields: frozenset[str] | None = None) -> str:
-        """The columns of the SELECT in `query`."""
+        """Return the columns of the SELECT in `query`."""
         return _plan(self, fields).selected
 
     def query(
@@ -85,7 +86,7 @@ class Source(Generic[T]):
             # All parts of the statement are constants of this project.
             sql=f"SELECT {selected} FROM {table} WHERE {conditions}{order}",  # noqa: S608
             parameters=[*below * ranges, *parameters],
-            # Rows below several messages are found by an index on them, but one plan for any range would read the range.
+            # Not for several messages: their index finds the rows, but one plan for any range would read the whole range.
             prepared=self.key == "id" or len(keys) == 1,
         )
 
@@ -138,15 +139,15 @@ def look_up(column: str, table: str, keys: Collection[str]) -> Query:
 def months_of(keys: Collection[str]) -> IdRange:
     """Return the months of `keys` (not empty), which prune the partitions of all rows below them.
 
-    Whole months on purpose. For a tight range on rows newer than the last ANALYZE the planner expects one row, and reads
-    all of the range instead of the few rows that were named (30 ms a page instead of 4).
+    Whole months, because for a tight range on rows newer than the last ANALYZE the planner expects one row, and reads all
+    of the range instead of the few requested rows (30 ms a page instead of 4).
     """
     return _months_between(min(keys), max(keys))
 
 
 @lru_cache(maxsize=1024)
 def _months_between(first: str, last: str) -> IdRange:
-    # All tables of a page have the same first and last id.
+    # Cached, because all tables of a page have the same first and last id.
     return IdRange(lower=UUID(first), upper=UUID(last)).widened_to_months()
 
 

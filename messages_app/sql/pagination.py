@@ -1,12 +1,11 @@
 """Pages of rows in the order of their ids, which is reading order: by cursor, by time, or by number.
 
-A cursor is a place between two rows and a side of it, nothing else. It holds no page number and no filter, so page
-10,000 costs as much as page 1, rows that are inserted or deleted meanwhile shift nothing, and any number of rows of
-one time are distinguished.
+A cursor is only a position between two rows and a side of it, without page number or filter. So page 10,000 costs as much
+as page 1, rows that are inserted or deleted meanwhile shift nothing, and rows of the same time are distinguished.
 
-`before_time` is a place too, but a time cannot point between two rows that share it. So a page that goes from a time, or
-from the newest row, into the past never stops between such rows: it holds all of them, beyond `limit` if necessary, and
-the next page can start at the time of its oldest row (`finish_ties`).
+`before_time` is a position, too, but cannot separate rows of the same time. So a page of older rows that starts at a time,
+or at the newest row, never ends between such rows: it contains all of them, beyond `limit` if necessary, and the next page
+can start at the time of its oldest row (`finish_ties`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Order = Literal["asc", "desc"]
 
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{28}", re.ASCII)
 _SIDES = {b"o": False, b"n": True}
-# Python has no time for later ids.
+# Python's datetime cannot represent later times.
 _END_OF_TIME = ids.first_id_at(datetime.max.replace(tzinfo=UTC))
 
 
@@ -61,18 +60,18 @@ class IdRange(Struct, frozen=True, kw_only=True):
         return IdRange(lower=lower, upper=upper)
 
     def of(self, column: str) -> dict[str, UUID]:
-        """The range as filter arguments on `column`."""
+        """Return the range as filter arguments on `column`."""
         bounds = {f"{column}__gte": self.lower, f"{column}__lt": self.upper}
         return {lookup: bound for lookup, bound in bounds.items() if bound is not None}
 
     def months_of(self, column: str) -> dict[str, UUID]:
-        """The whole months of the range as filter arguments on `column`."""
+        """Return the whole months of the range as filter arguments on `column`."""
         return self.widened_to_months().of(column)
 
     def widened_to_months(self) -> IdRange:
-        """The whole months of the range, for queries on rows below messages: it prunes partitions.
+        """Return the whole months of the range, which prune the partitions of rows below messages.
 
-        Not the range itself: see json_rows.months_of.
+        For the reason against the range itself see json_rows.months_of.
         """
         first = None if self.lower is None else Month.of(ids.created_at_of(self.lower))
         last = None if self.upper is None else Month.of(ids.created_at_of(self.upper))
@@ -81,7 +80,7 @@ class IdRange(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=256)
 def _whole_months(first: Month | None, last: Month | None) -> IdRange:
-    # Nothing is stored in the last year that Python knows.
+    # Python's datetime has no month after year 9999, in which nothing is stored.
     upper = None if last is None or last.year == MAXYEAR else last.next.first_id
     return IdRange(lower=None if first is None else first.first_id, upper=upper)
 
@@ -98,7 +97,7 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Parse the text of a cursor. Raises InvalidInput."""
+        """Parse the text of a cursor. Raise InvalidInput."""
         if _CURSOR.fullmatch(text):
             decoded = urlsafe_b64decode(text)
             body = decoded[:17]
@@ -118,39 +117,39 @@ class Cursor(Struct, frozen=True, kw_only=True):
 
 
 class PageRequest(Struct, frozen=True, kw_only=True):
-    """The page that a client asks for."""
+    """The page that a client requests."""
 
     limit: int = DEFAULT_LIMIT
     order: Order = "desc"
     """The order of the rows within the page."""
     towards_newer: bool = False
-    """The direction of the pages: where `next` leads."""
+    """The direction of the pages: whether `next` leads to newer rows."""
     cursor: Cursor | None = None
     before: datetime | None = None
-    """The rows before this time, exact to the microsecond; `next` leads further into the past."""
+    """Limits the page to rows before this time, exact to the microsecond; `next` leads to older rows."""
     number: int | None = None
-    """The page by number, counted from 1 at the oldest row; then nothing but `limit` counts besides."""
+    """The number of the page, from 1 at the oldest row; only `limit` applies, too."""
     finish_ties: bool = False
 
     @property
     def ids(self) -> IdRange:
-        """The range of the ids of the page, as far as the request limits it."""
+        """The range of ids of the page, as limited by the request."""
         before = IdRange() if self.before is None else IdRange(upper=ids.first_id_at(self.before))
         return before if self.cursor is None else before & self.cursor.ids
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """The ids of a page, in order, and the cursors (or numbers) of the pages beside it."""
+    """The ids of a page, in order, and the cursors (or numbers) of the next and previous pages."""
 
     ids: list[Any]
-    """UUIDs, or their texts where those are read; whole numbers where the table has such."""
+    """UUIDs or their texts; whole numbers if these are the primary key."""
     next: str | int | None
     previous: str | int | None
     tie: Tie | None = None
-    """The rest of the page, where more rows than `ids` can hold share the time of its oldest row."""
+    """The rest of the page, if more rows than `ids` can hold have the time of its oldest row."""
 
     def chunks(self) -> Iterator[list[Any]]:
-        """All ids of the page in order, in lists of at most two times MAX_LIMIT."""
+        """Yield all ids of the page in order, in lists of at most two times MAX_LIMIT."""
         if self.tie is None:
             yield self.ids
         elif self.tie.order == "asc":
@@ -165,7 +164,7 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
     """Parse `limit`, `cursor` and `order`, and with `by_time` also `before_time`, `page` and `page_size`.
 
     Without `order` a list is read newest first; `newest_page_first` reads the same pages, but each answered oldest
-    first. Raises InvalidInput naming the parameter.
+    first. Raise InvalidInput with the name of the parameter.
     """
     if by_time and (parameters.get("page") or parameters.get("page_size")):
         return _numbered(parameters)
@@ -175,7 +174,7 @@ def page_request(parameters: QueryDict, *, by_time: bool = False, newest_page_fi
     return PageRequest(
         limit=whole_number(parameters, "limit", DEFAULT_LIMIT, at_least=1, at_most=MAX_LIMIT),
         order=order or ("asc" if newest_page_first else "desc"),
-        # From a time the way is into the past, however the answer is sorted.
+        # Pages from a time lead to older rows, however a page is sorted.
         towards_newer=order == "asc" and before is None,
         cursor=Cursor.parse(cursor) if cursor else None,
         before=before,
@@ -192,7 +191,7 @@ class Keys(Protocol):
 
 
 def read_page(rows: Keys, request: PageRequest) -> Page:
-    """The page of `rows`, whose primary key is a UUID or a whole number."""
+    """Return the requested page of `rows`, whose primary key is a UUID or a whole number."""
     if request.number is not None:
         return _page_by_number(rows, request.limit, request.number)
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
@@ -203,14 +202,14 @@ def read_page(rows: Keys, request: PageRequest) -> Page:
     page = page[: request.limit]
     if newer != (request.order == "asc"):
         page.reverse()
-    return Page(ids=page, **_ways_on(request, page, newer=newer, more=more))
+    return Page(ids=page, **_links(request, page, newer=newer, more=more))
 
 
 def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
-    """The page of those `rows` that `keep` accepts, for a condition that is slow in SQL for each row but fast for many.
+    """Return the page of those `rows` that `keep` accepts, for a condition that is slow in SQL but fast for many rows at once.
 
     At most SIFT_LOOKS times SIFT_CHUNK rows are read, and no read begins after SIFT_SECONDS. So a page can have fewer rows
-    than its limit, even none, and `next` still leads to more.
+    than its limit, even none, although `next` leads to more rows.
     """
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     remaining = request.ids
@@ -230,7 +229,7 @@ def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID
     page = page[: request.limit]
     if newer != (request.order == "asc"):
         page.reverse()
-    return Page(ids=page, **_ways_on(request, page, newer=newer, more=more, reached=reached))
+    return Page(ids=page, **_links(request, page, newer=newer, more=more, reached=reached))
 
 
 # --- Parsing the parameters -----------------------------------------------------------------------------------------
@@ -240,7 +239,7 @@ N = TypeVar("N", int, int | None)
 
 
 def whole_number(parameters: QueryDict, name: str, default: N, *, at_least: int = 0, at_most: int) -> int | N:
-    """Parse a parameter that is a whole number; `default` where it is not given. Raises InvalidInput."""
+    """Parse a parameter that is a whole number; return `default` without it. Raise InvalidInput."""
     text = parameters.get(name)
     if not text:
         return default
@@ -300,28 +299,28 @@ def _page_by_number(rows: Keys, size: int, number: int) -> Page:
 
 
 def _page_with_tie(rows: Keys, request: PageRequest, page: list[UUID]) -> Page:
-    """The page whose oldest row, the last of `page`, shares its time with rows that are not in `page`."""
+    """Return the page with the rows that have the same time as its oldest row, the last of `page`."""
     first = ids.first_id_at(ids.created_at_of(page[-1]))
     tie = Tie(rows=rows, ids=IdRange(lower=first, upper=page[-1]), order=request.order)
     more = bool(rows.within(IdRange(upper=first)).keys(newest_first=True, limit=1))
     if request.order == "asc":
         page.reverse()
-    ways_on = _ways_on(request, page, newer=False, more=more, reached=first)
+    links = _links(request, page, newer=False, more=more, reached=first)
     rest = tie.few()
     if rest is None:
-        return Page(ids=page, tie=tie, **ways_on)
-    return Page(ids=rest + page if request.order == "asc" else page + rest, **ways_on)
+        return Page(ids=page, tie=tie, **links)
+    return Page(ids=rest + page if request.order == "asc" else page + rest, **links)
 
 
 class Tie(Struct, frozen=True, kw_only=True):
-    """The rows of one time that did not fit into the page they belong to."""
+    """The rows of one time that exceed the limit of their page."""
 
     rows: Keys
     ids: IdRange
     order: Order
 
     def few(self) -> list[UUID] | None:
-        """All of them, or None when they are more than MAX_LIMIT."""
+        """Return all of them, or None if they are more than MAX_LIMIT."""
         found = self._next(self.ids, MAX_LIMIT + 1)
         return found if len(found) <= MAX_LIMIT else None
 
@@ -335,20 +334,20 @@ class Tie(Struct, frozen=True, kw_only=True):
         return self.rows.within(remaining).keys(newest_first=self.order == "desc", limit=limit)
 
 
-def _ways_on(
+def _links(
     request: PageRequest, page: Sequence[UUID | str | int], *, newer: bool, more: bool, reached: UUID | None = None
 ) -> dict[str, Any]:
-    """Return `next` and `previous` of a page that was read in the direction `newer`, where there are `more` rows or not.
+    """Return `next` and `previous` of a page that was read in the direction `newer`; `more` rows may follow it there.
 
-    `reached` is how far the page reaches in that direction, where that is further than its last row.
+    `reached` is the end of the page in that direction, if it is beyond its last row.
     """
-    # On the side that the page came from there is at least the row that the cursor was made of.
-    from_somewhere = request.cursor is not None or request.before is not None
-    has_newer, has_older = (more, from_somewhere) if newer else (from_somewhere, more)
+    # The page of a cursor or time has at least one row behind it: the one of the cursor.
+    has_start = request.cursor is not None or request.before is not None
+    has_newer, has_older = (more, has_start) if newer else (has_start, more)
     if page:
         ends = sorted((_as_uuid(page[0]), _as_uuid(page[-1])))
     else:
-        # Nothing here: the way back starts with the row at the place itself.
+        # An empty page: the opposite direction starts with the row at the position itself.
         bound = request.ids.lower if newer else request.ids.upper
         place = 0 if bound is None else bound.int
         ends = [UUID(int=place), UUID(int=max(place - 1, 0))]

@@ -1,17 +1,17 @@
-"""Monthly partitions: the migration operation that makes a table partitioned, and making and dropping months.
+"""Monthly partitions: the migration operation for a partitioned table, and the creation and removal of months.
 
-Measured: partitioned tables take COPY as fast as plain ones, and dropping a month takes 30 ms and reads no row of it
-(the file system adds 0.15 to 0.4 ms for each megabyte that it frees). Months are made by building a leaf beside the
-table and attaching it: ATTACH lets readers and writers of other months go on, where CREATE TABLE .. PARTITION OF would
-make everyone wait behind one slow reader. There is no DEFAULT partition: it would have to be scanned at every ATTACH.
+Measured: COPY into partitioned tables is as fast as into plain ones, and the drop of a month takes 30 ms and reads none of
+its rows (the file system adds 0.15 to 0.4 ms for each megabyte that it frees). A month is created as separate leaves, which
+are then attached: ATTACH does not block readers and writers of other months, while with CREATE TABLE .. PARTITION OF all of
+them would wait behind one slow reader. A DEFAULT partition does not exist, because every ATTACH would scan it.
 
-A month is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that still use the
-table while everybody else goes on, and only then are all its leaves dropped, in one statement because they refer to
-each other. A plain DROP would make everyone wait behind one slow reader, and deadlocks with writers. The first table
-(messages) goes first: rows below a message are not looked up when the message is not there. A drop that was cut off is undone if it only got to hide the first table,
-and else completed (`settle_months`). Tried on 15 and 18.
+A month is dropped table by table with DETACH .. CONCURRENTLY, which waits for the transactions that use the table without
+blocking others. Then all leaves are dropped in one statement, because they refer to each other. With a plain DROP all would
+wait behind one slow reader, and it deadlocks with writers. The first table (messages) is detached first, because rows below
+a message are not looked up without the message. An interrupted drop is undone if only the first table was hidden, otherwise
+completed (`settle_months`). Tested with PostgreSQL 15 and 18.
 
-The advisory lock belongs to the connection here, so a pooler between Tracesite and PostgreSQL must pool sessions.
+The advisory lock belongs to the connection, so a pooler between Tracesite and PostgreSQL must pool sessions.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from django.utils.translation import gettext as _
 from access_app.errors import Unavailable
 from messages_app import ids
 
-# Made and dropped under one advisory lock, so that two processes never build or drop the same leaf at once.
+# Months are created and dropped under one advisory lock, so that two processes never create or drop the same leaf at once.
 _ADVISORY_LOCK = 0x7472_6163  # "trac"
 _POLL_SECONDS = 0.02
 _LOCK_PATIENCE_SECONDS = 60
 
-# How long one attempt waits for others, while makers of months wait for it. Beyond deadlock_timeout (1 s), after which
-# PostgreSQL ends an autovacuum that is in the way. FINALIZE waits less: it may hold what a reader waits for whom it
-# waits for, and then it is the drop that has to give up, not the reader.
+# Limit of one attempt, because the creation of months waits for it. Longer than deadlock_timeout (1 s), after which
+# PostgreSQL cancels a blocking autovacuum. FINALIZE waits less: in a deadlock with a reader the drop must give up, not the
+# reader.
 _LOCK_TIMEOUT = "1500ms"
 _FINALIZE_LOCK_TIMEOUT = "500ms"
 _PAUSE_SECONDS = 1
 DROP_PATIENCE_SECONDS = 300
 
-# Up to here rows are counted, beyond it the planner's estimate is taken: counting must not take longer for a larger month.
+# More rows are estimated by the planner, so that counting takes constant time.
 _COUNTED_ROWS = 10_000
 
 _Result = TypeVar("_Result")
@@ -54,7 +54,7 @@ _LeafState = Literal["attached", "detaching", "detached", "absent"]
 
 
 class MonthInUse(Unavailable):
-    """A transaction that was open before the month was hidden does not end. Nothing is lost: try again later."""
+    """A transaction from before the month was hidden does not end. Nothing is lost: try again later."""
 
     default_code = "month_in_use"
 
@@ -69,7 +69,7 @@ def _first_id(month: Month) -> UUID:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionedTable:
-    """A table that is partitioned by month; `parents` maps a column to the table whose leaf of the same month it points to."""
+    """A table partitioned by month; `parents` maps a column to the table whose leaf of the same month it references."""
 
     name: str
     parents: dict[str, str]
@@ -102,19 +102,19 @@ class Month(NamedTuple):
 
 
 class CreatePartitionedModel(migrations.CreateModel):
-    """CreateModel for a table `PARTITION BY RANGE (id)`; to the migration state it is a plain model."""
+    """CreateModel for a table `PARTITION BY RANGE (id)`; a plain model in the migration state."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         schema_editor.sql_create_table += " PARTITION BY RANGE (id)"
         try:
             super().database_forwards(app_label, schema_editor, from_state, to_state)
         finally:
-            del schema_editor.sql_create_table  # the class's own statement shows through again
+            del schema_editor.sql_create_table  # restores the attribute of the class
 
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedLeaf:
-    """One table's part of a month that was dropped."""
+    """The leaf of one table in a dropped month."""
 
     table: str
     rows: int
@@ -125,7 +125,7 @@ class DroppedLeaf:
 
 
 def months_of(table: str) -> set[Month]:
-    """The months that `table` has a partition for."""
+    """Return the months for which `table` has a partition."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -139,15 +139,15 @@ def months_of(table: str) -> set[Month]:
 
 
 def make_months(tables: Sequence[PartitionedTable], months: Iterable[Month]) -> list[Month]:
-    """Makes the partitions that are missing for `months`, in each of `tables` (parents first); returns the months it made.
+    """Create the missing partitions for `months` in each of `tables` (parents first); return the created months.
 
-    One transaction a month, 30 ms, and nobody stalls meanwhile. Safe to call from several processes at once.
-    Raises MonthInUse where the month was being dropped and somebody still reads it.
+    One transaction of 30 ms a month, which blocks nobody. Safe to call from several processes at once. Raise MonthInUse if
+    a drop of the month was interrupted and a transaction still reads it.
     """
     made = []
     for month in sorted(set(months)):
         if _is_interrupted(tables, month):
-            _patiently(month, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, month))
+            _retry(month, _LOCK_PATIENCE_SECONDS, partial(_settle, tables, month))
         with transaction.atomic(), connection.cursor() as cursor:
             _poll(cursor, "SELECT pg_try_advisory_xact_lock(%s)")
             missing = [table for table in tables if month not in months_of(table.name)]
@@ -165,23 +165,23 @@ def drop_month(
     when_hidden: Callable[[], bool] = lambda: True,
     patience: float = DROP_PATIENCE_SECONDS,
 ) -> list[DroppedLeaf] | None:
-    """Drops the partitions of `month` in all of `tables` (parents first), whatever they hold, in constant time.
+    """Drop the partitions of `month` in all of `tables` (parents first) in constant time; return the dropped leaves.
 
-    `when_hidden` is called once new queries no longer see the rows of the first table (the leaf itself can still be
-    read) and before anything is lost; if it answers False the month is brought back and None returned. It may be
-    called again when an attempt has to be repeated.
+    `when_hidden` is called before anything is lost, once new queries do not see the rows of the first table any more (the
+    leaf itself can still be read). If it returns False, the month is attached again and the result is None. A retry may call
+    it again.
 
-    Runs outside transactions, a second apart until it succeeds: each attempt gives way after a moment, so that
-    nobody waits long behind it. Raises MonthInUse after `patience` seconds, with the month hidden but not dropped;
-    the next drop_month goes on from there. Returns an empty list when there is no such month.
+    Call it outside a transaction. Attempts are short, so that nobody waits long behind them, and repeated each second. Raise
+    MonthInUse after `patience` seconds, with the month hidden but not dropped; the next drop_month continues. Return an
+    empty list if the month does not exist.
     """
-    return _patiently(month, patience, partial(_drop, tables, month, when_hidden))
+    return _retry(month, patience, partial(_drop, tables, month, when_hidden))
 
 
 def settle_months(tables: Sequence[PartitionedTable], *, patience: float = DROP_PATIENCE_SECONDS) -> None:
-    """Ends the drops that were cut off: undone where only the first table was hidden, else completed.
+    """Finish interrupted drops: undo those that hid only the first table, complete the others.
 
-    Raises MonthInUse like `drop_month`.
+    Raise MonthInUse like `drop_month`.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -191,11 +191,11 @@ def settle_months(tables: Sequence[PartitionedTable], *, patience: float = DROP_
         )
         months = sorted(Month(int(name[:4]), int(name[5:])) for (name,) in cursor.fetchall())
     for month in months:
-        _patiently(month, patience, partial(_settle, tables, month))
+        _retry(month, patience, partial(_settle, tables, month))
 
 
 def count_rows(cursor: Any, leaf: str) -> tuple[int, bool]:
-    """How many rows a leaf has, and whether that is the planner's estimate; takes the same time whatever it holds."""
+    """Return the number of rows of a leaf, and whether it is the planner's estimate. Takes constant time."""
     cursor.execute(f"SELECT count(*) FROM (SELECT FROM {leaf} LIMIT {_COUNTED_ROWS + 1}) AS sample")  # noqa: S608 - a leaf's name
     (counted,) = cursor.fetchone()
     if counted <= _COUNTED_ROWS:
@@ -262,8 +262,8 @@ def _leaf_state(cursor: Any, table: PartitionedTable, month: Month) -> _LeafStat
 
 
 def _attach(cursor: Any, table: PartitionedTable, month: Month) -> None:
-    # The bounds are computed here, from two integers: no text from outside reaches this statement. A leaf that was
-    # detached has the same CHECK constraint, so nothing is scanned.
+    # The bounds are computed from two integers, so the statement contains no external text. A detached leaf has the same
+    # CHECK constraint, so it is not scanned.
     cursor.execute(
         f"ALTER TABLE {table.name} ATTACH PARTITION {month.leaf(table.name)} "
         f"FOR VALUES FROM ('{month.first_id}') TO ('{month.next.first_id}')"
@@ -290,12 +290,12 @@ def _measure(cursor: Any, table: PartitionedTable, month: Month) -> DroppedLeaf:
 # --- Locks ------------------------------------------------------------------------------------------------------------
 
 
-def _patiently(month: Month, patience: float, work: Callable[[], _Result]) -> _Result:
-    """Does `work` alone among those who make and drop months, again and again while others are in its way."""
+def _retry(month: Month, patience: float, work: Callable[[], _Result]) -> _Result:
+    """Run `work` under the advisory lock; retry it while locks of others block it."""
     deadline = time.monotonic() + patience
     while True:
         try:
-            with _alone():
+            with _advisory_lock():
                 return work()
         except OperationalError as error:
             if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
@@ -306,8 +306,8 @@ def _patiently(month: Month, patience: float, work: Callable[[], _Result]) -> _R
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Holds the advisory lock, and keeps waits for other locks short. Outside transactions: DETACH asks for that."""
+def _advisory_lock() -> Iterator[None]:
+    """Hold the advisory lock, and limit waits for other locks. Outside of a transaction, as DETACH requires."""
     with connection.cursor() as cursor:
         _poll(cursor, "SELECT pg_try_advisory_lock(%s)")
         try:
@@ -323,9 +323,9 @@ def _wait_at_most(cursor: Any, timeout: str) -> None:
 
 
 def _poll(cursor: Any, try_lock: str) -> None:
-    """Takes the advisory lock by asking again and again.
+    """Take the advisory lock by polling.
 
-    Whoever waits for it inside a statement has a snapshot, and DETACH waits for older snapshots: a deadlock.
+    A statement that waits for the lock has a snapshot, and DETACH waits for older snapshots, which would be a deadlock.
     """
     deadline = time.monotonic() + _LOCK_PATIENCE_SECONDS
     while True:

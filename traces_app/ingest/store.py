@@ -36,7 +36,7 @@ from msgspec.structs import replace
 
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
-from messages_app.interruptions import goes_on, is_interrupted, reopen
+from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, Run, update_session
@@ -474,7 +474,7 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
             message.state = "unchanged"
             return
         record = replace(record, error=row.error or record.error)
-    elif is_interrupted(row) and (record.is_completed or goes_on(row, context.latest_event_at.get(row.pk))):
+    elif is_interrupted(row) and (record.is_completed or is_continued(row, context.latest_event_at.get(row.pk))):
         resumed = reopen(row)
     if row.is_completed and context.source == "live" and _has_new(own, stored):
         message.refuse("message_completed")
