@@ -105,13 +105,13 @@ def add(lines: Iterable[tables.Row]) -> None:
     insert_rows([(tables.CONTEXTS, list(wanted.values()))])
 
 
-def whole(said: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+def whole(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Return the data of events, each given with its run, with referenced values put back."""
     places = {
-        (message_id, ref): _row_id(message_id, ref) for message_id, data in said for ref in refs_of(data).values()
+        (message_id, ref): _row_id(message_id, ref) for message_id, data in events for ref in refs_of(data).values()
     }
     if not places:
-        return [data for _message_id, data in said]
+        return [data for _message_id, data in events]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT message_id, ref, (content -> 'value')::text FROM traces_app_context "
@@ -121,7 +121,7 @@ def whole(said: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, A
         found: dict[UUID, dict[str, Any]] = {}
         for message_id, ref, value in cursor.fetchall():
             found.setdefault(message_id, {})[ref] = msgspec.json.decode(value)
-    return [with_fields(data, found[message_id]) if message_id in found else data for message_id, data in said]
+    return [with_fields(data, found[message_id]) if message_id in found else data for message_id, data in events]
 
 
 def _row_id(message_id: UUID, ref: str) -> str:
@@ -144,7 +144,7 @@ CONTEXTS = Source(
 
 
 def contexts_of(session_id: UUID) -> CompiledRows:
-    """The contexts of a session, each once for every run that refers to it."""
+    """Return the contexts of a session, each once for every run that refers to it."""
     return CompiledRows(build=_contexts, shape=(), values={"session": session_id})
 
 
@@ -165,7 +165,7 @@ def newest_contexts(session_id: UUID, most: int) -> list[schemas.Context]:
 
 
 def newest_refs(session_id: UUID, most: int) -> list[str]:
-    """The references of a session, newest first, each once."""
+    """Return the references of a session, newest first, each once."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT ref FROM traces_app_context AS context WHERE session_id = %s AND kind <> 'entry' AND {_IN_SIGHT} "  # noqa: S608 - constants
@@ -176,7 +176,7 @@ def newest_refs(session_id: UUID, most: int) -> list[str]:
 
 
 def find_context(session_id: UUID, ref: str) -> FoundContext | None:
-    """The context of a reference; of several runs that of the first."""
+    """Return the context of a reference; if several runs have it, that of the first."""
     if "\x00" in ref:
         return None
     with connection.cursor() as cursor:
@@ -205,8 +205,8 @@ def whole_context(found: FoundContext, ref: str) -> schemas.WholeContext:
 
 
 def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
-    """The entries of a conversation, in order; the last ones only, if that is said. Others are not read."""
-    # Entries carry the time of their run, as all that lies below it: these bounds leave one month to look in.
+    """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read."""
+    # The ids of entries carry the time of their run, so these bounds limit the search to one month.
     time = ids.created_at_of(found.pk)
     below = [ids.first_id_at(time), ids.first_id_at(time + _MICROSECOND)]
     with connection.cursor() as cursor:
@@ -218,7 +218,7 @@ def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
 
 
 def variables(found: FoundContext, keys: Collection[str] | None = None) -> Raw:
-    """The variables, or those of these names that are there."""
+    """Return the variables: all, or those of these names that exist."""
     names = None if keys is None else [pg_text.text(key) for key in keys]
     with connection.cursor() as cursor:
         cursor.execute(

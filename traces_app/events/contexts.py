@@ -81,10 +81,10 @@ def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
 
 def refs_of(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the references of the fields that are stored elsewhere."""
-    said = data.get("contextRefs")
-    if not isinstance(said, dict):
+    context_refs = data.get("contextRefs")
+    if not isinstance(context_refs, dict):
         return {}
-    refs = {name: one.get("contextRef") for name, one in said.items() if isinstance(one, dict)}
+    refs = {name: item.get("contextRef") for name, item in context_refs.items() if isinstance(item, dict)}
     return {name: ref for name, ref in refs.items() if isinstance(ref, str) and name not in data}
 
 
@@ -95,10 +95,10 @@ def with_fields(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
 
 def without_refs(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
     """Return data without the references of these fields."""
-    said = data.get("contextRefs")
-    if not isinstance(said, dict) or said.keys().isdisjoint(names):
+    context_refs = data.get("contextRefs")
+    if not isinstance(context_refs, dict) or context_refs.keys().isdisjoint(names):
         return data
-    return {**data, "contextRefs": _without(said, *names)}
+    return {**data, "contextRefs": _without(context_refs, *names)}
 
 
 # --- A context -------------------------------------------------------------------------------------------------------

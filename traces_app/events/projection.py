@@ -447,7 +447,7 @@ class RunState:
         return "running"
 
     @property
-    def is_asked(self) -> bool:
+    def has_prompt(self) -> bool:
         return bool(self.prompt or self.prompt_parts)
 
     @property

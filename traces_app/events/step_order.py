@@ -37,14 +37,14 @@ class Layout:
     calls: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The step and the position in it, by subject."""
     parents: dict[str, str] = field(default_factory=dict)
-    """The parents of calls, where they exist."""
-    stands: dict[str, Subject] = field(default_factory=dict)
+    """The parents of calls, if they exist."""
+    step_subjects: dict[str, Subject] = field(default_factory=dict)
     """The steps, including those that only calls have named."""
     calls_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The calls of a step, in their order."""
-    begun: dict[str, str] = field(default_factory=dict)
+    last_steps: dict[str, str] = field(default_factory=dict)
     """The last step that each agent started."""
-    hoped_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    missing_parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Parents that do not exist yet, with the calls that name them."""
     iteration: int = 0
     """The iteration of the next step that has none."""
@@ -67,8 +67,8 @@ class Layout:
             return Change(self, False, frozenset())
         if not is_in_order:
             return Change(laid_out({**self.subjects, **added}), True, frozenset())
-        found = frozenset(call for name in added for call in self.hoped_for.get(name, ()))
-        return Change(_followed(self, added), False, found)
+        found = frozenset(call for name in added for call in self.missing_parents.get(name, ()))
+        return Change(_extended(self, added), False, found)
 
     def _can_follow(self, name: str, one: Subject) -> bool:
         """Return whether a new step or call leaves all existing positions unchanged."""
@@ -77,32 +77,32 @@ class Layout:
         step = one.step if is_call(name) else name
         if not step:
             return True
-        stood = self.stands.get(step)
+        known = self.step_subjects.get(step)
         # A step that was generated for calls without a step, and is named now, may receive more of them.
-        return not step.startswith(MADE_STEP) and (stood is None or _as_step(stood, one) == stood)
+        return not step.startswith(MADE_STEP) and (known is None or _as_step(known, one) == known)
 
 
 class Change(NamedTuple):
     """A layout after new events."""
 
     layout: Layout
-    is_anew: bool
+    is_recomputed: bool
     """Whether existing positions may have changed."""
     adopted: frozenset[str]
     """If not: existing calls whose parents exist now."""
 
 
 def laid_out(subjects: Mapping[str, Subject]) -> Layout:
-    return _followed(Layout(), subjects) if subjects else Layout()
+    return _extended(Layout(), subjects) if subjects else Layout()
 
 
-def _followed(before: Layout, added: Mapping[str, Subject]) -> Layout:
+def _extended(before: Layout, added: Mapping[str, Subject]) -> Layout:
     """Return the layout with new steps and calls, all of which come after the existing ones."""
     calls = sorted((one.first, name) for name, one in added.items() if is_call(name))
-    new = {name: one for name, one in added.items() if is_step(name) and name not in before.stands}
+    new = {name: one for name, one in added.items() if is_step(name) and name not in before.step_subjects}
     for _first, name in calls:
         one = added[name]
-        if one.step and one.step not in before.stands:
+        if one.step and one.step not in before.step_subjects:
             # A step that only calls have named so far.
             new[one.step] = _as_step(new.get(one.step), one)
     begun: dict[str, list[tuple[tuple[int, int], str]]] = {}
@@ -113,10 +113,10 @@ def _followed(before: Layout, added: Mapping[str, Subject]) -> Layout:
     hosts: dict[str, str] = {}
     for first, name in calls:
         one = added[name]
-        host = one.step or _host(begun.get(one.agent, []), first) or before.begun.get(one.agent)
+        host = one.step or _host(begun.get(one.agent, []), first) or before.last_steps.get(one.agent)
         if not host:
             host = made_step(one.agent)
-            if host not in before.stands:
+            if host not in before.step_subjects:
                 new.setdefault(host, Subject(first, one.agent, "", None, ""))
         hosts[name] = host
     return _placed(before, added, new, [(name, hosts[name]) for _first, name in calls], begun)
@@ -129,7 +129,7 @@ def _placed(
     calls: Sequence[tuple[str, str]],
     begun: Mapping[str, Sequence[tuple[tuple[int, int], str]]],
 ) -> Layout:
-    """Puts new steps, and calls with their steps, behind what is there."""
+    """Return the layout with new steps, and with calls at the end of their steps."""
     subjects = {**before.subjects, **added}
     steps, iteration = dict(before.steps), before.iteration
     for ordinal, (_first, name) in enumerate(sorted((one.first, name) for name, one in new.items()), len(steps)):
@@ -138,32 +138,32 @@ def _placed(
         steps[name] = (iteration, ordinal)
         iteration = min(iteration + 1, MOST_INT)
     placed, calls_of = dict(before.calls), dict(before.calls_of)
-    parents, hoped_for = dict(before.parents), dict(before.hoped_for)
+    parents, missing_parents = dict(before.parents), dict(before.missing_parents)
     for name, host in calls:
         of_step = calls_of.get(host, ())
         placed[name] = (host, len(of_step))
         calls_of[host] = (*of_step, name)
     for name, _host in calls:
-        for child in (name, *before.hoped_for.get(name, ())):
-            _find_parent(child, subjects, parents, hoped_for)
+        for child in (name, *before.missing_parents.get(name, ())):
+            _find_parent(child, subjects, parents, missing_parents)
     return Layout(
         subjects=subjects,
         steps=steps,
         calls=placed,
         parents=parents,
-        stands={**before.stands, **new},
+        step_subjects={**before.step_subjects, **new},
         calls_of=calls_of,
-        begun=before.begun | {agent: of_agent[-1][1] for agent, of_agent in begun.items()},
-        hoped_for=hoped_for,
+        last_steps=before.last_steps | {agent: of_agent[-1][1] for agent, of_agent in begun.items()},
+        missing_parents=missing_parents,
         iteration=iteration,
         last=max(one.first for one in added.values()),
     )
 
 
-def _as_step(stood: Subject | None, one: Subject) -> Subject:
-    """A step with what `one`, a call of it or the step itself, says of where it stands."""
+def _as_step(known: Subject | None, one: Subject) -> Subject:
+    """Return the position fields of a step, known ones merged with those of `one`: the step itself or one of its calls."""
     fact = Subject(one.first, one.agent, "", one.iteration, "")
-    return fact if stood is None else stood.with_more(fact)
+    return fact if known is None else known.with_more(fact)
 
 
 def _host(begun: Sequence[tuple[tuple[int, int], str]], first: tuple[int, int]) -> str:
@@ -172,15 +172,15 @@ def _host(begun: Sequence[tuple[tuple[int, int], str]], first: tuple[int, int]) 
 
 
 def _find_parent(
-    name: str, subjects: Mapping[str, Subject], parents: dict[str, str], hoped_for: dict[str, tuple[str, ...]]
+    name: str, subjects: Mapping[str, Subject], parents: dict[str, str], missing_parents: dict[str, tuple[str, ...]]
 ) -> None:
-    """Of the calls that a call may mean by its parent the first one that is there."""
+    """Set the parent of a call to the first existing candidate, or note the missing candidates."""
     for candidate in parents_meant(subjects[name]):
         if candidate == name:
             continue
         if candidate in subjects:
             parents[name] = candidate
             return
-        waiting = hoped_for.get(candidate, ())
+        waiting = missing_parents.get(candidate, ())
         if name not in waiting:
-            hoped_for[candidate] = (*waiting, name)
+            missing_parents[candidate] = (*waiting, name)

@@ -237,7 +237,7 @@ class _Session:
     runs: list[_Run] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     """The numbers of duplicates, by external id."""
-    asked: set[str] = field(default_factory=set)
+    read_subjects: set[str] = field(default_factory=set)
     """The subjects that `facts` covers."""
     facts: list[tuple[UUID, EventFact]] = field(default_factory=list)
     """The stored events about these subjects, with their run; for the subject RUN, only of runs of the batch."""
@@ -443,8 +443,8 @@ def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
     calls that the batch is about."""
     with exchange() as ask:
         ask(_TAKE_TURNS, *turns)
-        asked = [(session, _ask(session, session.id, ask)) for session in sessions if session.id is not None]
-        answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in asked]
+        queries = [(session, _send_queries(session, session.id, ask)) for session in sessions if session.id is not None]
+        answers = [(session, [cursor.fetchall() for cursor in cursors]) for session, cursors in queries]
     for session, (numbers, last, last_of_runs, fact, *since) in answers:
         session.numbers = dict(numbers)
         session.last_event = last[0][0] if last else 0
@@ -455,7 +455,7 @@ def _read(sessions: Sequence[_Session], turns: Sequence[Any]) -> None:
             run.unnamed = run.so_far.unnamed
 
 
-def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
+def _send_queries(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper]) -> list[CursorWrapper]:
     since: list[tuple[Any, ...]] = []
     subjects = {one.subject for one in session.events}
     known = {RUN}
@@ -468,12 +468,12 @@ def _ask(session: _Session, session_id: UUID, ask: Callable[..., CursorWrapper])
             since.append((_SINCE, session_id, run.id, *ids.range_below(run.id), run.so_far.seq))
         else:
             since.append((_FROM_THE_BEGINNING, session_id, run.id, *ids.range_below(run.id)))
-    session.asked = known & subjects
+    session.read_subjects = known & subjects
     return [
         ask(_NUMBERS, [one.external_id for one in session.events], session_id),
         ask(_LAST, session_id),
         ask(_LAST_OF_RUNS, [RUN] if RUN in subjects else [], session_id),
-        ask(_FACTS, sorted(session.asked), session_id, *session.runs_and_bounds),
+        ask(_FACTS, sorted(session.read_subjects), session_id, *session.runs_and_bounds),
         *(ask(*one) for one in since),
     ]
 
@@ -602,7 +602,7 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, E
     _take_back_flags(run)
     # A call that exists now becomes the parent of calls that named it before.
     touched = {fact.subject for fact in new if fact.subject not in ("", RUN)} | change.adopted | moved
-    if change.is_anew:
+    if change.is_recomputed:
         touched |= {call for call, parent in run.after.parents.items() if before.parents.get(call) != parent}
     facts_of: dict[str, list[EventFact]] = {subject: [] for subject in touched}
     stored = touched & before.subjects.keys()
@@ -620,7 +620,7 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, E
             facts_of[fact.subject].append(fact)
     for events in facts_of.values():
         events.sort(key=EventFact.place)
-    if change.is_anew:
+    if change.is_recomputed:
         _move_rows(run)
     elif run.id is not None:
         run.touched = _touched(run, run.id, touched)
@@ -671,7 +671,7 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, E
         message = msgspec.structs.replace(
             message, health=[*(message.health or ()), INTERRUPTED], metadata={**(message.metadata or {}), **interrupted}
         )
-    if not state.is_asked:
+    if not state.has_prompt:
         return [message]
     prompt = records.Message(
         role="user",
@@ -860,7 +860,7 @@ def _stored(session: _Session, subjects: Set[str]) -> list[tuple[UUID, EventFact
     if session.id is None:
         return []
     found = [one for one in session.facts if one[1].subject in subjects]
-    missing = subjects - session.asked
+    missing = subjects - session.read_subjects
     if missing:
         with prepared_cursor() as cursor:
             cursor.execute(_FACTS, [sorted(missing), session.id, *session.runs_and_bounds])

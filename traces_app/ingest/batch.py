@@ -95,7 +95,7 @@ class Context:
 
 @dataclass(kw_only=True)
 class BatchSession:
-    """A session of the batch: its row, and what the batch adds to it."""
+    """A session of the batch: its row, and the additions of the batch."""
 
     id: UUID | None
     external_id: str

@@ -1,4 +1,4 @@
-"""A cache for what this process knows of the database, where clients choose the keys."""
+"""A cache of database facts with keys chosen by clients, bounded in size and age."""
 
 from __future__ import annotations
 

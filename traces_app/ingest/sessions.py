@@ -161,7 +161,7 @@ def _new_session(context: Context, state: BatchSession, session_id: UUID, item: 
         id=session_id.hex,
         project_id=str(context.project_id),
         external_id=state.external_id,
-        said_status=_said_status(context, record) or "",
+        said_status=_stated_status(context, record) or "",
         created_at=pg_text.timestamp(record.created_at or context.now),
         updated_at=pg_text.timestamp(context.now),
         redactions=pg_text.json(receipts_as_json(item.receipts)),
@@ -193,11 +193,11 @@ def active_at(message: records.Message, now: datetime) -> datetime:
     return min(max(began, completion(message, began) or began), now)
 
 
-def _said_status(context: Context, record: records.Session) -> str | None:
+def _stated_status(context: Context, record: records.Session) -> str | None:
     """Return the status that a record states: None leaves it unchanged, "" lets it follow the messages.
 
-    Events and transcripts say "running" of a run that is open, whose end need not state a status. Only a client that
-    sends the word itself means it to stay.
+    Events and transcripts state "running" for an open run, whose end need not state a status. Only the "running" that a
+    client sends itself is kept.
     """
     return "" if record.status == "running" and context.source != "live" else record.status
 
@@ -206,7 +206,7 @@ def _value_of(context: Context, item: Redacted, name: str) -> Any:
     """Return the value of a record for a column of its session; None or empty if it gives none."""
     if name == "redactions":
         return receipts_as_json(item.receipts)
-    return _said_status(context, item.session) if name == "said_status" else getattr(item.session, name)
+    return _stated_status(context, item.session) if name == "said_status" else getattr(item.session, name)
 
 
 def _is_given(name: str, value: Any) -> bool:

@@ -239,9 +239,9 @@ def lock_with_touched(
     with exchange() as ask:
         # The bounds prune months; a generic plan would look into all of them.
         locked = ask(_LOCK_MESSAGES, list(message_ids), min(message_ids), max(message_ids))
-        asked = {one: _ask_touched(ask, one, touched[one]) for one in message_ids if one in touched}
+        queries = {key: _query_touched(ask, key, touched[key]) for key in message_ids if key in touched}
         found = locked.fetchall()
-        below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in asked.items()}
+        below = {message_id: [cursor.fetchall() for cursor in cursors] for message_id, cursors in queries.items()}
     messages = {row[0]: Message.from_db(connection.alias, _FIELDS, _values(row)) for row in found}
     return messages, {message_id: _stored(*answers) for message_id, answers in below.items()}
 
@@ -331,7 +331,7 @@ def count_below(message_id: UUID, usage: dict[str, Any] | None) -> Rollup:
         return rollup(usage, steps, cursor.fetchall())
 
 
-def _ask_touched(
+def _query_touched(
     ask: Callable[..., CursorWrapper], message_id: UUID, touched: WriteScope
 ) -> tuple[CursorWrapper, CursorWrapper]:
     # The bounds prune months in a generic plan, which an array cannot.
@@ -428,7 +428,7 @@ def upsert_rows(tables: Tables, message_id: UUID, touched: WriteScope | None) ->
             ask(table.upsert, *map(pg_text.array, zip(*sorted(lines, key=BY_ID), strict=True)))
             for table, lines in tables
         ]
-        counted = touched and _ask_touched(ask, message_id, touched)
+        counted = touched and _query_touched(ask, message_id, touched)
         changed = [cursor.fetchall() for cursor in cursors]
         below = counted and [cursor.fetchall() for cursor in counted]
     return any(changed), _counted(*below) if below else None

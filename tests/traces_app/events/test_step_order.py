@@ -49,20 +49,20 @@ _EVENTS = st.lists(
 
 
 def in_batches(events: list[EventFact], sizes: list[int]) -> tuple[Layout, list[bool]]:
-    layout, anew = Layout(), []
+    layout, recomputed = Layout(), []
     while events:
         size = sizes.pop() if sizes else 3
         change = layout.with_events(events[:size])
         events = events[size:]
-        if not change.is_anew:
+        if not change.is_recomputed:
             # What stood stands where it did, and only those who are named have other parents.
             assert change.layout.steps.items() >= layout.steps.items()
             assert change.layout.calls.items() >= layout.calls.items()
             changed = {name for name in layout.calls if change.layout.parents.get(name) != layout.parents.get(name)}
             assert changed <= change.adopted
         layout = change.layout
-        anew.append(change.is_anew)
-    return layout, anew
+        recomputed.append(change.is_recomputed)
+    return layout, recomputed
 
 
 @given(events=_EVENTS, sizes=st.lists(st.integers(1, 5)), is_sorted=st.booleans())
@@ -91,8 +91,8 @@ def test_events_in_order_do_not_recompute_the_layout() -> None:
             said(5 * turn + 2, "tool_call_start", "n1", call),
             said(5 * turn + 3, "tool_call_complete", "n1", {"call_id": f"c{turn}", "result": "seen"}),
         ]
-    layout, anew = in_batches(events, [])
-    assert not any(anew)
+    layout, recomputed = in_batches(events, [])
+    assert not any(recomputed)
     assert layout.steps == {f"step:s{turn}": (turn, turn) for turn in range(6)}
     assert layout.calls == {f"call:n1:c{turn}": (f"step:s{turn}", 0) for turn in range(6)}
     assert layout.parents == {f"call:n1:c{turn}": f"call:n1:c{turn - 1}" for turn in range(1, 6)}
