@@ -18,12 +18,12 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 @given(instants, roles)
-def test_an_id_says_its_time_to_the_microsecond(instant: datetime, role: str) -> None:
+def test_id_carries_its_time_to_the_microsecond(instant: datetime, role: str) -> None:
     assert ids.created_at_of(ids.message_id(instant, role)) == instant
     assert ids.created_at_of(ids.session_id(instant)) == instant
 
 
-def test_every_microsecond_of_a_millisecond_is_reversible() -> None:
+def test_all_microseconds_of_a_millisecond_are_reversible() -> None:
     times = [NOON + timedelta(microseconds=microsecond) for microsecond in range(2000)]
     made = [ids.first_id_at(time) for time in times]
     assert [ids.created_at_of(value) for value in made] == times
@@ -38,14 +38,14 @@ def test_ids_are_version_7_uuids(instant: datetime, role: str) -> None:
 
 
 @given(st.lists(st.tuples(instants, roles), min_size=2))
-def test_the_order_of_ids_is_by_time_then_user_before_assistant_then_as_sent(said: list[tuple[datetime, str]]) -> None:
+def test_ids_sort_by_time_then_role_then_place(said: list[tuple[datetime, str]]) -> None:
     by_id = sorted(range(len(said)), key=lambda place: ids.message_id(*said[place], place))
     by_rule = sorted(range(len(said)), key=lambda place: (said[place][0], said[place][1] == "assistant", place))
     assert by_id == by_rule
 
 
 @given(instants, st.integers(0, 100_000))
-def test_the_same_identity_gives_the_same_id(instant: datetime, place: int) -> None:
+def test_same_identity_gives_same_id(instant: datetime, place: int) -> None:
     first, second = (ids.message_id(instant, "user", place, ("session", "m1")) for _ in range(2))
     assert first == second
     assert ids.message_id(instant, "user", place, ("session", "m2")) != first
@@ -57,7 +57,7 @@ def test_parts_of_a_key_do_not_run_together() -> None:
 
 
 @given(instants, roles)
-def test_children_lie_in_the_microsecond_of_their_message(instant: datetime, role: str) -> None:
+def test_child_ids_have_the_time_of_their_message(instant: datetime, role: str) -> None:
     message = ids.message_id(instant, role)
     child = ids.child_id(message, "call", "c1", 0)
     assert child == ids.child_id(message, "call", "c1", 0)
@@ -68,12 +68,12 @@ def test_children_lie_in_the_microsecond_of_their_message(instant: datetime, rol
 
 
 @given(instants, instants)
-def test_the_first_id_of_an_instant_divides_before_from_after(instant: datetime, other: datetime) -> None:
+def test_first_id_at_separates_earlier_from_later_ids(instant: datetime, other: datetime) -> None:
     assert (ids.message_id(other, "assistant") >= ids.first_id_at(instant)) == (other >= instant)
 
 
 @given(instants, roles)
-def test_an_id_is_ours_only_with_its_time_and_role(instant: datetime, role: str) -> None:
+def test_is_ours_requires_matching_time_and_role(instant: datetime, role: str) -> None:
     value = ids.message_id(instant, role)
     assert ids.is_ours(value, instant, role)
     assert not ids.is_ours(value, instant + timedelta(microseconds=1), role)
@@ -81,7 +81,7 @@ def test_an_id_is_ours_only_with_its_time_and_role(instant: datetime, role: str)
 
 
 @given(instants)
-def test_a_month_holds_the_ids_of_its_time(instant: datetime) -> None:
+def test_month_bounds_contain_ids_of_the_month(instant: datetime) -> None:
     month = Month.of(instant)
     assert month.first_id <= ids.message_id(instant, "user") < month.next.first_id
     assert Month(2026, 12).next == Month(2027, 1)
@@ -89,7 +89,7 @@ def test_a_month_holds_the_ids_of_its_time(instant: datetime) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", ["", "weather", "1:2", "线程 😀 é", "back\\slash ' quote %s"])
-def test_a_key_is_the_same_in_sql(name: str) -> None:
+def test_key_in_sql_equals_key(name: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {ids.key_in_sql('kind', 'n', 'name')} FROM (VALUES ('kind', 17, %s)) AS v (kind, n, name)", [name])  # fmt: skip
         assert cursor.fetchone() == (ids.key("kind", 17, name),)

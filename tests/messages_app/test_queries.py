@@ -31,7 +31,7 @@ def stranger(db: None) -> Project:
     return Project.objects.create(slug="stranger")
 
 
-def test_a_session_is_found_by_id_and_by_external_id_within_reach(project: Project, stranger: Project) -> None:
+def test_session_in_scope_is_found_by_id_and_external_id(project: Project, stranger: Project) -> None:
     ours, theirs = session(project, "task"), session(stranger, "task")
     own = ProjectScope(frozenset({project.pk}))
     found = FoundSession(ours.pk, project.pk)
@@ -43,14 +43,14 @@ def test_a_session_is_found_by_id_and_by_external_id_within_reach(project: Proje
         assert caught.value.code == "session_not_found"
 
 
-def test_an_external_id_of_two_projects_is_ambiguous_to_who_sees_both(project: Project, stranger: Project) -> None:
+def test_external_id_of_two_visible_projects_is_ambiguous(project: Project, stranger: Project) -> None:
     session(project, "task")
     session(stranger, "task")
     with pytest.raises(Conflict, match="use the id of the session"):
         find_session(ALL_PROJECTS, "task")
 
 
-def test_deleted_sessions_are_found_where_they_are_looked_for(project: Project) -> None:
+def test_deleted_session_is_found_only_among_deleted(project: Project) -> None:
     found = {
         each.external_id: FoundSession(each.pk, project.pk)
         for each in (session(project, "gone", deleted_at=timezone.now()), session(project, "here"))
@@ -66,14 +66,14 @@ def test_deleted_sessions_are_found_where_they_are_looked_for(project: Project) 
                     find_session(ALL_PROJECTS, text, among=among)
 
 
-def test_an_id_comes_before_an_external_id_that_reads_like_it(project: Project) -> None:
+def test_id_takes_precedence_over_equal_external_id(project: Project) -> None:
     one = session(project, "one")
     session(project, str(one.pk))
     assert find_session(ALL_PROJECTS, str(one.pk)).pk == one.pk
 
 
 @pytest.mark.parametrize("name", ["' OR '1'='1", "%s", "100%", "a; DROP TABLE messages_app_session", "\\", "x' --"])
-def test_whatever_a_name_holds_is_compared_as_it_stands(project: Project, name: str) -> None:
+def test_any_name_is_compared_literally(project: Project, name: str) -> None:
     named = session(project, name)
     session(project, "other")
     assert find_session(ALL_PROJECTS, name).pk == named.pk
@@ -82,7 +82,7 @@ def test_whatever_a_name_holds_is_compared_as_it_stands(project: Project, name: 
         find_session(ALL_PROJECTS, name)
 
 
-def test_a_message_is_found_where_it_is_looked_for(project: Project, stranger: Project) -> None:
+def test_message_is_found_only_in_its_session_and_state(project: Project, stranger: Project) -> None:
     def found(scope: ProjectScope, one: Message, within: Session | None = None, *, deleted: bool = False) -> bool:
         session = FoundSession(within.pk, within.project_id) if within else None
         try:
@@ -113,7 +113,7 @@ def test_a_message_is_found_where_it_is_looked_for(project: Project, stranger: P
             find_message(own, name, None)
 
 
-def test_sessions_come_in_the_order_of_their_ids_and_without_those_that_are_gone(project: Project) -> None:
+def test_sessions_keep_the_given_order_without_missing_ones(project: Project) -> None:
     one, two = str(session(project, "one").pk), str(session(project, "two").pk)
     gone = str(ids.session_id(timezone.now()))
     found = sessions([two, gone, one], frozenset({"external_id"}))
@@ -121,5 +121,5 @@ def test_sessions_come_in_the_order_of_their_ids_and_without_those_that_are_gone
 
 
 @pytest.mark.parametrize("text", ["", "x", "0193e0f0", "0193e0f0-0000-7000-8000-00000000000g", "\x00" * 32])
-def test_what_is_no_uuid_is_none(text: str) -> None:
+def test_as_uuid_of_other_text_is_none(text: str) -> None:
     assert as_uuid(text) is None

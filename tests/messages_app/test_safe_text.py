@@ -36,23 +36,23 @@ def test_markup_is_shown_as_text() -> None:
         ("\U000e0041", "U+E0041", "U+E0041"),
     ],
 )
-def test_what_is_hidden_in_a_text_is_named(character: str, name: str, code: str) -> None:
+def test_hidden_characters_are_shown_as_named_marks(character: str, name: str, code: str) -> None:
     assert visible(f"a{character}b") == f'a<span class="mark" title="{code}">{name}</span>b'
 
 
-def test_what_people_write_with_is_left_alone() -> None:
+def test_characters_of_scripts_and_emoji_are_unchanged() -> None:
     text = "tab\tline\n上海之行 👩\u200d💻 می\u200cخواهم e\u0301"
     assert visible(text) == text
     assert visible("one\r\ntwo") == "one\ntwo"
 
 
 @given(st.text())
-def test_no_text_can_become_markup(text: str) -> None:
+def test_any_text_is_escaped(text: str) -> None:
     without_marks = visible(text).replace('<span class="mark" title="', "").replace("</span>", "")
     assert "<" not in without_marks
 
 
-def test_a_short_value_is_shown_whole() -> None:
+def test_short_value_is_not_folded() -> None:
     assert excerpt("hello") == Excerpt(head="hello", shown_bytes=5, total_bytes=5)
     assert not excerpt("")
     assert not excerpt(None)
@@ -64,7 +64,7 @@ def test_many_lines_are_folded_after_twelve() -> None:
     assert (found.head, found.rest) == ("".join(lines[:12]), "".join(lines[12:]))
 
 
-def test_a_long_line_is_folded_between_words() -> None:
+def test_long_line_is_folded_between_words() -> None:
     found = excerpt("word " * 1000)
     assert (len(found.head), len(found.rest)) == (500, 4500)
     found = excerpt("longer-word " * 1000)
@@ -72,36 +72,36 @@ def test_a_long_line_is_folded_between_words() -> None:
     assert 440 < len(found.head) <= 500
 
 
-def test_a_line_without_spaces_is_folded_too() -> None:
+def test_long_line_without_spaces_is_folded() -> None:
     found = excerpt("x" * 10_000)
     assert (len(found.head), len(found.rest)) == (500, 9_500)
 
 
-def test_a_fold_that_would_hide_little_is_left_out() -> None:
+def test_slightly_long_value_is_not_folded() -> None:
     assert excerpt("x" * 620).rest == ""
     assert excerpt("x\n" * 15).rest == ""
 
 
 @given(st.text(alphabet=st.sampled_from("ab \n"), max_size=2_000))
-def test_folding_loses_nothing(text: str) -> None:
+def test_head_and_rest_of_excerpt_are_the_whole_text(text: str) -> None:
     found = excerpt(text)
     assert found.head + found.rest == text
 
 
-def test_what_is_beyond_the_limit_is_counted_in_bytes() -> None:
+def test_excerpt_of_cut_value_counts_all_its_bytes() -> None:
     found = excerpt("上海", total_bytes=1000)
     assert (found.shown_bytes, found.total_bytes, found.is_cut) == (6, 1000, True)
     assert not excerpt("a\r\nb", total_bytes=4).is_cut
 
 
-def test_an_empty_object_is_nothing_to_show() -> None:
+def test_json_excerpt_of_empty_object_is_empty() -> None:
     assert not json_excerpt("{\n}", 3)
     assert not json_excerpt("[\n]", 3)
     assert not json_excerpt(None)
     assert json_excerpt('{\n    "a": 1\n}').head == '{\n    "a": 1\n}'
 
 
-def test_a_name_is_one_bounded_line_without_hidden_characters() -> None:
+def test_one_line_is_bounded_and_without_hidden_characters() -> None:
     assert one_line("  two\n\n words ", 80) == "two words"
     assert one_line("x" * 100, 10) == "x" * 9 + "…"
     assert one_line("cod\u202egnp.exe\x1b", 80) == "cod\ufffdgnp.exe\ufffd"

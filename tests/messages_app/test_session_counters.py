@@ -67,7 +67,7 @@ def test_sessions_are_recounted_from_their_live_messages(sessions: list[Session]
     recount([])
 
 
-def test_counters_that_disagree_are_told_with_what_is_right(sessions: list[Session]) -> None:
+def test_wrong_counters_are_reported_with_counted_values(sessions: list[Session]) -> None:
     session_ids = [session.pk for session in sessions]
     assert set(disagreements(session_ids)) == set(session_ids)
     recount(session_ids)

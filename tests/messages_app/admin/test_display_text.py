@@ -25,7 +25,7 @@ TOOLS = [
 @pytest.mark.requirement("003-11")
 @pytest.mark.parametrize("value", TOOLS)
 @pytest.mark.parametrize("indent", [None, 2])
-def test_the_json_of_a_tool_is_not_shown(value: object, indent: int | None) -> None:
+def test_tool_json_is_removed_from_the_shown_text(value: object, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     assert without_tool_json(text) == ""
     assert without_tool_json(f"I looked.\n\n{text}\n\nThere are 3.") == "I looked.\n\nThere are 3."
@@ -35,7 +35,7 @@ def test_the_json_of_a_tool_is_not_shown(value: object, indent: int | None) -> N
 
 @pytest.mark.requirement("003-11")
 @pytest.mark.parametrize("value", [{"success": False, "error": "no table"}, {"success": True, "data": {"rows": ["}"]}}])
-def test_an_outcome_is_not_shown_where_it_is_all_there_is(value: object) -> None:
+def test_outcome_json_alone_in_the_text_is_removed(value: object) -> None:
     text = json.dumps(value)
     assert [without_tool_json(f"{fence[0]}{text}{fence[1]}") for fence in (("", ""), ("```json\n", "\n```"))] == [
         "",
@@ -63,19 +63,19 @@ def test_an_outcome_is_not_shown_where_it_is_all_there_is(value: object) -> None
         "",
     ],
 )
-def test_everything_else_stays_as_it_was_said(text: str) -> None:
+def test_other_text_and_json_is_unchanged(text: str) -> None:
     assert without_tool_json(text) == text
 
 
 @given(st.text(alphabet='{}[]"`:, \nab', max_size=60), st.sampled_from(TOOLS))
-def test_whatever_stands_around_it_nothing_raises_and_nothing_is_added(around: str, value: object) -> None:
+def test_any_surrounding_text_raises_nothing_and_adds_nothing(around: str, value: object) -> None:
     text = f"{around}{json.dumps(value)}{around}"
     shown = without_tool_json(text)
     assert len(shown) <= len(text)
 
 
 @pytest.mark.parametrize("text", ['{"success":' * 20_000, '[{"' * 20_000 + "success", '{"a":1} ' * 20_000 + "success"])
-def test_no_text_takes_long(text: str) -> None:
+def test_text_of_many_brackets_is_fast(text: str) -> None:
     started = time.process_time()
     without_tool_json(text)
     assert time.process_time() - started < 2

@@ -79,7 +79,7 @@ def page_of(session: UUID) -> str:
 # --- Lists ------------------------------------------------------------------------------------------------------------
 
 
-def test_sessions_are_listed_newest_first_with_what_matters(staff: Client, project: Project) -> None:
+def test_session_list_is_newest_first_with_its_columns(staff: Client, project: Project) -> None:
     store(project, "first", title="Flight to 上海")
     store(project, "second", created_at=NOON + timedelta(hours=1))
     assert rows_of(staff.get(SESSIONS)) == [
@@ -106,7 +106,7 @@ def test_messages_are_listed_with_the_beginning_of_their_content(staff: Client, 
 
 
 @pytest.mark.parametrize("url", [SESSIONS, MESSAGES, f"{SESSIONS}trash/", f"{MESSAGES}trash/", f"{SESSIONS}?q=word"])
-def test_a_list_counts_nothing_and_costs_the_same_at_any_size(staff: Client, project: Project, url: str) -> None:
+def test_list_uses_no_count_and_constant_queries(staff: Client, project: Project, url: str) -> None:
     def grow(first: int, last: int) -> None:
         for number in range(first, last):
             session = store(project, f"s{number}", title=f"word {number}")
@@ -126,7 +126,7 @@ def test_a_list_counts_nothing_and_costs_the_same_at_any_size(staff: Client, pro
     assert [statement for statement in many if heavy.search(statement)] == []
 
 
-def test_a_list_can_be_walked_to_its_end_and_back(staff: Client, project: Project) -> None:
+def test_list_pages_lead_to_the_end_and_back(staff: Client, project: Project) -> None:
     # All of one time, so that only the ids tell them apart.
     ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(120)])
     expected = [str(pk) for pk in Session.objects.order_by("-pk").values_list("pk", flat=True)]
@@ -147,7 +147,7 @@ def test_a_list_can_be_walked_to_its_end_and_back(staff: Client, project: Projec
     assert "← Newer" not in links_of(staff.get(first))
 
 
-def test_whoever_comes_back_to_the_first_page_finds_it_whole(staff: Client, project: Project) -> None:
+def test_going_back_to_the_first_page_shows_all_of_it(staff: Client, project: Project) -> None:
     ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
     second = SESSIONS + links_of(staff.get(SESSIONS))["Older →"]
     newest = Session.objects.order_by("-pk").values_list("pk", flat=True)
@@ -156,7 +156,7 @@ def test_whoever_comes_back_to_the_first_page_finds_it_whole(staff: Client, proj
     assert len(rows_of(staff.get(SESSIONS + links_of(staff.get(second))["← Newer"]))) == 40
 
 
-def test_filters_stay_when_the_page_turns_and_the_place_is_left_when_a_filter_changes(
+def test_filters_are_kept_by_pages_and_reset_the_cursor(
     staff: Client, project: Project
 ) -> None:
     ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
@@ -245,7 +245,7 @@ def test_messages_are_filtered(staff: Client, project: Project, query: str, expe
         "cursor=x",
     ],
 )
-def test_a_filter_that_is_not_understood_is_said(staff: Client, project: Project, query: str) -> None:
+def test_unknown_filter_shows_a_warning(staff: Client, project: Project, query: str) -> None:
     store(project, "s")
     response = staff.get(f"{SESSIONS}?{query}", follow=True)
     assert response.redirect_chain == [(f"{SESSIONS}?e=1", 302)]
@@ -320,7 +320,7 @@ def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, pro
     assert found("nothing") == []
 
 
-def test_a_query_that_takes_too_long_is_stopped_and_said(
+def test_slow_list_query_is_stopped_with_a_notice(
     staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(project, "s")
@@ -337,7 +337,7 @@ def test_a_query_that_takes_too_long_is_stopped_and_said(
 
 
 @pytest.mark.django_db
-def test_a_time_limit_ends_with_its_block() -> None:
+def test_time_limit_ends_with_its_block() -> None:
     with pytest.raises(OperationalError) as stopped, time_limit(20), connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(5)")
     assert was_stopped(stopped.value)
@@ -355,7 +355,7 @@ def said(response: Any) -> list[str]:
     return re.findall(r'<div class="value"><div class="text">(.*?)</div>', html_of(response), re.DOTALL)
 
 
-def test_a_session_opens_as_its_conversation(staff: Client, project: Project) -> None:
+def test_session_page_shows_the_conversation(staff: Client, project: Project) -> None:
     session = store(project, "talk", title="Talk", end_user="alice", tags=["vip"], metadata={"channel": "电话"})
     response = staff.get(page_of(session))
     assert said(response) == ["talk says 0", "talk says 1"]
@@ -367,7 +367,7 @@ def test_a_session_opens_as_its_conversation(staff: Client, project: Project) ->
 
 
 @pytest.mark.requirement("003-11")
-def test_an_answer_is_read_without_the_json_of_a_tool_and_with_it_on_demand(staff: Client, project: Project) -> None:
+def test_answer_hides_tool_json_and_shows_it_on_demand(staff: Client, project: Project) -> None:
     slipped = '{"needs_clarification": true, "questions": ["哪一年？"]}'
     session = store(project, "talk", content=f"Which year? {slipped}")
     response = staff.get(page_of(session))
@@ -376,7 +376,7 @@ def test_an_answer_is_read_without_the_json_of_a_tool_and_with_it_on_demand(staf
     assert f"Text as received Which year? {slipped}" in text_of(response)
 
 
-def test_the_plan_of_a_session_is_shown_with_what_became_of_its_agents(staff: Client, project: Project) -> None:
+def test_session_page_shows_the_plan_with_agent_states(staff: Client, project: Project) -> None:
     agents = [
         {"id": "t-00", "name": "Browser", "task": HOSTILE, "dependsOn": [], "status": "init"},
         {"id": "t-01", "name": "Writer", "task": "write it down", "dependsOn": ["t-00"], "status": "init"},
@@ -396,7 +396,7 @@ def test_the_plan_of_a_session_is_shown_with_what_became_of_its_agents(staff: Cl
     ]  # fmt: skip
 
 
-def test_a_long_conversation_is_read_in_pages(staff: Client, project: Project) -> None:
+def test_long_conversation_is_split_into_pages(staff: Client, project: Project) -> None:
     session = store(project, "long", 2 * PAGE_SIZE + 20)
     first = staff.get(page_of(session))
     assert said(first) == [f"long says {place}" for place in range(PAGE_SIZE)]
@@ -420,7 +420,7 @@ def test_invalid_cursor_leads_to_beginning_of_conversation(staff: Client, projec
     assert said(response)[0] == "long says 0"
 
 
-def test_a_conversation_costs_the_same_at_any_length(staff: Client, project: Project) -> None:
+def test_conversation_takes_constant_queries(staff: Client, project: Project) -> None:
     few = statements_of(staff, page_of(store(project, "short", 2)))
     many = statements_of(staff, page_of(store(project, "long", 200)))
     assert len(few) == len(many)
@@ -441,7 +441,7 @@ def test_hostile_texts_are_shown_as_text_everywhere(staff: Client, project: Proj
         assert "\u202e" not in html, url
 
 
-def test_a_message_opens_with_the_question_before_it_and_its_neighbours(staff: Client, project: Project) -> None:
+def test_message_page_shows_question_and_neighbours(staff: Client, project: Project) -> None:
     session = store(project, "talk", 4)
     response = staff.get(f"{MESSAGES}{message_at(session, 1).pk}/change/")
     assert said(response) == ["talk says 0", "talk says 1"]
@@ -480,7 +480,7 @@ def test_references_are_shown_and_bounded(staff: Client, project: Project) -> No
 
 @pytest.mark.parametrize("list_url", [SESSIONS, MESSAGES])
 @pytest.mark.parametrize("name", ["junk", "01a1f90f-89dc-7516-b04e-c271aeefa5d6"])
-def test_what_is_not_there_leads_back_to_the_list(staff: Client, list_url: str, name: str) -> None:
+def test_missing_row_redirects_to_the_list(staff: Client, list_url: str, name: str) -> None:
     for page in ("change", "restore"):
         response = staff.get(f"{list_url}{name}/{page}/", follow=True)
         assert response.redirect_chain == [(list_url, 302)]
@@ -490,7 +490,7 @@ def test_what_is_not_there_leads_back_to_the_list(staff: Client, list_url: str, 
 # --- Deleting and restoring ---------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, project: Project) -> None:
+def test_session_is_deleted_after_confirmation_and_restored(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
     url = f"{SESSIONS}{session}/delete/"
     asked = text_of(staff.get(url))
@@ -520,7 +520,7 @@ def test_a_session_is_deleted_after_asking_and_can_be_restored(staff: Client, pr
     assert re.findall(r"<td>(\w+)</td>", chinese) == ["ada", "已删除", "ada", "已恢复"]
 
 
-def test_deleting_twice_says_it_is_in_the_trash(staff: Client, project: Project) -> None:
+def test_deleting_twice_reports_it_is_in_the_trash(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
     writes.delete_session(session, by="key ci")
     for send in (staff.get, staff.post):
@@ -535,7 +535,7 @@ def test_deleting_twice_says_it_is_in_the_trash(staff: Client, project: Project)
     assert LogEntry.objects.count() == 0
 
 
-def test_deleting_message_of_deleted_session_says_so(staff: Client, project: Project) -> None:
+def test_deleting_message_of_deleted_session_reports_it(staff: Client, project: Project) -> None:
     session = store(project, "s")
     message = message_at(session, 1).pk
     writes.delete_session(session, by="ada")
@@ -627,7 +627,7 @@ def test_many_sessions_are_deleted_and_restored_together(staff: Client, project:
     assert Session.objects.count() == 3
 
 
-def test_the_lists_offer_only_what_can_be_done_with_their_rows(staff: Client, project: Project) -> None:
+def test_lists_offer_only_actions_valid_for_their_rows(staff: Client, project: Project) -> None:
     session = store(project, "s")
     assert re.findall(r'<option value="(\w+)">', html_of(staff.get(SESSIONS))) == ["delete_selected"]
     writes.delete_session(session, by="ada")
@@ -637,7 +637,7 @@ def test_the_lists_offer_only_what_can_be_done_with_their_rows(staff: Client, pr
     assert Session.objects.count() == 0
 
 
-def test_a_message_is_deleted_and_restored_with_the_counters_of_its_session(staff: Client, project: Project) -> None:
+def test_deleting_and_restoring_message_updates_counters(staff: Client, project: Project) -> None:
     session = store(project, "s", 3)
     message = message_at(session, 1)
     response = staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)
@@ -651,7 +651,7 @@ def test_a_message_is_deleted_and_restored_with_the_counters_of_its_session(staf
     assert said(staff.get(page_of(session))) == ["s says 0", "s says 1", "s says 2"]
 
 
-def test_a_message_is_not_restored_into_a_deleted_session(staff: Client, project: Project) -> None:
+def test_message_of_deleted_session_is_not_restored(staff: Client, project: Project) -> None:
     session = store(project, "s")
     message = message_at(session, 0)
     writes.delete_message(message.pk, by="ada")
@@ -663,14 +663,14 @@ def test_a_message_is_not_restored_into_a_deleted_session(staff: Client, project
     assert Message.with_deleted.get(pk=message.pk).deleted_at is not None
 
 
-def test_an_empty_trash_and_an_empty_list_say_so(staff: Client, project: Project) -> None:
+def test_empty_trash_and_empty_list_show_a_text(staff: Client, project: Project) -> None:
     assert "The trash is empty." in text_of(staff.get(f"{SESSIONS}trash/"))
     assert "There is nothing here yet." in text_of(staff.get(SESSIONS))
     assert links_of(staff.get(SESSIONS))["Trash"] == f"{SESSIONS}trash/"
     assert f"{SESSIONS}add/" not in links_of(staff.get(f"{SESSIONS}trash/")).values()
 
 
-def test_a_message_is_named_by_its_role_and_time_in_the_language_of_the_page(project: Project) -> None:
+def test_message_name_has_role_and_time_in_page_language(project: Project) -> None:
     message = message_at(store(project, "s"), 1)
     time = f"{message.created_at:%Y-%m-%d %H:%M:%S} UTC"
     with translation.override("en"):
@@ -706,7 +706,7 @@ def test_only_superusers_see_anything(client: Client, project: Project) -> None:
     assert client.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_nothing_is_edited_in_place(staff: Client, project: Project) -> None:
+def test_changes_by_post_are_refused(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
     for url in (page_of(session), f"{MESSAGES}{message_at(session, 0).pk}/change/"):
         staff.post(url, {"title": "changed", "content": "changed"})
@@ -716,7 +716,7 @@ def test_nothing_is_edited_in_place(staff: Client, project: Project) -> None:
     assert not TracedMessageAdmin.has_change_permission(None, None)  # type: ignore[arg-type]
 
 
-def test_the_language_is_switched_in_the_header(staff: Client, project: Project) -> None:
+def test_header_switches_the_language(staff: Client, project: Project) -> None:
     store(project, "s")
     english = html_of(staff.get(SESSIONS))
     assert '<html lang="en"' in english
@@ -736,7 +736,7 @@ def test_login_with_foreign_next_leads_home(client: Client, db: None) -> None:
     assert client.post("/admin/login/?next=https://example.org/", form).headers["Location"] == "/admin/"
 
 
-def test_the_login_page_offers_the_other_language(client: Client, db: None) -> None:
+def test_login_page_offers_the_other_language(client: Client, db: None) -> None:
     assert 'value="zh-hans"' in html_of(client.get("/admin/login/"))
 
 
@@ -788,7 +788,7 @@ def test_odd_order_or_activity_is_the_whole_list_and_a_word(staff: Client, proje
     assert [row[0] for row in rows_of(answer)] == ["only"]
 
 
-def test_interrupted_run_says_why_in_language_of_reader(staff: Client, project: Project) -> None:
+def test_interrupted_run_shows_reason_in_readers_language(staff: Client, project: Project) -> None:
     text = interruptions.TEXTS[interruptions.PROCESS_ENDED]
     session = store(project, "killed", 2)
     Message.objects.filter(role="assistant").update(error=text, health=[interruptions.FLAG])

@@ -18,17 +18,17 @@ def names(workflow: Any) -> list[list[str]]:
 
 
 @pytest.mark.requirement("004-11")
-def test_agents_stand_after_those_that_they_wait_for_and_beside_those_that_they_do_not() -> None:
+def test_agents_are_layered_by_their_dependencies() -> None:
     workflow = {"agents": [agent("d", "b", "c"), agent("a"), agent("b", "a"), agent("c", "a")]}
     assert names(workflow) == [["a"], ["b", "c"], ["d"]]
 
 
-def test_what_became_of_an_agent_goes_before_what_was_planned() -> None:
+def test_state_of_run_replaces_state_of_plan() -> None:
     [[found]] = layers_of({"agents": [agent("a")]}, {"a": {"status": "error", "error": "no"}})
     assert found == PlannedAgent(id="a", name="A", task="do a", state="error", after=())
 
 
-def test_a_tree_of_agents_is_a_chain_of_layers() -> None:
+def test_agent_tree_is_a_chain_of_layers() -> None:
     tree = {
         "type": "normal",
         "agent": agent("a"),
@@ -55,11 +55,11 @@ def test_a_tree_of_agents_is_a_chain_of_layers() -> None:
         ({"agentTree": {"agents": [1], "nextAgent": 2}}, []),
     ],
 )
-def test_whatever_a_workflow_is_it_is_read_or_left_alone(workflow: Any, expected: list[list[str]]) -> None:
+def test_any_workflow_is_parsed_without_errors(workflow: Any, expected: list[list[str]]) -> None:
     assert names(workflow) == expected
 
 
-def test_of_a_plan_without_an_end_the_beginning_is_read() -> None:
+def test_endless_plan_is_read_up_to_the_limit() -> None:
     tree: dict[str, Any] = {}
     for number in range(MOST_AGENTS + 50):
         tree = {"agent": agent(f"a{number}"), "nextAgent": tree}

@@ -23,7 +23,7 @@ each_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
 
 @each_encoding
 @given(parts=st.lists(st.binary(max_size=300).map(lambda data: data * 400), min_size=1, max_size=4))
-def test_streams_of_any_number_of_parts_come_back_as_they_were(encoding: str, parts: list[bytes]) -> None:
+def test_stream_of_any_number_of_parts_is_decoded(encoding: str, parts: list[bytes]) -> None:
     whole = b"".join(parts)
     assert decode(b"".join(map(ENCODE[encoding], parts)), encoding, len(whole)) == whole
     if whole:
@@ -32,7 +32,7 @@ def test_streams_of_any_number_of_parts_come_back_as_they_were(encoding: str, pa
 
 @each_encoding
 @given(data=st.binary(max_size=2000), keep=st.floats(min_value=0, max_value=1, exclude_max=True))
-def test_a_stream_that_was_cut_off_is_refused(encoding: str, data: bytes, keep: float) -> None:
+def test_truncated_stream_is_refused(encoding: str, data: bytes, keep: float) -> None:
     body = ENCODE[encoding](data)
     with pytest.raises(BrokenStreamError):
         decode(body[: int(len(body) * keep)], encoding, 10_000)
@@ -47,7 +47,7 @@ def test_any_bytes_are_decoded_or_refused(encoding: str, body: bytes) -> None:
 
 
 @each_encoding
-def test_a_bomb_is_not_decoded_further_than_the_limit(encoding: str) -> None:
+def test_bomb_is_decoded_only_up_to_the_limit(encoding: str) -> None:
     bomb = ENCODE[encoding](bytes(100_000_000))
     tracemalloc.start()
     try:
@@ -58,13 +58,13 @@ def test_a_bomb_is_not_decoded_further_than_the_limit(encoding: str) -> None:
 
 
 @each_encoding
-def test_a_stream_of_very_many_parts_is_refused_before_it_takes_long(encoding: str) -> None:
+def test_stream_of_too_many_parts_is_refused_quickly(encoding: str) -> None:
     empty = ENCODE[encoding](b"")
     assert decode(empty * MOST_PARTS, encoding, 0) == b""
     with pytest.raises(BrokenStreamError, match="too many parts"):
         decode(empty * 1_000_000, encoding, 0)
 
 
-def test_a_frame_that_asks_for_more_than_eight_megabytes_to_be_decoded_is_refused() -> None:
+def test_frame_with_window_above_eight_megabytes_is_refused() -> None:
     with pytest.raises(BrokenStreamError):
         decode(zstd.compress(bytes(20_000_000), options=WIDE_WINDOW), "zstd", 100_000_000)

@@ -25,32 +25,32 @@ def limit(settings: Any) -> None:
     settings.MAX_BODY_BYTES = 1000
 
 
-def test_a_body_of_just_the_limit_is_read() -> None:
+def test_body_of_exactly_the_limit_is_read() -> None:
     request, _stream = request_with(b"x" * 1000)
     assert read_body(request) == (JSON, b"x" * 1000)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_a_body_that_comes_in_chunks_is_read_to_its_end(size: int) -> None:
+def test_chunked_body_is_read_to_its_end(size: int) -> None:
     request, _stream = request_with(b"x" * size, CONTENT_LENGTH="", HTTP_TRANSFER_ENCODING="chunked")
     assert read_body(request) == (JSON, b"x" * size)
 
 
-def test_a_body_in_chunks_is_read_no_further_than_the_limit() -> None:
+def test_chunked_body_is_read_only_up_to_the_limit() -> None:
     request, stream = request_with(b"x" * 5000, CONTENT_LENGTH="", HTTP_TRANSFER_ENCODING="chunked")
     with pytest.raises(TooLarge, match="larger than the 1000 bytes that are accepted"):
         read_body(request)
     assert stream.tell() == 1001
 
 
-def test_a_body_that_announces_too_much_is_heard_out_so_that_the_answer_is_heard() -> None:
+def test_too_long_body_is_drained_before_the_response() -> None:
     request, stream = request_with(b"x" * 1001)
     with pytest.raises(TooLarge):
         read_body(request)
     assert stream.tell() == 1001
 
 
-def test_a_client_that_asks_first_is_answered_at_once() -> None:
+def test_body_with_expect_header_is_refused_without_reading() -> None:
     request, stream = request_with(b"x" * 1001, HTTP_EXPECT="100-continue")
     with pytest.raises(TooLarge):
         read_body(request)

@@ -19,14 +19,14 @@ def used(number: int) -> Resources:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_streamed_list_is_one_json_document(count: int) -> None:
+def test_streamed_list_is_one_json_document(count: int) -> None:
     answer = stream_answer(b'{"results":', (used(number) for number in range(count)), b',"next":null}')
     document = json.loads(b"".join(answer))
     assert [each["input_tokens"] for each in document["results"]] == list(range(count))
     assert document["next"] is None
 
 
-def test_a_streamed_list_is_read_while_it_is_written() -> None:
+def test_streamed_list_is_read_lazily() -> None:
     read: list[int] = []
     answer = stream_answer(b"", (used(read.append(number) or number) for number in range(3)), b"")
     pieces = iter(answer)
@@ -90,7 +90,7 @@ def test_words_are_separated_by_commas(query: str, expected: set[str] | None) ->
 
 
 @pytest.mark.parametrize("query", ["fields=c", "fields=a,", "fields=A"])
-def test_a_word_that_is_not_allowed_is_refused_with_those_that_are(query: str) -> None:
+def test_unknown_word_is_refused_with_the_allowed_ones(query: str) -> None:
     with pytest.raises(InvalidInput, match="Choose from: a, b") as caught:
         words(QueryDict(query), "fields", ["a", "b"])
     assert caught.value.field == "fields"

@@ -65,7 +65,7 @@ def test_fetch_without_limit_raises_operational_error() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_fetch_leaves_other_errors_as_they_are() -> None:
+def test_fetch_raises_other_errors_unchanged() -> None:
     with pytest.raises(OperationalError) as failed:
         fetch([Query(sql="SELECT pg_terminate_backend(pg_backend_pid())", parameters=[])], at_most_ms=5_000)
     assert not was_stopped(failed.value)

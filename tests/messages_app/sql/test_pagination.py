@@ -20,7 +20,7 @@ SOME_ID = ids.first_id_at(NOON)
 
 
 @given(st.integers(0, ids.first_id_at(datetime(9999, 1, 1, tzinfo=UTC)).int), st.booleans())
-def test_a_cursor_is_read_as_it_was_written(position: int, newer: bool) -> None:
+def test_cursor_text_is_parsed_back(position: int, newer: bool) -> None:
     cursor = Cursor(position=UUID(int=position), newer=newer)
     assert cursor == Cursor.parse(str(cursor))
 
@@ -37,7 +37,7 @@ def test_a_cursor_is_read_as_it_was_written(position: int, newer: bool) -> None:
         str(Cursor(position=UUID(int=2**128 - 1), newer=True)),
     ],
 )
-def test_what_is_no_cursor_of_ours_is_refused(text: str) -> None:
+def test_invalid_cursor_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="Invalid cursor") as caught:
         Cursor.parse(text)
     assert caught.value.field == "cursor"
@@ -60,11 +60,11 @@ def test_what_is_no_cursor_of_ours_is_refused(text: str) -> None:
         ("page_size=0", PageRequest(number=1, order="asc")),
     ],
 )
-def test_a_request_says_which_page(query: str, expected: PageRequest) -> None:
+def test_page_request_parses_all_parameters(query: str, expected: PageRequest) -> None:
     assert expected == page_request(QueryDict(query), by_time=True)
 
 
-def test_the_newest_page_of_a_session_is_answered_oldest_first() -> None:
+def test_newest_page_of_session_is_oldest_first() -> None:
     assert PageRequest(order="asc", finish_ties=True) == page_request(QueryDict(), by_time=True, newest_page_first=True)
 
 
@@ -93,13 +93,13 @@ def test_the_newest_page_of_a_session_is_answered_oldest_first() -> None:
         ),
     ],
 )
-def test_a_bad_request_names_its_parameter(query: str, field: str, message: str) -> None:
+def test_invalid_page_parameter_is_named(query: str, field: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         page_request(QueryDict(query), by_time=True)
     assert (field, message) == (caught.value.field, caught.value.message)
 
 
-def test_ranges_meet_in_what_both_hold() -> None:
+def test_intersection_of_ranges_has_ids_of_both() -> None:
     one, two, three = (UUID(int=i) for i in (1, 2, 3))
     assert IdRange(lower=two, upper=three) == IdRange(lower=one, upper=three) & IdRange(lower=two)
     assert IdRange(lower=one, upper=two) == IdRange(lower=one) & IdRange(upper=two)
@@ -107,7 +107,7 @@ def test_ranges_meet_in_what_both_hold() -> None:
     assert {"pk__gte": one, "pk__lt": two} == IdRange(lower=one, upper=two).of("pk")
 
 
-def test_a_range_is_widened_to_the_months_it_touches() -> None:
+def test_range_is_widened_to_whole_months() -> None:
     march, april = (ids.first_id_of_month(2026, month) for month in (3, 4))
     assert IdRange(lower=march, upper=april) == IdRange(lower=SOME_ID, upper=SOME_ID).widened_to_months()
     assert IdRange() == IdRange().widened_to_months()

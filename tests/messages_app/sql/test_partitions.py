@@ -90,7 +90,7 @@ def at_once(work: Callable[[], Any], times: int) -> list[Any]:
         return list(threads.map(in_thread, range(times)))
 
 
-def test_a_month_is_that_of_universal_time() -> None:
+def test_month_of_instant_is_in_utc() -> None:
     late_evening = datetime(2024, 12, 31, 20, 0, tzinfo=timezone(timedelta(hours=-5)))
     assert Month.of(late_evening) == Month(2025, 1)
     assert Month(2024, 12).next == Month(2025, 1)
@@ -115,7 +115,7 @@ def test_partitioned_models_keep_makemigrations_quiet() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_month_is_made_once_with_its_keys_and_indexes() -> None:
+def test_month_is_created_once_with_keys_and_indexes() -> None:
     assert make_months(SHELF, [APRIL, MARCH, Month(2024, 5)]) == [Month(2024, 5)]
     assert months_of("test_page") == {MARCH, APRIL, Month(2024, 5)}
     assert run(
@@ -126,7 +126,7 @@ def test_a_month_is_made_once_with_its_keys_and_indexes() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_table_that_came_later_gets_the_months_that_are_asked_for() -> None:
+def test_later_table_gets_its_missing_months() -> None:
     run("CREATE TABLE test_page_note (id uuid PRIMARY KEY, page_id uuid) PARTITION BY RANGE (id)")
     note = PartitionedTable(name="test_page_note", parents={"page_id": "test_page"})
     assert make_months((*SHELF, note), [MARCH]) == [MARCH]
@@ -143,7 +143,7 @@ def test_concurrent_makers_make_each_month_once() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_dropped_month_is_gone_and_measured_and_the_others_stay() -> None:
+def test_drop_month_removes_only_it_and_reports_sizes() -> None:
     add_book(MARCH, pages=3)
     add_book(APRIL)
     dropped = drop_month(SHELF, MARCH)
@@ -155,7 +155,7 @@ def test_a_dropped_month_is_gone_and_measured_and_the_others_stay() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_the_rows_of_a_large_month_are_estimated() -> None:
+def test_rows_of_large_month_are_estimated() -> None:
     run(
         "INSERT INTO test_book SELECT overlay(%s::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid "
         "FROM generate_series(1, 10001) AS n",
@@ -168,12 +168,12 @@ def test_the_rows_of_a_large_month_are_estimated() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_dropping_a_month_that_is_not_there_drops_nothing() -> None:
+def test_drop_of_missing_month_returns_an_empty_list() -> None:
     assert drop_month(SHELF, Month(1999, 1)) == []
 
 
 @pytest.mark.usefixtures("shelf")
-def test_of_two_who_drop_a_month_one_does_and_a_month_can_be_made_again() -> None:
+def test_concurrent_drops_drop_once_and_month_is_recreated() -> None:
     add_book(MARCH)
     dropped = at_once(lambda: drop_month(SHELF, MARCH), 2)
     assert sorted(len(leaves) for leaves in dropped) == [0, 2]
@@ -183,7 +183,7 @@ def test_of_two_who_drop_a_month_one_does_and_a_month_can_be_made_again() -> Non
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_hidden_month_can_be_looked_into_and_brought_back() -> None:
+def test_hidden_month_is_readable_and_attached_again() -> None:
     add_book(MARCH)
     seen = []
 
@@ -201,7 +201,7 @@ def test_a_hidden_month_can_be_looked_into_and_brought_back() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_drop_gives_way_to_a_long_reader_and_goes_on_from_there() -> None:
+def test_drop_gives_way_to_long_reader_and_continues_later() -> None:
     add_book(MARCH)
     with other_connection() as reader:
         assert reader.execute("SELECT count(*) FROM test_page").fetchone() == (2,)
@@ -221,7 +221,7 @@ def test_a_drop_gives_way_to_a_long_reader_and_goes_on_from_there() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_while_a_drop_waits_for_a_reader_others_write_and_make_months() -> None:
+def test_waiting_drop_blocks_no_writes_and_new_months() -> None:
     add_book(MARCH)
 
     def write() -> float:
@@ -246,7 +246,7 @@ def test_while_a_drop_waits_for_a_reader_others_write_and_make_months() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_drop_that_was_cut_off_while_messages_were_hidden_is_undone() -> None:
+def test_drop_interrupted_while_hiding_messages_is_undone() -> None:
     add_book(MARCH)
     run("ALTER TABLE test_book DETACH PARTITION test_book_y2024m03 CONCURRENTLY")
     assert count("test_book") == 0
@@ -255,7 +255,7 @@ def test_a_drop_that_was_cut_off_while_messages_were_hidden_is_undone() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_drop_that_was_cut_off_later_is_completed() -> None:
+def test_drop_interrupted_later_is_completed() -> None:
     add_book(MARCH)
     for table in SHELF:
         run(f"ALTER TABLE {table.name} DETACH PARTITION {MARCH.leaf(table.name)} CONCURRENTLY")
@@ -264,7 +264,7 @@ def test_a_drop_that_was_cut_off_later_is_completed() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_a_detach_that_was_interrupted_is_finalised() -> None:
+def test_interrupted_detach_is_finalized() -> None:
     add_book(MARCH)
     run("ALTER TABLE test_book DETACH PARTITION test_book_y2024m03 CONCURRENTLY")
     with other_connection() as reader:
@@ -277,7 +277,7 @@ def test_a_detach_that_was_interrupted_is_finalised() -> None:
 
 
 @pytest.mark.usefixtures("shelf")
-def test_whoever_needs_a_month_whose_drop_was_cut_off_settles_it() -> None:
+def test_creating_month_of_interrupted_drop_settles_it() -> None:
     add_book(MARCH)
     run("ALTER TABLE test_book DETACH PARTITION test_book_y2024m03 CONCURRENTLY")
     assert make_months(SHELF, [MARCH]) == []

@@ -106,7 +106,7 @@ def watched(context: BrowserContext) -> tuple[Page, list[str]]:
     return page, complaints
 
 
-def test_no_page_is_complained_about_and_no_trace_runs_in_either_language(
+def test_pages_have_no_browser_errors_and_run_no_trace_content(
     pages: list[str], session_key: str, live_server: Any
 ) -> None:
     for context in browse(session_key, live_server.url):
@@ -131,7 +131,7 @@ def test_no_page_is_complained_about_and_no_trace_runs_in_either_language(
         assert all(path.split("?")[0].endswith("/change/") for path in named), named
 
 
-def test_the_failed_call_is_three_clicks_away(pages: list[str], session_key: str, live_server: Any) -> None:
+def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)
         page.goto("/admin/")
@@ -158,7 +158,7 @@ def long_run(transactional_db: None) -> str:
 
 
 @pytest.mark.requirement("000-53")
-def test_a_long_run_is_shown_a_page_at_a_time(long_run: str, session_key: str, live_server: Any) -> None:
+def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(long_run)
@@ -194,7 +194,7 @@ def lossy_run(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
 
 
-def test_what_a_recorder_could_not_keep_is_said_first_in_either_language(
+def test_losses_of_a_recorder_are_shown_at_the_top(
     lossy_run: str, session_key: str, live_server: Any
 ) -> None:
     for context in browse(session_key, live_server.url):
@@ -213,7 +213,7 @@ def test_what_a_recorder_could_not_keep_is_said_first_in_either_language(
         assert complaints == []
 
 
-def test_a_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
+def test_session_is_deleted_and_restored_with_clicks(pages: list[str], session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.goto("/admin/messages_app/session/")
@@ -384,7 +384,7 @@ def test_pages_fit_a_phone(pages: list[str], session_key: str, live_server: Any)
             assert (path, page.evaluate("document.documentElement.scrollWidth")) == (path, 390)
 
 
-def test_the_login_page_works_in_both_languages(transactional_db: None, live_server: Any) -> None:
+def test_login_page_works_in_both_languages(transactional_db: None, live_server: Any) -> None:
     User.objects.create_superuser("ada", password="correct horse battery")
     for context in browse("", live_server.url):
         page, complaints = watched(context)

@@ -72,7 +72,7 @@ def steps(count: int, calls: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("000-05")
-def test_a_message_shows_its_steps_and_nested_calls(staff: Client, run: UUID) -> None:
+def test_message_page_shows_steps_and_nested_calls(staff: Client, run: UUID) -> None:
     text = text_of(staff.get(page_of(run)))
     parts = [
         *("Step 1", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
@@ -86,7 +86,7 @@ def test_a_message_shows_its_steps_and_nested_calls(staff: Client, run: UUID) ->
         place = text.index(part, place)
 
 
-def test_the_first_failure_is_said_at_the_top_and_leads_to_its_call(staff: Client, run: UUID) -> None:
+def test_first_failure_is_at_the_top_and_links_to_its_call(staff: Client, run: UUID) -> None:
     response = staff.get(page_of(run))
     text = text_of(response)
     assert text.index("1 tool call failed. Step 1 get_weather unknown city") < text.index("Steps")
@@ -99,7 +99,7 @@ def test_the_first_failure_is_said_at_the_top_and_leads_to_its_call(staff: Clien
 
 
 @pytest.mark.requirement("000-53")
-def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Client, project: Project) -> None:
+def test_failure_on_another_page_is_reached_by_its_link(staff: Client, project: Project) -> None:
     many = steps(60, 3)
     many[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
     message = store(project, answer(agent_steps=many)).messages[0].id
@@ -117,7 +117,7 @@ def test_a_failure_on_another_page_of_the_run_is_reached_by_its_link(staff: Clie
     assert "Step 41" in text_of(staff.get(page_of(message) + links["Later steps →"]))
 
 
-def test_failures_are_told_apart_by_step_and_error(staff: Client, project: Project) -> None:
+def test_failures_are_listed_with_step_and_error(staff: Client, project: Project) -> None:
     many = steps(60, 1)
     for step in range(0, 24, 2):
         many[step]["tool_calls"][0]["result"] = {"success": False, "error": f"relation t{step} <b> is missing"}
@@ -132,7 +132,7 @@ def test_failures_are_told_apart_by_step_and_error(staff: Client, project: Proje
     assert len(rows_of(staff.get(links["and 2 more"]))) == 12
 
 
-def test_failure_bar_says_where_the_reader_is(staff: Client, project: Project) -> None:
+def test_failure_bar_shows_the_readers_position(staff: Client, project: Project) -> None:
     many = steps(60, 3)
     for step in (3, 50):
         many[step]["tool_calls"][1]["result"] = {"success": False, "error": f"boom {step}"}
@@ -157,7 +157,7 @@ def test_run_without_failure_has_no_failure_bar(staff: Client, project: Project)
     assert "failure" not in html_of(staff.get(page_of(message)))
 
 
-def test_failed_counts_lead_to_what_failed(staff: Client, run: UUID) -> None:
+def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -> None:
     failed = ToolCall.objects.get(status="error")
     session = Session.objects.get()
     place = f"{page_of(run)}?call={failed.pk}#call-{failed.pk}"
@@ -218,7 +218,7 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
 
 
 @pytest.mark.requirement("000-51")
-def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, project: Project) -> None:
+def test_error_of_a_run_is_shown_at_the_top(staff: Client, project: Project) -> None:
     message = store(project, answer(agent_steps=[], error="context length exceeded")).messages[0].id
     assert message is not None
     text = text_of(staff.get(page_of(message)))
@@ -226,7 +226,7 @@ def test_a_run_that_ended_with_an_error_says_so_at_the_top(staff: Client, projec
     assert "No steps: the model answered directly." in text
 
 
-def test_open_run_says_that_it_works_without_scripts(staff: Client, project: Project) -> None:
+def test_open_run_is_shown_as_running_without_scripts(staff: Client, project: Project) -> None:
     step = {"tool_calls": [{"id": "c1", "name": "search"}]}
     for steps_, sentence in (([], "Working… No step yet."), ([step, step], "Working… 2 steps so far.")):
         run = answer(agent_steps=steps_, content="", is_completed=False, external_id=sentence)
@@ -237,7 +237,7 @@ def test_open_run_says_that_it_works_without_scripts(staff: Client, project: Pro
         assert "No steps" not in text
 
 
-def test_what_a_call_gave_is_shown_once_its_attachments_are_no_empty_output_and_blank_thoughts_take_no_room(
+def test_call_page_shows_each_value_once_and_no_blank_ones(
     staff: Client, project: Project
 ) -> None:
     image = {"type": "image", "media_type": "image/png", "url": "https://example.org/a.png"}
@@ -260,7 +260,7 @@ def test_what_a_call_gave_is_shown_once_its_attachments_are_no_empty_output_and_
 
 
 @pytest.mark.requirement("000-50")
-def test_a_call_without_result_is_shown_as_pending(staff: Client, project: Project) -> None:
+def test_call_without_result_is_shown_as_pending(staff: Client, project: Project) -> None:
     waiting = answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "wait"}]}], is_completed=False)
     message = store(project, waiting).messages[0].id
     assert message is not None
@@ -306,7 +306,7 @@ def test_hostile_traces_are_shown_as_text_everywhere(staff: Client, project: Pro
 
 
 @pytest.mark.requirement("000-53")
-def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, project: Project) -> None:
+def test_value_of_many_megabytes_shows_its_beginning(staff: Client, project: Project) -> None:
     long = {"output": "0123456789\n" * 500_000, "data": {"rows": ["数据"] * 20_000}}
     message = store(project, answer(agent_steps=steps(1, 1, result=long))).messages[0].id
     assert message is not None
@@ -319,7 +319,7 @@ def test_a_value_of_many_megabytes_is_shown_from_its_beginning(staff: Client, pr
 
 
 @pytest.mark.requirement("000-53")
-def test_a_run_of_2000_steps_and_values_of_5_megabytes_is_read_page_by_page(staff: Client, project: Project) -> None:
+def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, project: Project) -> None:
     many = steps(2_000, 1)
     for place in (0, 1, 1_999):
         many[place]["thought"] = f"thought {place} " + "t" * 5_000_000
@@ -413,7 +413,7 @@ def test_download_of_unknown_value_leads_to_list(staff: Client, client: Client, 
 
 
 @pytest.mark.requirement("004-03")
-def test_a_session_lists_the_contexts_that_its_events_refer_to(staff: Client, project: Project) -> None:
+def test_session_page_lists_its_contexts(staff: Client, project: Project) -> None:
     prompts = [{"session_id": "weather", "type": "prompt_build", "data": {"text": f"Be kind. {n}"}} for n in range(60)]
     record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in prompts])
     session = Session.objects.get()
@@ -427,7 +427,7 @@ def test_a_session_lists_the_contexts_that_its_events_refer_to(staff: Client, pr
     assert "ctx_" not in html_of(staff.get(page))
 
 
-def test_a_run_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
+def test_run_page_takes_constant_queries(staff: Client, project: Project) -> None:
     failed = {"success": False, "error": "x"}
     small = store(project, question(), answer(agent_steps=steps(1, 2, result=failed)))
     large = store(
@@ -440,7 +440,7 @@ def test_a_run_costs_the_same_number_of_queries_at_any_size(staff: Client, proje
 # --- The conversation with its runs -----------------------------------------------------------------------------------
 
 
-def test_the_conversation_lists_the_calls_of_each_run(staff: Client, project: Project) -> None:
+def test_conversation_lists_the_calls_of_each_run(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer())
     response = staff.get(f"{SESSIONS}{outcome.id}/change/")
     text = text_of(response)
@@ -450,7 +450,7 @@ def test_the_conversation_lists_the_calls_of_each_run(staff: Client, project: Pr
     assert links_of(response)["search"] == f"{page_of(call.message_id)}?call={call.pk}#call-{call.pk}"
 
 
-def test_a_conversation_with_runs_costs_the_same_number_of_queries_at_any_size(staff: Client, project: Project) -> None:
+def test_conversation_with_runs_takes_constant_queries(staff: Client, project: Project) -> None:
     def conversation(name: str, count: int) -> str:
         answers = [answer(external_id=f"a{n}", agent_steps=steps(n % 4 + 1, 3)) for n in range(count)]
         return f"{SESSIONS}{store(project, *answers, external_id=name).id}/change/"
@@ -462,7 +462,7 @@ def test_a_conversation_with_runs_costs_the_same_number_of_queries_at_any_size(s
 # --- Finding the failed call --------------------------------------------------------------------------------------------
 
 
-def test_the_failed_call_is_found_and_leads_to_its_place_in_the_run(staff: Client, run: UUID) -> None:
+def test_failed_call_in_the_list_links_to_its_run(staff: Client, run: UUID) -> None:
     response = staff.get(f"{CALLS}?status=error")
     session = Session.objects.get()
     assert rows_of(response) == [
@@ -499,7 +499,7 @@ def test_calls_are_filtered_and_found(
     assert sorted(found) == sorted(expected)
 
 
-def test_a_call_is_found_by_the_id_that_tracesite_gave_it(staff: Client, run: UUID) -> None:
+def test_call_search_finds_the_generated_id(staff: Client, run: UUID) -> None:
     call = ToolCall.objects.get(call_id="call_b")
     assert [row[2] for row in rows_of(staff.get(CALLS, {"q": str(call.pk)}))] == ["unknown city"]
 
@@ -538,7 +538,7 @@ def test_messages_filtered_by_tool_are_walked_to_the_end(staff: Client, project:
 @pytest.mark.parametrize(
     "url", [CALLS, f"{CALLS}?status=error", TOOLS, f"{MESSAGES}?tool=tool 0", f"{SESSIONS}?tool=tool 0"]
 )
-def test_a_list_counts_nothing_and_costs_the_same_at_any_size(staff: Client, project: Project, url: str) -> None:
+def test_list_uses_no_count_and_constant_queries(staff: Client, project: Project, url: str) -> None:
     store(project, answer(agent_steps=steps(2, 2, result={"error": "x"})))
     few = statements_of(staff, url)
     store(project, *(answer(external_id=f"a{n}", agent_steps=steps(5, 5, result={"error": "x"})) for n in range(20)))
@@ -585,7 +585,7 @@ def test_trace_rows_are_read_only(staff: Client, run: UUID) -> None:
 
 
 @pytest.mark.requirement("002-22")
-def test_a_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
+def test_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
     form = {"project": project.pk, "title": "Talk", "external_id": "talk-1", "end_user": "", "tags": "a,b"}
     response = staff.post(f"{SESSIONS}add/", form, follow=True)
     session = Session.objects.get()
@@ -603,7 +603,7 @@ def test_a_session_added_by_staff_has_an_id_and_empty_lists(staff: Client, proje
 
 
 @pytest.mark.requirement("002-22")
-def test_a_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
+def test_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, project: Project) -> None:
     outcome = store(project, question())
     link = links_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))["Add a message"]
     assert f'value="{outcome.id}"' in html_of(staff.get(link))
@@ -620,7 +620,7 @@ def test_a_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, proje
     assert Session.objects.get().message_count == 2
 
 
-def test_what_staff_add_is_redacted_like_everything_else(staff: Client, project: Project) -> None:
+def test_data_added_by_staff_is_redacted(staff: Client, project: Project) -> None:
     form = {"project": project.pk, "title": "Talk", "description": "Authorization: Bearer sk-live-0123456789abcdefghij"}
     staff.post(f"{SESSIONS}add/", form)
     assert "sk-live-0123456789" not in Session.objects.get().description
@@ -633,7 +633,7 @@ def test_two_sessions_without_an_external_id_are_two(staff: Client, project: Pro
 
 
 @pytest.mark.parametrize("state", ["alive", "deleted"])
-def test_an_external_id_that_is_taken_is_refused_beside_its_field(staff: Client, project: Project, state: str) -> None:
+def test_used_external_id_is_refused_at_its_field(staff: Client, project: Project, state: str) -> None:
     outcome = store(project, question())
     assert outcome.id is not None
     if state == "deleted":
@@ -647,13 +647,13 @@ def test_an_external_id_that_is_taken_is_refused_beside_its_field(staff: Client,
     assert Session.with_deleted.count() == 1
 
 
-def test_a_name_that_is_too_long_is_refused_beside_its_field(staff: Client, project: Project) -> None:
+def test_too_long_name_is_refused_at_its_field(staff: Client, project: Project) -> None:
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "x" * 513})
     assert "Ensure this value has at most 512 characters" in text_of(response)
     assert Session.objects.count() == 0
 
 
-def test_what_the_door_refuses_is_said_on_top_of_the_form(staff: Client, project: Project) -> None:
+def test_refusal_by_ingest_is_shown_above_the_form(staff: Client, project: Project) -> None:
     # The form sees no trace of a session that was purged; the door remembers it for 30 days.
     from django.utils import timezone
 
@@ -666,7 +666,7 @@ def test_what_the_door_refuses_is_said_on_top_of_the_form(staff: Client, project
     assert LogEntry.objects.count() == 0
 
 
-def test_the_index_leads_to_the_failed_calls_and_the_trash(staff: Client) -> None:
+def test_index_links_to_failed_calls_and_trash(staff: Client) -> None:
     response = staff.get("/admin/")
     hrefs = re.findall(r'href="([^"]+)"', html_of(response))
     for url in (
@@ -680,7 +680,7 @@ def test_the_index_leads_to_the_failed_calls_and_the_trash(staff: Client) -> Non
         assert staff.get(url).status_code == 200
 
 
-def test_the_list_of_failed_calls_is_called_so(staff: Client, run: UUID) -> None:
+def test_list_of_failed_calls_has_its_own_title(staff: Client, run: UUID) -> None:
     assert "<h1>Failed calls</h1>" in html_of(staff.get(f"{CALLS}?status=error"))
     assert "<h1>Tool calls</h1>" in html_of(staff.get(CALLS))
 

@@ -65,50 +65,50 @@ def names(tree: list[Drawn]) -> list[str]:
 
 
 @pytest.mark.requirement("000-05")
-def test_calls_stand_in_their_steps_in_order() -> None:
+def test_calls_are_in_their_steps_in_order() -> None:
     assert tree_of([(0, [(1, None), (2, None)]), (1, [(3, None)])]) == [
         ["step 0", ["call 1"], ["call 2"]],
         ["step 1", ["call 3"]],
     ]
 
 
-def test_a_call_stands_below_the_call_that_started_it() -> None:
+def test_call_is_below_its_parent() -> None:
     assert tree_of([(0, [(1, None), (2, 1), (3, 2), (4, 1)])]) == [
         ["step 0", ["call 1", ["call 2", ["call 3"]], ["call 4"]]]
     ]
 
 
-def test_the_steps_of_a_sub_agent_stand_below_the_call_that_started_it() -> None:
+def test_steps_of_sub_agent_are_below_its_parent_call() -> None:
     assert tree_of([(0, [(1, None)]), (1, [(2, 1), (3, 1)]), (2, [(4, 1)]), (3, [(5, None)])]) == [
         ["step 0", ["call 1", ["step 1", ["call 2"], ["call 3"]], ["step 2", ["call 4"]]]],
         ["step 3", ["call 5"]],
     ]
 
 
-def test_a_sub_agent_of_a_sub_agent_is_nested_twice() -> None:
+def test_sub_agent_of_sub_agent_is_nested_twice() -> None:
     assert tree_of([(0, [(1, None)]), (1, [(2, 1), (3, 2)]), (2, [(4, 3)])]) == [
         ["step 0", ["call 1", ["step 1", ["call 2", ["call 3", ["step 2", ["call 4"]]]]]]]
     ]
 
 
-def test_the_last_words_of_a_sub_agent_stand_with_its_other_steps() -> None:
+def test_last_step_of_sub_agent_is_with_its_other_steps() -> None:
     steps: list[tuple[int, list[tuple[int, int | None]]]] = [(0, [(1, None)]), (1, [(2, 1)]), (2, []), (3, [])]
     assert tree_of(steps, "abba") == [["step 0", ["call 1", ["step 1", ["call 2"]], ["step 2"]]], ["step 3"]]
     assert tree_of(steps) == [["step 0", ["call 1", ["step 1", ["call 2"]]]], ["step 2"], ["step 3"]]
 
 
-def test_a_step_with_a_call_of_its_own_stays_where_it_is() -> None:
+def test_step_with_a_root_call_is_not_moved() -> None:
     assert tree_of([(0, [(1, None)]), (1, [(2, 1), (3, None)])]) == [
         ["step 0", ["call 1", ["call 2"]]],
         ["step 1", ["call 3"]],
     ]
 
 
-def test_a_step_without_calls_is_a_step() -> None:
+def test_step_without_calls_is_in_the_tree() -> None:
     assert tree_of([(0, []), (1, [])]) == [["step 0"], ["step 1"]]
 
 
-def test_a_circle_of_parents_is_cut_where_reading_meets_it() -> None:
+def test_cycle_of_parents_is_cut_at_its_first_call() -> None:
     assert tree_of([(0, [(1, 3), (2, 1), (3, 2)])]) == [["step 0", ["call 1", ["call 2", ["call 3"]]]]]
     assert tree_of([(0, [(1, 1)])]) == [["step 0", ["call 1"]]]
     assert tree_of([(0, [(1, 2), (2, 3)]), (1, [(3, 2)])]) == [
@@ -116,11 +116,11 @@ def test_a_circle_of_parents_is_cut_where_reading_meets_it() -> None:
     ]
 
 
-def test_a_parent_that_is_not_there_is_no_parent() -> None:
+def test_missing_parent_is_ignored() -> None:
     assert tree_of([(0, [(1, 99)])]) == [["step 0", ["call 1"]]]
 
 
-def test_below_twelve_levels_nothing_is_indented_any_more() -> None:
+def test_levels_below_twelve_are_not_indented() -> None:
     chain = [(1, None), *((call, call - 1) for call in range(2, 31))]
     tree = tree_of([(0, chain)])
     assert names(tree) == ["step 0", *(f"call {call}" for call in range(1, 31))]
@@ -131,7 +131,7 @@ def test_below_twelve_levels_nothing_is_indented_any_more() -> None:
 
 
 @given(st.data())
-def test_whatever_the_parents_say_each_node_is_shown_once(data: st.DataObject) -> None:
+def test_any_parents_show_each_node_exactly_once(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 25))
     steps: list[tuple[int, list[tuple[int, int | None]]]] = [
         (number, []) for number in range(data.draw(st.integers(1, 6)))
@@ -159,7 +159,7 @@ def texts_of(node: CallNode | StepNode) -> Any:
 
 
 @pytest.mark.requirement("000-05")
-def test_a_run_is_read_with_its_texts(project: Project) -> None:
+def test_read_run_returns_steps_and_calls_with_texts(project: Project) -> None:
     run = read_run(run_of(project))
     assert [(step.iteration, texts_of(step).thought.head) for step in run.steps] == [
         (0, "Ask for both cities at once."),
@@ -185,7 +185,7 @@ def test_a_run_is_read_with_its_texts(project: Project) -> None:
 
 
 @pytest.mark.requirement("000-51", "000-50")
-def test_a_run_without_steps_and_a_call_without_result_are_read(project: Project) -> None:
+def test_run_without_steps_and_call_without_result_are_read(project: Project) -> None:
     assert read_run(run_of(project, agent_steps=[])).steps == []
     pending = store(
         project, answer(agent_steps=[{"tool_calls": [{"id": "c", "name": "t"}]}], is_completed=False), external_id="p"
@@ -212,7 +212,7 @@ def many_steps(count: int, calls: int = 3, **result: Any) -> list[dict[str, Any]
 
 
 @pytest.mark.requirement("000-53")
-def test_every_step_of_a_very_long_run_is_on_one_of_its_pages(project: Project) -> None:
+def test_steps_of_very_long_run_are_each_on_one_page(project: Project) -> None:
     message_id = run_of(project, agent_steps=many_steps(2_000, 1))
     pages = [read_run(message_id, page=number) for number in range(1, 41)]
     assert {page.pages for page in pages} == {40}
@@ -221,7 +221,7 @@ def test_every_step_of_a_very_long_run_is_on_one_of_its_pages(project: Project) 
 
 
 @pytest.mark.requirement("000-53")
-def test_a_long_run_has_pages_and_a_link_leads_to_the_right_one(project: Project) -> None:
+def test_long_run_has_pages_and_call_selects_its_page(project: Project) -> None:
     steps = many_steps(60)
     steps[50]["tool_calls"][1]["result"] = {"success": False, "error": "boom"}
     message_id = run_of(project, agent_steps=steps)
@@ -343,7 +343,7 @@ def test_duration_needs_an_end(
     assert times_of(project, step, **fields).duration_ms == duration_ms
 
 
-def test_the_number_of_queries_does_not_depend_on_the_run(project: Project) -> None:
+def test_read_run_takes_constant_queries(project: Project) -> None:
     small = run_of(project, agent_steps=many_steps(2, success=False, error="x"))
     large = store(project, answer(agent_steps=many_steps(90, 5, success=False, error="x")), external_id="large")
     assert large.messages[0].id is not None
@@ -355,7 +355,7 @@ def test_the_number_of_queries_does_not_depend_on_the_run(project: Project) -> N
     assert counts == [7, 7]
 
 
-def test_one_step_with_very_many_calls_is_cut_and_says_so(project: Project) -> None:
+def test_step_with_very_many_calls_is_cut_and_marked(project: Project) -> None:
     run = read_run(run_of(project, agent_steps=many_steps(1, 700)))
     (step,) = run.steps
     assert len(step.below) == run_page.MOST_ROWS - 1
@@ -391,7 +391,7 @@ def test_arguments_of_several_lines_are_shown_one_by_one(project: Project) -> No
     }
 
 
-def test_a_call_by_itself_is_read_with_more_of_its_texts(project: Project) -> None:
+def test_read_call_returns_longer_texts(project: Project) -> None:
     message_id = run_of(project, agent_steps=many_steps(30, 3, output="y" * 300_000))
     call = ToolCall.objects.filter(message_id=message_id)[random.randrange(90)]
     with CaptureQueriesContext(connection) as queries:

@@ -90,7 +90,7 @@ def test_reference_depends_on_content_only() -> None:
     assert not {entry.ref for entry in whole.entries or ()} & set(refs)
 
 
-def test_small_data_stays_as_it_is() -> None:
+def test_small_data_is_unchanged() -> None:
     for data in (
         {},
         {"messages": [], "variables": {}},

@@ -47,7 +47,7 @@ def test_runs_used_longest_ago_are_dropped_when_it_is_full() -> None:
     assert seqs(1, 2, 3, 4) == [2, 0, 1, 1]
 
 
-def test_run_larger_than_the_cache_is_cached_alone() -> None:
+def test_run_larger_than_the_cache_is_the_only_cached_one() -> None:
     run_cache.use(RunCache(max_subjects=10))
     put(4, 1, steps=3)
     put(5, 1, steps=30)

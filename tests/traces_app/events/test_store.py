@@ -278,7 +278,7 @@ def test_status_of_session_follows_its_last_turn(project: Project) -> None:
     assert Session.objects.get().status == "running"
 
 
-def test_turn_reads_nothing_of_the_turns_before(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_reads_no_events_of_earlier_turns(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     fold = projection.run_state
 

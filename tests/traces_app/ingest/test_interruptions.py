@@ -84,14 +84,14 @@ def test_interruption_that_arrives_again_changes_nothing(project: Project, at_on
     assert (state(), run().version) == (KILLED, version)
 
 
-def test_event_from_before_death_that_comes_late_does_not_reopen(project: Project) -> None:
+def test_late_event_from_before_death_does_not_reopen(project: Project) -> None:
     send(project, start(), died(5))
     send(project, call_begins(3))
     assert state() == KILLED
     assert ToolCall.objects.count() == 1
 
 
-def test_run_that_goes_on_elsewhere_stays_open(project: Project) -> None:
+def test_run_that_continues_in_another_process_stays_open(project: Project) -> None:
     send(project, start(), call_begins(6))
     send(project, died(5))
     assert state() == OPEN

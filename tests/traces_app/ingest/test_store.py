@@ -78,7 +78,7 @@ def test_ids_are_in_reading_order_the_user_first_on_equal_times(project: Project
     assert list(Message.objects.order_by("id").values_list("external_id", flat=True)) == ["q1", "q2", "a1"]
 
 
-def test_everything_below_a_message_lies_in_its_microsecond(project: Project) -> None:
+def test_ids_below_a_message_have_its_time(project: Project) -> None:
     outcome = store(project, answer(knowledge_references=[{"id": "chunk-1", "content": "Atlantis is a myth."}]))
     message_id = outcome.messages[0].id
     assert message_id is not None
@@ -91,7 +91,7 @@ def test_everything_below_a_message_lies_in_its_microsecond(project: Project) ->
     assert all(ids.created_at_of(pk) == NOON for pk in [message_id, *below])
 
 
-def test_sending_the_same_again_changes_nothing(project: Project) -> None:
+def test_sending_same_data_again_changes_nothing(project: Project) -> None:
     first = store(project, question(), answer())
     before = [
         list(model._default_manager.order_by("pk").values())
@@ -143,7 +143,7 @@ def test_completed_message_may_be_corrected(project: Project) -> None:
     assert ToolResult.objects.get(call__call_id="call_a").error == "wrong city"
 
 
-def test_late_earlier_snapshot_retracts_nothing(project: Project) -> None:
+def test_late_earlier_snapshot_removes_nothing(project: Project) -> None:
     store(project, answer())
     early = answer(content="Shang", is_completed=False, agent_steps=[{"iteration": 0, "thought": "Ask"}])
     assert store(project, early).messages[0].state == "unchanged"
@@ -323,7 +323,7 @@ def test_call_id_that_repeats_stays_several_calls(project: Project) -> None:
     assert list(AgentStep.objects.values_list("iteration", flat=True)) == [0, 1]
 
 
-def test_result_finds_its_call_whatever_its_place(project: Project) -> None:
+def test_result_is_matched_to_its_call_at_any_position(project: Project) -> None:
     calls = [{"id": name, "name": "search", "args": {}} for name in ("one", "two")]
     store(project, answer(is_completed=False, agent_steps=[{"iteration": 0, "tool_calls": calls}]))
     result = {"id": "two", "name": "search", "result": {"output": "found"}}
@@ -573,14 +573,14 @@ def test_message_does_not_change_its_role(project: Project) -> None:
         store(project, question(role="assistant"))
 
 
-def test_months_are_made_as_they_are_needed(project: Project) -> None:
+def test_missing_months_are_created(project: Project) -> None:
     months = [NOON - timedelta(days=31 * n) for n in range(5)]
     store(project, *(question(external_id=str(n), created_at=time) for n, time in enumerate(months)))
     assert sorted(Message.objects.values_list("created_at", flat=True)) == sorted(months)
 
 
 @pytest.mark.requirement("002-23")
-def test_every_write_is_logged_with_its_ids_and_without_content(
+def test_writes_are_logged_with_ids_and_without_content(
     project: Project, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -41,7 +41,7 @@ def test_row_without_a_computed_column_is_refused() -> None:
         STEPS.row(records.AgentStep(), id="1", iteration="0", ordinal="0")
 
 
-def test_table_with_a_column_that_nothing_fills_is_refused() -> None:
+def test_table_with_an_unfilled_column_is_refused() -> None:
     with pytest.raises(TypeError, match="project_id"):
         Table(ToolCall, records.ToolCall, computed=("id", "message_id", "step_id", "tool_id"))
 

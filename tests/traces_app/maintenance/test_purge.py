@@ -161,7 +161,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.requirement("000-36", "000-38")
-def test_expired_month_is_dropped_whole_and_its_sessions_go(project: Project) -> None:
+def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> None:
     tell(project, "old", JANUARY)
     tell(project, "new", FEBRUARY)
     report = purge(Scope(created_before=END_OF_JANUARY))

@@ -40,7 +40,7 @@ def test_text_is_text_and_anything_else_its_json() -> None:
     assert [json_values.content(value) for value in ("", None, ["a"], {"a": 1})] == ["", None, ["a"], '{"a":1}']
 
 
-def test_lists_and_objects_are_empty_where_there_are_none() -> None:
+def test_items_and_fields_of_other_values_are_empty() -> None:
     assert (json_values.items([1]), json_values.items({"a": 1}), json_values.items(None)) == ([1], [], [])
     assert (json_values.fields({"a": 1}), json_values.fields([1]), json_values.fields(None)) == ({"a": 1}, {}, {})
 
@@ -67,7 +67,7 @@ _any: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers() | st.fl
 
 
 @given(_any)
-def test_no_value_raises(value: object) -> None:
+def test_any_value_raises_nothing(value: object) -> None:
     for read in (
         json_values.instant,
         json_values.text,

@@ -155,7 +155,7 @@ def normal_calls(*said: dict[str, Any]) -> tuple[list[records.ToolCall], list[st
 
 
 @pytest.mark.requirement("003-31", "003-32")
-def test_repeated_id_and_name_are_folded_and_what_came_is_kept() -> None:
+def test_repeated_id_and_name_are_folded_and_original_kept() -> None:
     (call, child), flags = normal_calls(
         {"id": "call_7call_7", "name": "bashbash"}, {"id": "call_8", "name": "ls", "parent": "call_7call_7"}
     )

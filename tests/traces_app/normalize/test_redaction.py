@@ -60,7 +60,7 @@ def planted() -> dict[str, Any]:
     }
 
 
-def test_no_secret_survives_in_any_field() -> None:
+def test_secrets_in_all_fields_are_redacted() -> None:
     session = msgspec.convert(planted(), records.Session)
     clean = redact(session)
     assert SECRET in msgspec.json.encode(session).decode()
@@ -125,7 +125,7 @@ def test_field_that_cannot_hold_text_needs_no_classification() -> None:
         assert searched_fields([record]) == {record: ()}
 
 
-def test_clean_records_come_back_as_they_were() -> None:
+def test_clean_records_are_returned_unchanged() -> None:
     session = msgspec.convert({"messages": [{"role": "user", "content": "hello"}]}, records.Session)
     clean = redact(session)
     assert (clean.session, clean.receipts, clean.message_receipts) == (session, [], [[]])
@@ -141,7 +141,7 @@ def test_patches_are_redacted_too(body: bytes) -> None:
 
 @pytest.mark.parametrize("times", [0, 1, 2, 3])
 @pytest.mark.parametrize("as_blocks", [False, True])
-def test_no_encoding_of_a_result_hides_a_secret(times: int, as_blocks: bool) -> None:
+def test_secret_in_any_encoding_of_a_result_is_redacted(times: int, as_blocks: bool) -> None:
     text = msgspec.json.encode({"success": True, "data": PLANTED}).decode() if times else repr({"data": PLANTED})
     for _time in range(times):
         text = msgspec.json.encode(text).decode()

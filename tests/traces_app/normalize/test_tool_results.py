@@ -478,7 +478,7 @@ def test_result_decoded_at_once_is_the_one_read_as_an_object(value: Any) -> None
     assert form(found) == form(expected)
 
 
-def test_fields_of_an_object_that_is_no_result_are_none() -> None:
+def test_fields_of_object_other_than_result_are_none() -> None:
     assert result_fields({"order": 1, "status": "pending"}) is None
     assert result_fields({"status": "shipped"}) is None
     assert result_fields({"success": "yes"}) is None

@@ -41,7 +41,7 @@ def leaves_of(sql: str) -> set[str]:
 
 
 @pytest.mark.requirement("000-43")
-def test_a_page_opens_one_partition_of_each_table(months: list[str]) -> None:
+def test_page_reads_one_partition_of_each_table(months: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
         found = messages([months[1]])
     assert [message.call_count for message in found] == [4]

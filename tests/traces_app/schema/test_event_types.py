@@ -35,7 +35,7 @@ def test_run_state_folds_every_type(type_: EventType) -> None:
 
 
 @EVERY_TYPE
-def test_level_of_every_type_is_error_where_it_fails(type_: EventType) -> None:
+def test_level_of_failed_event_types_is_error(type_: EventType) -> None:
     spec = EVENT_TYPES[type_]
     assert (spec.level == "error") is (spec.stage == "error") is type_.endswith("_error")
 

@@ -46,7 +46,7 @@ def named(project: Project) -> dict[str, Message]:
     return {message.session.external_id: message for message in Message.objects.filter(role="assistant")}
 
 
-def test_every_flag_has_labels_in_both_languages() -> None:
+def test_flags_have_labels_in_both_languages() -> None:
     assert set(FLAG_LABELS) == set(FLAGS)
     constants = {value for name, value in vars(health_flags).items() if name.isupper() and isinstance(value, str)}
     assert constants == set(FLAGS)

@@ -28,7 +28,7 @@ def test_values_that_are_not_counts_are_ignored(said: Any) -> None:
     assert counts_of({"recorder": said}) == {}
 
 
-def test_counts_add_up_and_stay_within_what_can_be_stored() -> None:
+def test_counts_add_up_within_the_range_of_the_column() -> None:
     assert added({"dropped": 1}, {"dropped": 2, "redacted": 1}) == {"dropped": 3, "redacted": 1}
     assert added({"dropped": 10**15}, {"dropped": 10**15}) == {"dropped": 10**15}
 
@@ -84,7 +84,7 @@ def test_path_of_event_maps_to_field_of_row(path: str, about: About, owner: Owne
 
 
 @pytest.mark.parametrize(("path", "about"), [("", "run"), ("data.odd", "run"), ("data.session", "run"), ("x", "call")])
-def test_path_that_no_row_has_maps_to_nothing(path: str, about: About) -> None:
+def test_path_without_row_maps_to_nothing(path: str, about: About) -> None:
     assert place_of(path, about) is None
 
 

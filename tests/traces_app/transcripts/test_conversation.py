@@ -74,7 +74,7 @@ def _output(call: records.ToolCall) -> Any:
 
 
 @pytest.mark.requirement("003-12")
-def test_from_one_user_message_to_the_next_is_one_assistant_message() -> None:
+def test_turn_between_user_messages_is_one_assistant_message() -> None:
     entries = talk(
         Said(id="", role="system", content="Be kind."),
         user("Weather?"),
@@ -108,7 +108,7 @@ def test_from_one_user_message_to_the_next_is_one_assistant_message() -> None:
     assert outline(messages(entries)) == expected
 
 
-def test_replies_before_any_user_message_are_a_message_of_their_own() -> None:
+def test_replies_before_any_user_message_are_a_message() -> None:
     entries = talk(asks("c1:a"), result("one", "c1"), plain("done"), user("Hello"))
     assert outline(messages(entries)) == [
         ("assistant", "0", "done", [(0, None, [("c1", "a", "one")])]),
@@ -116,7 +116,7 @@ def test_replies_before_any_user_message_are_a_message_of_their_own() -> None:
     ]
 
 
-def test_a_system_message_within_a_turn_does_not_end_it() -> None:
+def test_system_message_within_a_turn_does_not_end_it() -> None:
     entries = talk(
         user("Go"), asks("c1:a"), Said(id="", role="system", content="Hurry."), result("one", "c1"), plain("done")
     )
@@ -128,7 +128,7 @@ def test_a_system_message_within_a_turn_does_not_end_it() -> None:
 
 
 @pytest.mark.requirement("003-37")
-def test_a_repeated_id_answers_the_next_open_call() -> None:
+def test_result_with_repeated_id_answers_the_next_open_call() -> None:
     entries = talk(
         user("Go"), asks("c1:a", "c1:b"), result("one", "c1"), result("two", "c1"), asks("c1:a"), result("three", "c1")
     )
@@ -140,7 +140,7 @@ def test_a_repeated_id_answers_the_next_open_call() -> None:
 
 
 @pytest.mark.requirement("003-35")
-def test_ids_of_two_agents_that_answer_at_the_same_time_are_told_apart_by_their_scope() -> None:
+def test_scope_distinguishes_equal_call_ids_of_two_agents() -> None:
     def asking(scope: str) -> Reply:
         return Reply(id="", content=None, agent_name=scope, scope=scope, calls=[Call(id="c1", name="a", args={})])
 
@@ -156,7 +156,7 @@ def test_ids_of_two_agents_that_answer_at_the_same_time_are_told_apart_by_their_
     assert found.health == ["orphan_result"]
 
 
-def test_a_result_without_an_id_answers_the_open_call_of_its_name_or_the_first_one() -> None:
+def test_result_without_id_answers_call_of_its_name_or_first() -> None:
     entries = talk(
         user("Go"), asks("c1:a", "c2:b", "c3:c"), result("for b", name="b"), result("for a"), result("for c")
     )
@@ -165,13 +165,13 @@ def test_a_result_without_an_id_answers_the_open_call_of_its_name_or_the_first_o
     ]
 
 
-def test_a_result_with_an_id_answers_a_call_without_one_by_order() -> None:
+def test_result_with_id_answers_call_without_id_by_order() -> None:
     entries = talk(user("Go"), asks(":a", "c2:b"), result("for b", "c2"), result("for a", "c9"))
     assert outline(messages(entries))[1][3] == [(0, None, [(None, "a", "for a"), ("c2", "b", "for b")])]
 
 
 @pytest.mark.requirement("003-31", "003-33")
-def test_an_id_that_was_repeated_on_either_side_still_finds_its_call() -> None:
+def test_repeated_id_on_either_side_matches_its_call() -> None:
     doubled, plain_ids = asks("call_1call_1:a", "call_2call_2:b"), asks("call_3:c", "call_4:d")
     entries = talk(user("Go"), doubled, result("two", "call_2"), result("one", "call_1"), plain_ids)
     entries += [replace(result("three", "call_3call_3call_3"), id="5"), replace(result("four", "call_4"), id="6")]
@@ -186,7 +186,7 @@ def test_an_id_that_was_repeated_on_either_side_still_finds_its_call() -> None:
 
 
 @pytest.mark.requirement("003-33")
-def test_an_exact_id_is_never_left_for_a_repaired_one() -> None:
+def test_exact_id_takes_precedence_over_repaired_id() -> None:
     entries = talk(
         user("Go"), asks("call_1call_1:a", "call_1:b"), result("for b", "call_1"), result("lost", "call_9call_9")
     )
@@ -197,12 +197,12 @@ def test_an_exact_id_is_never_left_for_a_repaired_one() -> None:
     assert answer.health == ["orphan_result"]
 
 
-def test_one_observation_can_answer_several_calls() -> None:
+def test_observation_can_answer_several_calls() -> None:
     entries = talk(user("Go"), asks("c1:a", "c2:b"), result("both", "c1", "c2"))
     assert outline(messages(entries))[1][3] == [(0, None, [("c1", "a", "both"), ("c2", "b", "both")])]
 
 
-def test_a_result_that_comes_after_the_next_question_still_finds_its_call() -> None:
+def test_result_after_the_next_question_matches_its_call() -> None:
     entries = talk(user("Go"), asks("c1:a"), user("Hurry!"), result("late", "c1"), plain("Done."))
     assert outline(messages(entries)) == [
         ("user", "0", "Go"),
@@ -213,7 +213,7 @@ def test_a_result_that_comes_after_the_next_question_still_finds_its_call() -> N
     assert len(messages(entries[:4])) == 3
 
 
-def test_a_result_without_a_call_gets_a_placeholder_and_a_flag() -> None:
+def test_orphan_result_gets_a_placeholder_and_a_flag() -> None:
     entries = talk(user("Go"), asks("c1:a"), result("one", "c1"), result("stray", "c9", name="b"), result("nameless"))
     (_question, answer) = messages(entries)
     assert answer.health == ["orphan_result"]
@@ -224,18 +224,18 @@ def test_a_result_without_a_call_gets_a_placeholder_and_a_flag() -> None:
     assert [call.metadata for call in step.tool_calls or ()] == [None, {"orphan_result": True}, {"orphan_result": True}]
 
 
-def test_an_orphan_after_a_plain_reply_stands_in_a_step_of_its_own() -> None:
+def test_orphan_after_plain_reply_gets_its_own_step() -> None:
     entries = talk(user("Go"), plain("Done."), result("stray", "c9"))
     assert outline(messages(entries))[1] == ("assistant", "1", "Done.", [(1, None, [("c9", "unknown", "stray")])])
 
 
-def test_a_call_without_result_is_pending() -> None:
+def test_call_without_result_is_pending() -> None:
     (_question, answer) = messages(talk(user("Go"), asks("c1:a")))
     (step,) = answer.agent_steps or ()
     assert step.tool_calls == [records.ToolCall(id="c1", name="a", args={}, status="pending")]
 
 
-def test_a_failed_result_makes_a_failed_call() -> None:
+def test_failed_result_makes_its_call_failed() -> None:
     entries = talk(user("Go"), asks("c1:a"), Result(id="", output="Error: no", failed=True, call_ids=["c1"]))
     (step,) = messages(entries)[1].agent_steps or ()
     assert step.tool_calls == [
@@ -251,7 +251,7 @@ def test_reasoning_and_agent_of_the_answer_are_kept_beside_it() -> None:
     assert answer.metadata == {"weight": 1, "reasoning_content": "Hm.", "agent_name": "ada"}
 
 
-def test_names_too_long_for_an_index_are_cut_and_kept_whole_in_the_metadata() -> None:
+def test_too_long_names_are_cut_and_kept_in_the_metadata() -> None:
     entries = [
         Said(id="0", role="user", content="?"),
         Reply(id="1", content=None, calls=[Call(id="i" * 600, name="n" * 600, args={})]),
@@ -276,7 +276,7 @@ def nesting(message: records.Message) -> list[Any]:
     ]
 
 
-def test_the_steps_of_a_sub_agent_stand_below_the_call_that_started_it() -> None:
+def test_steps_of_sub_agent_are_below_its_parent_call() -> None:
     entries = talk(
         user("Go"),
         asks("t1:task", "c1:a"),
@@ -298,7 +298,7 @@ def test_the_steps_of_a_sub_agent_stand_below_the_call_that_started_it() -> None
     assert (answer.agent_steps or ())[2].metadata == {"parent_call": "t1"}
 
 
-def test_a_sub_agent_that_works_on_stays_in_the_message_of_its_call() -> None:
+def test_late_reply_of_sub_agent_is_in_the_message_of_its_call() -> None:
     entries = talk(
         user("Go"), asks("t1:task"), plain("Started."), user("And?"), below("t1", "s1:read"), result("file", "s1")
     )
@@ -306,14 +306,14 @@ def test_a_sub_agent_that_works_on_stays_in_the_message_of_its_call() -> None:
     assert nesting(messages(entries)[1]) == [(0, None, [("t1", None, None)]), (0, None, [("s1", "t1", "file")])]
 
 
-def test_a_sub_agent_whose_call_is_not_there_has_root_steps() -> None:
+def test_sub_agent_without_known_call_has_root_steps() -> None:
     (_question, answer) = messages(talk(user("Go"), below("t9", "s1:read"), below("t9", text="There.")))
     assert answer.content is None
     assert nesting(answer) == [(0, None, [("s1", None, None)]), (1, "There.", [])]
     assert [step.metadata for step in answer.agent_steps or ()] == [{"parent_call": "t9"}] * 2
 
 
-def test_a_parent_whose_id_repeats_is_named_by_its_uuid() -> None:
+def test_parent_with_repeated_id_is_referenced_by_uuid() -> None:
     entries = talk(user("Go"), asks("c1:a"), below("c1", "s1:x"), asks("c1:a"), below("c1", "s2:x"))
     (_question, answer) = messages(entries)
     calls = [call for step in answer.agent_steps or () for call in step.tool_calls or ()]
@@ -332,7 +332,7 @@ def at(seconds: int, entry: Entry) -> Entry:
     return replace(entry, created_at=NOON + timedelta(seconds=seconds))
 
 
-def test_messages_steps_and_calls_have_the_times_of_their_entries() -> None:
+def test_messages_steps_and_calls_have_times_of_their_entries() -> None:
     entries = talk(
         at(0, user("Go")), at(1, asks("c1:a")), at(3, result("one", "c1")), at(4, plain("Done.")), at(9, user("More"))
     )
@@ -349,7 +349,7 @@ def test_messages_steps_and_calls_have_the_times_of_their_entries() -> None:
     assert session(entries, format_name="f", place=0).created_at == NOON
 
 
-def test_a_call_may_know_when_it_began_and_its_result_how_long_it_took() -> None:
+def test_call_start_and_result_duration_are_used() -> None:
     began = NOON + timedelta(seconds=2)
     asked = replace(asks(), calls=[Call(id="c1", name="a", args={}, started_at=began)])
     entries = talk(user("Go"), at(1, asked), replace(result("one", "c1"), duration=250.0))
@@ -358,7 +358,7 @@ def test_a_call_may_know_when_it_began_and_its_result_how_long_it_took() -> None
     assert (call.started_at, call.completed_at, call.duration) == (began, None, 250.0)
 
 
-def test_the_usage_of_a_message_is_that_of_all_its_replies_once_its_answer_says_one() -> None:
+def test_message_usage_is_the_sum_if_the_answer_has_usage() -> None:
     calling = replace(asks("c1:a"), usage={"input_tokens": 10, "output_tokens": 1, "cache": {"read": 5}})
     answering = replace(
         plain("Done."), usage={"input_tokens": 20, "output_tokens": 2, "cache": {"read": 6}, "tier": "s"}
@@ -375,7 +375,7 @@ def test_usages_in_words_of_two_providers_are_counted_together() -> None:
     assert tokens(messages(talk(user("Go"), calling, answering))[1].usage) == (30, 3)
 
 
-def test_an_error_is_that_of_the_message_and_of_the_session_until_an_answer_follows() -> None:
+def test_error_fails_message_and_session_until_an_answer() -> None:
     failing = replace(plain(""), error="Overloaded")
     entries = talk(user("Go"), failing, user("Again"), plain("Done."))
     assert [m.error for m in messages(entries)] == [None, "Overloaded", None, None]
@@ -392,7 +392,7 @@ def test_flags_of_entries_are_those_of_their_messages() -> None:
     assert [m.health for m in messages(entries)] == [["naive_time"], ["naive_time"]]
 
 
-def test_what_a_result_keeps_for_machines_is_its_data() -> None:
+def test_result_data_for_machines_is_kept() -> None:
     (step,) = (
         messages(talk(user("Go"), asks("c1:a"), replace(result("one", "c1"), data={"rows": 1})))[1].agent_steps or ()
     )
@@ -401,13 +401,13 @@ def test_what_a_result_keeps_for_machines_is_its_data() -> None:
     ]
 
 
-def test_a_result_without_a_flag_leaves_it_to_what_it_says() -> None:
+def test_status_of_result_without_flag_follows_its_output() -> None:
     (step,) = messages(talk(user("Go"), asks("c1:a"), replace(result("one", "c1"), failed=None)))[1].agent_steps or ()
     (call,) = step.tool_calls or ()
     assert (call.status, call.result) == (None, records.ToolResult(output="one"))
 
 
-def test_a_reply_without_words_is_no_answer_where_there_is_one() -> None:
+def test_reply_without_text_does_not_replace_the_answer() -> None:
     (_question, answer) = messages(talk(user("Go"), plain("Done."), replace(plain(""), reasoning="Hm.")))
     assert (answer.content, answer.metadata) == ("Done.", {"answer_iteration": 0})
     assert [(step.iteration, step.reasoning_content) for step in answer.agent_steps or ()] == [(1, "Hm.")]
@@ -458,7 +458,7 @@ _entries = st.lists(
 
 
 @given(_entries, st.data())
-def test_importing_a_start_and_then_the_whole_is_importing_the_whole(entries: list[Entry], data: st.DataObject) -> None:
+def test_importing_start_then_whole_equals_importing_whole(entries: list[Entry], data: st.DataObject) -> None:
     start = entries[: data.draw(st.integers(0, len(entries)))]
     before, after = messages(start), messages(entries)
     assert [(m.role, m.external_id, m.created_at) for m in before] == [
@@ -473,7 +473,7 @@ def test_importing_a_start_and_then_the_whole_is_importing_the_whole(entries: li
 
 
 @given(_entries)
-def test_every_entry_is_found_again_in_the_messages(entries: list[Entry]) -> None:
+def test_all_entries_are_in_the_messages(entries: list[Entry]) -> None:
     found = messages(entries)
     calls = [call for m in found for step in m.agent_steps or () for call in step.tool_calls or ()]
     asked = sum(len(entry.calls) for entry in entries if isinstance(entry, Reply))
@@ -488,7 +488,7 @@ def test_every_entry_is_found_again_in_the_messages(entries: list[Entry]) -> Non
 
 
 @given(_entries)
-def test_messages_keep_their_order_whatever_their_times(entries: list[Entry]) -> None:
+def test_messages_keep_their_order_with_any_times(entries: list[Entry]) -> None:
     timed = with_times(session(entries, format_name="f", place=0), NOON).messages or []
     times = [message.created_at for message in timed]
     assert [message.external_id for message in timed] == [message.external_id for message in messages(entries)]
@@ -502,7 +502,7 @@ def named(*entries: Entry, place: int = 0, external_id: str | None = None) -> st
     return session(talk(*entries), format_name="f", place=place, external_id=external_id).external_id
 
 
-def test_a_session_is_named_by_how_it_begins_and_by_its_place() -> None:
+def test_session_name_derives_from_its_start_and_place() -> None:
     policy = Said(id="", role="system", content="Be kind.")
     name = named(policy, user("Go"))
     assert name == named(policy, user("Go"), plain("Done."), policy, user("More"))
@@ -518,19 +518,19 @@ def test_a_session_is_named_by_how_it_begins_and_by_its_place() -> None:
     assert others[-1] == "thread-1"
 
 
-def test_the_name_never_depends_on_what_follows_the_first_words() -> None:
+def test_session_name_does_not_depend_on_later_entries() -> None:
     assert named(asks("c1:a")) == named(asks("c1:a"), result("one", "c1"), user("Hello"))
     assert named(result("one", "c1")) == named(result("one", "c1"), plain("Done."), user("Hello"))
 
 
-def test_an_id_of_its_own_that_is_too_long_is_shortened_to_a_digest() -> None:
+def test_too_long_own_id_becomes_a_digest() -> None:
     name = named(user("Go"), external_id="x" * 600)
     assert name is not None
     assert len(name) < 100
     assert name == named(user("Stop"), external_id="x" * 600)
 
 
-def test_two_runs_of_one_task_have_one_name_and_the_same_digests_up_to_where_they_part() -> None:
+def test_two_runs_share_name_and_digests_up_to_divergence() -> None:
     first = session(talk(user("Go"), asks("c1:a"), plain("Done.")), format_name="f", place=0)
     second = session(talk(user("Go"), asks("c2:a"), plain("Done.")), format_name="f", place=0)
     assert first.external_id == second.external_id
@@ -538,7 +538,7 @@ def test_two_runs_of_one_task_have_one_name_and_the_same_digests_up_to_where_the
     assert [one == other for one, other in pairs] == [True, False, False]
 
 
-def test_the_digests_of_a_transcript_begin_with_those_of_its_start() -> None:
+def test_digests_of_transcript_begin_with_those_of_its_start() -> None:
     entries = talk(user("Go"), asks("c1:a"), result("one", "c1"), plain("Done."))
     whole = digests(entries)
     assert [digests(entries[:length]) for length in range(5)] == [whole[:length] for length in range(5)]
@@ -549,30 +549,30 @@ def test_the_digests_of_a_transcript_begin_with_those_of_its_start() -> None:
     "entry",
     [user("Stop"), plain("Go"), asks("c1:a"), result("Go"), Said(id="", role="system", content="Go")],
 )
-def test_whatever_is_said_otherwise_has_another_digest(entry: Entry) -> None:
+def test_any_other_content_has_another_digest(entry: Entry) -> None:
     assert digests(talk(entry)) != digests(talk(user("Go")))
 
 
-def test_the_form_of_a_text_and_what_stands_beside_it_change_no_digest() -> None:
+def test_form_of_text_and_metadata_do_not_change_the_digest() -> None:
     beside = Said(id="0", role="user", content=[{"type": "text", "text": "Go"}], metadata={"name": "li"})
     assert digests([beside]) == digests(talk(user("Go")))
 
 
-def test_a_session_that_came_another_way_has_no_digests() -> None:
+def test_session_without_import_has_no_digests() -> None:
     assert [digests_of(metadata) for metadata in (None, {}, {"import_digests": 3})] == [[], [], []]
 
 
-def test_a_later_answer_says_that_it_took_the_place_of_an_earlier_one() -> None:
+def test_later_answer_keeps_the_metadata_keys_of_earlier_one() -> None:
     turn = talk(user("Go"), plain("Wait."), asks("c1:a"), plain("Done."))
     said = [messages(turn[:length])[1].metadata for length in (2, 3, 4)]
     assert said == [None, {"answer_iteration": 0}, {"answer_iteration": 2}]
 
 
-def test_a_title_of_its_own_is_the_title() -> None:
+def test_own_title_is_the_title() -> None:
     assert session(talk(user("Go")), format_name="f", place=0, title=" My\n trip ").title == "My trip"
 
 
-def test_a_plan_and_tags_are_those_of_the_session() -> None:
+def test_plan_and_tags_are_those_of_the_session() -> None:
     transcript = Transcript(
         entries=lambda: [user("Go")], external_id="t", workflow={"name": "Trip"}, tags=["x", "y" * 300]
     )
@@ -580,13 +580,13 @@ def test_a_plan_and_tags_are_those_of_the_session() -> None:
     assert (found.workflow, found.tags) == ({"name": "Trip"}, ["x", "y" * 200])
 
 
-def test_the_title_is_the_start_of_what_the_user_said_first() -> None:
+def test_derived_title_is_the_start_of_the_first_prompt() -> None:
     assert session(talk(plain("Hi"), user("  What\n is\tthis? ")), format_name="f", place=0).title == "What is this?"
     assert session(talk(user("x" * 200)), format_name="f", place=0).title == "x" * 79 + "…"
     assert session(talk(plain("Hi")), format_name="f", place=0).title is None
 
 
-def test_messages_without_times_follow_each_other_by_a_millisecond() -> None:
+def test_messages_without_times_are_a_millisecond_apart() -> None:
     untimed = session(talk(user("Go"), plain("Done."), user("More")), format_name="f", place=0)
     timed = with_times(untimed, NOON)
     ms = timedelta(milliseconds=1)
@@ -615,7 +615,7 @@ def test_messages_before_the_first_known_time_end_at_it() -> None:
     assert [m.created_at for m in said_at(None, None, early)] == [early - 2 * ms, early - ms, early]
 
 
-def test_a_time_that_goes_back_is_kept_and_flagged_and_the_order_stays() -> None:
+def test_decreasing_time_is_flagged_and_order_is_kept() -> None:
     soon = NOON + timedelta(seconds=5)
     us = timedelta(microseconds=1)
     found = said_at(NOON, soon, NOON, NOON, soon, NOON + timedelta(seconds=6))
@@ -626,25 +626,25 @@ def test_a_time_that_goes_back_is_kept_and_flagged_and_the_order_stays() -> None
     assert found[2].metadata == {"said_at": "2026-03-01T12:00:00+00:00"}
 
 
-def test_equal_times_are_told_apart_without_a_flag() -> None:
+def test_equal_times_are_made_distinct_without_a_flag() -> None:
     found = said_at(NOON, NOON)
     assert [m.created_at for m in found] == [NOON, NOON + timedelta(microseconds=1)]
     assert [m.health for m in found] == [None, None]
 
 
-def test_a_clock_that_nobody_set_says_no_time() -> None:
+def test_times_of_an_unset_clock_are_ignored() -> None:
     unset = datetime(1970, 1, 1, tzinfo=UTC)
     assert [m.created_at for m in said_at(unset, NOON, unset)] == [
         NOON - timedelta(milliseconds=1), NOON, NOON + timedelta(milliseconds=1)
     ]  # fmt: skip
 
 
-def test_a_transcript_with_ids_of_its_own_needs_no_digests() -> None:
+def test_transcript_with_own_ids_has_no_digests() -> None:
     found = session(talk(user("Go")), format_name="f", place=0, external_id="s", has_own_ids=True)
     assert found.metadata == {"import_format": "f"}
 
 
-def test_what_took_time_ends_when_it_was_over() -> None:
+def test_end_of_turn_includes_durations() -> None:
     entries = [
         Reply(id="0", content=None, created_at=NOON, duration=1500, calls=[Call(id="c", name="a", args={})]),
         Result(
@@ -670,7 +670,7 @@ def test_what_took_time_ends_when_it_was_over() -> None:
     assert message.completed_at == NOON + timedelta(seconds=4)
 
 
-def test_a_duration_beyond_all_calendars_is_no_time() -> None:
+def test_duration_beyond_the_calendar_is_ignored() -> None:
     last = datetime.max.replace(tzinfo=UTC)
     (message,) = messages([Reply(id="0", content="x", created_at=last, duration=1e12)])
     assert message.completed_at == last
@@ -702,14 +702,14 @@ def finished(entries: Iterable[Entry]) -> list[records.Message]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_entries, st.data())
-def test_growth_holds_of_what_is_finished_early(hold_little: None, entries: list[Entry], data: st.DataObject) -> None:
+def test_growth_holds_for_turns_finished_early(hold_little: None, entries: list[Entry], data: st.DataObject) -> None:
     before = messages(entries[: data.draw(st.integers(0, len(entries)))])
     after = messages(entries)
     assert [merged(old, new) for old, new in zip(before, after, strict=False)] == after[: len(before)]
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_a_long_transcript_is_gone_through_twice_and_gives_what_a_short_one_does() -> None:
+def test_long_transcript_is_read_twice_with_the_same_result() -> None:
     entries, passes = turns(9), []
 
     def read() -> Iterator[Entry]:
@@ -727,7 +727,7 @@ def replace_messages(said: records.Session, found: list[records.Message]) -> rec
     return records.Session(external_id=said.external_id, messages=found)
 
 
-def test_a_short_transcript_is_gone_through_once() -> None:
+def test_short_transcript_is_read_once() -> None:
     passes = []
 
     def read() -> Iterator[Entry]:
@@ -740,7 +740,7 @@ def test_a_short_transcript_is_gone_through_once() -> None:
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_turns_are_finished_when_others_lie_behind_them_and_no_more_of_them_is_held() -> None:
+def test_turns_are_finished_and_released_as_others_follow() -> None:
     conversation = Conversation(None)
     held, given = [], 0
     for entry in turns(100):
@@ -753,7 +753,7 @@ def test_turns_are_finished_when_others_lie_behind_them_and_no_more_of_them_is_h
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_a_late_result_finds_its_call_in_a_turn_that_only_waits_for_it() -> None:
+def test_late_result_matches_its_call_in_a_waiting_turn() -> None:
     entries = talk(user("Go"), asks("late:a"), *turns(5), result("at last", "late"), *turns(2))
     assert [message.external_id for message in finished(entries)][-3:] != ["1"]
     (first,) = [m for m in finished(entries) if m.external_id == "1"]
@@ -768,7 +768,7 @@ def _begins(entry: Entry) -> bool:
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_of_many_calls_that_are_left_open_the_oldest_wait_no_longer() -> None:
+def test_oldest_of_too_many_open_calls_stop_waiting() -> None:
     entries = talk(
         *(entry for number in range(9) for entry in (user("Go"), asks(f"c{number}:a"))),
         user("Well?"),
@@ -787,7 +787,7 @@ def test_of_many_calls_that_are_left_open_the_oldest_wait_no_longer() -> None:
 
 
 @pytest.mark.usefixtures("hold_little")
-def test_times_are_those_of_the_order_however_late_a_turn_is_finished() -> None:
+def test_times_follow_the_order_of_turns_finished_late() -> None:
     entries = talk(user("Go"), asks("late:a"), *turns(4))
     found = outline_of(Transcript(entries=lambda: entries), "f")
     timed = sorted(messages_of(found, NOON), key=lambda m: m.created_at or NOON)

@@ -92,7 +92,7 @@ def imported(path: Path, document: object, project: Project) -> Project:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("states", STATES.values(), ids=STATES)
-def test_states_in_turn_store_what_the_last_one_does(states: list[Any], tmp_path: Path) -> None:
+def test_importing_states_in_turn_equals_importing_the_last(states: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     expected = stored(imported(path, states[-1], Project.objects.create(slug="whole")))
     project = Project.objects.create(slug="in-turn")
@@ -103,7 +103,7 @@ def test_states_in_turn_store_what_the_last_one_does(states: list[Any], tmp_path
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("states", STATES.values(), ids=STATES)
-def test_earlier_states_take_nothing_back(states: list[Any], tmp_path: Path) -> None:
+def test_earlier_states_remove_nothing(states: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     project = imported(path, states[-1], Project.objects.create(slug="whole"))
     expected = stored(project)
@@ -114,7 +114,7 @@ def test_earlier_states_take_nothing_back(states: list[Any], tmp_path: Path) -> 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("whole", "cuts"), GROWING.values(), ids=GROWING)
-def test_a_start_and_then_the_whole_is_the_whole(whole: list[Any], cuts: list[int], tmp_path: Path) -> None:
+def test_start_then_whole_equals_whole(whole: list[Any], cuts: list[int], tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
 
     expected = stored(imported(path, whole, Project.objects.create(slug="whole")))

@@ -119,7 +119,7 @@ def stored(project: Project) -> list[Any]:
 # --- What is stored -----------------------------------------------------------------------------------------------
 
 
-def test_a_transcript_becomes_a_session_with_its_traces(project: Project, tmp_path: Path) -> None:
+def test_transcript_becomes_a_session_with_its_traces(project: Project, tmp_path: Path) -> None:
     report = imported(write(tmp_path / "talk.json", {"task_id": 7, "messages": TALK}), project)
     ((external_id, title, status, metadata, counters, messages),) = stored(project)
     assert external_id.startswith("transcript-")
@@ -148,7 +148,7 @@ def test_a_transcript_becomes_a_session_with_its_traces(project: Project, tmp_pa
     assert report.stored == {"created": 5}
 
 
-def test_the_airline_conversations_are_stored_with_the_figures_counted_independently(project: Project) -> None:
+def test_airline_conversations_match_independent_counts(project: Project) -> None:
     path = SHARED / "openai_chat" / "tau_bench_gpt4o_airline_first40.json"
     if not path.exists():
         pytest.skip("the shared data are not on this machine")
@@ -173,7 +173,7 @@ def test_the_airline_conversations_are_stored_with_the_figures_counted_independe
     assert report.stored == {"unchanged": 721}
 
 
-def test_a_second_import_changes_nothing(project: Project, tmp_path: Path) -> None:
+def test_second_import_changes_nothing(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", TALK)
     imported(path, project)
     before = stored(project), list(Message.objects.values("id", "version", "created_at", "updated_at").order_by("id"))
@@ -185,7 +185,7 @@ def test_a_second_import_changes_nothing(project: Project, tmp_path: Path) -> No
     ) == before
 
 
-def test_a_longer_version_of_a_file_adds_what_is_new_after_what_was_there(project: Project, tmp_path: Path) -> None:
+def test_longer_version_of_file_adds_its_new_entries(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     imported(write(path, TALK[:4]), project)
     assert imported(write(path, TALK), project).stored == {"unchanged": 2, "updated": 1, "created": 2}
@@ -221,7 +221,7 @@ _conversation = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(messages=_conversation, data=st.data(), is_list=st.booleans())
-def test_importing_a_start_and_then_the_whole_is_importing_the_whole(
+def test_importing_start_then_whole_equals_importing_whole(
     db: None, tmp_path: Path, messages: list[Any], data: st.DataObject, is_list: bool
 ) -> None:
     at_once, in_parts = (Project.objects.create(slug=f"p{Project.objects.count()}") for _ in range(2))
@@ -233,7 +233,7 @@ def test_importing_a_start_and_then_the_whole_is_importing_the_whole(
     assert stored(in_parts) == stored(at_once)
 
 
-def test_a_start_that_comes_after_the_whole_changes_nothing(project: Project, tmp_path: Path) -> None:
+def test_start_imported_after_whole_changes_nothing(project: Project, tmp_path: Path) -> None:
     imported(write(tmp_path / "whole.json", TALK), project)
     before = stored(project)
     for cut in range(2, len(TALK)):
@@ -241,7 +241,7 @@ def test_a_start_that_comes_after_the_whole_changes_nothing(project: Project, tm
         assert stored(project) == before
 
 
-def test_a_start_that_ends_in_the_middle_of_a_turn_takes_nothing_back(project: Project, tmp_path: Path) -> None:
+def test_start_that_ends_within_a_turn_removes_nothing(project: Project, tmp_path: Path) -> None:
     first, asks = {"role": "assistant", "content": "Let me see."}, {**TALK[2], "content": None}
     talk = [*TALK[:2], first, asks, *TALK[3:]]
     imported(write(tmp_path / "talk.json", {"messages": talk, "status": "done"}), project)
@@ -250,7 +250,7 @@ def test_a_start_that_ends_in_the_middle_of_a_turn_takes_nothing_back(project: P
     assert (stored(project), report.stored) == (before, {"unchanged": 3})
 
 
-def test_two_runs_of_one_task_are_two_sessions_in_whatever_order_they_come(db: None) -> None:
+def test_two_runs_of_one_task_are_two_sessions_in_any_order(db: None) -> None:
     runs = [OWN / "broken_arguments.json", OWN / "broken_arguments_again.json"]
     for order in (runs, runs[::-1]):
         project = Project.objects.create(slug=f"runs{Project.objects.count()}")
@@ -274,7 +274,7 @@ def said_in(talk: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for message in talk]
 
 
-def test_conversations_with_ids_of_their_own_stay_apart_however_they_begin(project: Project, tmp_path: Path) -> None:
+def test_conversations_with_own_ids_stay_separate(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "day1.json", {"id": "day1", "title": "Invoice", "messages": INVOICE})
     write(tmp_path / "day2.json", {"id": "day2", "title": "Trip", "messages": TRIP})
     for state in ("created", "unchanged"):
@@ -283,7 +283,7 @@ def test_conversations_with_ids_of_their_own_stay_apart_however_they_begin(proje
 
 
 @pytest.mark.parametrize("order", list(permutations([INVOICE, TRIP, TRAIN])))
-def test_conversations_that_part_late_are_sessions_of_their_own_in_any_order(
+def test_conversations_that_diverge_late_are_separate_sessions(
     project: Project, tmp_path: Path, order: list[list[dict[str, Any]]]
 ) -> None:
     path = tmp_path / "talk.json"
@@ -299,7 +299,7 @@ def test_conversations_that_part_late_are_sessions_of_their_own_in_any_order(
     assert stored(project) == before
 
 
-def test_another_conversation_under_an_id_that_is_taken_is_stored_beside_it_and_reported(
+def test_other_conversation_with_used_id_is_renamed_and_reported(
     project: Project, tmp_path: Path
 ) -> None:
     path = tmp_path / "talk.json"
@@ -313,12 +313,12 @@ def test_another_conversation_under_an_id_that_is_taken_is_stored_beside_it_and_
         assert found == [("help", said_in(INVOICE)), (name, said_in(TRIP))]
 
 
-def test_an_id_that_no_table_can_hold_is_found_again(project: Project, tmp_path: Path) -> None:
+def test_id_with_unstorable_characters_is_found_again(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", {"id": "a\0b", "messages": HELP})
     assert [imported(path, project).stored for _time in range(2)] == [{"created": 2}, {"unchanged": 2}]
 
 
-def test_the_names_of_a_batch_are_settled_together(project: Project, tmp_path: Path) -> None:
+def test_names_of_a_batch_are_assigned_together(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     for talk in (INVOICE, TRIP, TRAIN):
         imported(write(path, talk), project)
@@ -334,7 +334,7 @@ def test_the_names_of_a_batch_are_settled_together(project: Project, tmp_path: P
     assert len({one.name for one in settled[3:]}) == 1
 
 
-def test_one_run_imported_as_its_requests_and_then_with_its_end_is_one_session(
+def test_run_imported_as_requests_then_whole_is_one_session(
     project: Project, tmp_path: Path
 ) -> None:
     requests = [{"model": "m", "messages": TALK[:n]} for n in (2, 5)]
@@ -343,7 +343,7 @@ def test_one_run_imported_as_its_requests_and_then_with_its_end_is_one_session(
     assert [session[4] for session in stored(project)] == [(5, 2, 1)]
 
 
-def test_a_long_session_is_stored_in_parts(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_session_is_stored_in_parts(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importer, "_BATCH", 3)
     other = Project.objects.create(slug="other")
     documents = [TALK[1:3], [*TALK, *TALK, *TALK], TALK[:2]]
@@ -354,7 +354,7 @@ def test_a_long_session_is_stored_in_parts(project: Project, tmp_path: Path, mon
     assert stored(project) == stored(other)
 
 
-def test_a_session_that_is_too_long_to_be_held_is_stored_alike(
+def test_session_too_long_for_memory_is_stored_alike(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Project.objects.create(slug="other")
@@ -370,7 +370,7 @@ def test_a_session_that_is_too_long_to_be_held_is_stored_alike(
     assert imported(path, project).stored == {"unchanged": 15}
 
 
-def test_what_an_imported_session_is_known_to_say_grows_with_it(project: Project, tmp_path: Path) -> None:
+def test_import_digests_of_session_grow_with_it(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     for cut, known in ((5, 7), (8, 10), (3, 10)):  # the texts, and two calls
         imported(write(path, TALK[:cut]), project)
@@ -378,7 +378,7 @@ def test_what_an_imported_session_is_known_to_say_grows_with_it(project: Project
         assert len(digests) == known * DIGEST_BYTES
 
 
-def test_what_was_deleted_stays_deleted(project: Project, tmp_path: Path) -> None:
+def test_deleted_session_stays_deleted_after_import(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", TALK)
     imported(path, project)
     delete_session(Session.objects.get(project=project).pk, by="somebody")
@@ -386,7 +386,7 @@ def test_what_was_deleted_stays_deleted(project: Project, tmp_path: Path) -> Non
     assert stored(project) == []
 
 
-def test_content_that_no_table_can_hold_is_stored_all_the_same(project: Project, tmp_path: Path) -> None:
+def test_unstorable_characters_are_replaced_and_stored(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "hostile.json"
     path.write_text(
         '{"score": NaN, "big": 123456789012345678901234567890, "messages": ['
@@ -403,7 +403,7 @@ def test_content_that_no_table_can_hold_is_stored_all_the_same(project: Project,
 # --- Files --------------------------------------------------------------------------------------------------------
 
 
-def test_a_broken_file_never_stops_the_others(project: Project, tmp_path: Path) -> None:
+def test_broken_file_does_not_stop_the_others(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "a.json", TALK[:2])
     (tmp_path / "b.json").write_text('{"messages": [')
     (tmp_path / "c.json").write_text("")
@@ -432,17 +432,17 @@ def test_a_broken_file_never_stops_the_others(project: Project, tmp_path: Path) 
     assert Session.objects.filter(project=project).count() == 2
 
 
-def test_a_file_that_somebody_named_must_be_a_transcript(project: Project, tmp_path: Path) -> None:
+def test_named_file_without_transcript_has_failed(project: Project, tmp_path: Path) -> None:
     (report,) = import_paths([write(tmp_path / "e.json", {"name": "a package"})], project.pk)
     assert (report.status, report.reason) == ("failed", "no transcript of a known format")
 
 
-def test_a_file_without_the_usual_ending_is_read_when_somebody_named_it(project: Project, tmp_path: Path) -> None:
+def test_named_file_with_any_suffix_is_read(project: Project, tmp_path: Path) -> None:
     (report,) = import_paths([write(tmp_path / "transcript", TALK)], project.pk)
     assert report.status == "read"
 
 
-def test_a_broken_line_is_left_out_and_named(project: Project, tmp_path: Path) -> None:
+def test_broken_line_is_left_out_and_reported(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "talks.jsonl"
     lines = [json.dumps({"messages": TALK}), '{"messages": [', "", json.dumps({"messages": TALK[:2]}), '"text"']
     path.write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode())
@@ -454,7 +454,7 @@ def test_a_broken_line_is_left_out_and_named(project: Project, tmp_path: Path) -
     ]
 
 
-def test_a_report_names_so_many_things_left_out_and_counts_the_others(project: Project, tmp_path: Path) -> None:
+def test_report_lists_some_omissions_and_counts_the_others(project: Project, tmp_path: Path) -> None:
     report = imported(write(tmp_path / "talk.json", [TALK[1], *[{"role": "critic"}] * 120]), project)
     assert (len(report.left_out), report.left_out_count) == (50, 120)
 
@@ -468,7 +468,7 @@ def run(*arguments: object) -> str:
     return out.getvalue()
 
 
-def test_the_command_says_what_it_read_of_each_file_and_in_all(project: Project, tmp_path: Path) -> None:
+def test_command_prints_each_file_and_totals(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", [*TALK, {"role": "critic", "content": "Bad."}])
     (tmp_path / "notes.md").write_text("notes")
     assert run(tmp_path, "--project", "imports") == (
@@ -487,7 +487,7 @@ def test_the_command_says_what_it_read_of_each_file_and_in_all(project: Project,
     )
 
 
-def test_of_many_files_that_are_none_the_command_names_some_and_counts_the_others(
+def test_command_lists_some_skipped_files_and_counts_the_others(
     project: Project, tmp_path: Path
 ) -> None:
     for number in range(25):
@@ -498,13 +498,13 @@ def test_of_many_files_that_are_none_the_command_names_some_and_counts_the_other
     assert sum("notes-" in line for line in run(tmp_path, "--project", "imports", "-v", "2").splitlines()) == 25
 
 
-def test_a_dry_run_counts_and_stores_nothing(project: Project, tmp_path: Path) -> None:
+def test_dry_run_counts_and_stores_nothing(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", TALK)
     assert run(path, "--project", "imports", "--dry-run").endswith("Dry run: nothing was stored.\n")
     assert not Session.objects.exists()
 
 
-def test_the_report_as_json(project: Project, tmp_path: Path) -> None:
+def test_command_prints_the_report_as_json(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", TALK)
     counted = {
         "sessions": 1,
@@ -538,7 +538,7 @@ def test_the_report_as_json(project: Project, tmp_path: Path) -> None:
     }
 
 
-def test_the_command_fails_when_a_file_failed_and_imports_the_others(project: Project, tmp_path: Path) -> None:
+def test_command_fails_for_a_failed_file_and_imports_others(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "a.json", "nothing of ours")
     (tmp_path / "b.json").write_text("{")
     write(tmp_path / "c.json", TALK)
@@ -547,7 +547,7 @@ def test_the_command_fails_when_a_file_failed_and_imports_the_others(project: Pr
     assert Session.objects.filter(project=project).count() == 1
 
 
-def test_the_project_must_be_there(db: None, tmp_path: Path) -> None:
+def test_command_with_unknown_project_fails(db: None, tmp_path: Path) -> None:
     with pytest.raises(
         CommandError, match="There is no project 'nowhere'. Create it with: manage.py create_project nowhere"
     ) as error:
@@ -555,7 +555,7 @@ def test_the_project_must_be_there(db: None, tmp_path: Path) -> None:
     assert error.value.returncode == 1
 
 
-def test_names_that_are_no_text_or_move_the_cursor_are_written_out(project: Project, tmp_path: Path) -> None:
+def test_unprintable_characters_in_names_are_escaped(project: Project, tmp_path: Path) -> None:
     for name in (b"a\xff.json", b"b\x1b[2J\n.json"):
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_text(json.dumps(TALK))
     out = StringIO()
@@ -585,7 +585,7 @@ def test_hidden_files_of_an_archive_are_skipped(project: Project, tmp_path: Path
     ]
 
 
-def test_one_of_a_thing_is_said_as_one(project: Project, tmp_path: Path) -> None:
+def test_counts_of_one_are_printed_in_the_singular(project: Project, tmp_path: Path) -> None:
     call = {"id": "c1", "function": {"name": "a", "arguments": "{}"}}
     document = [TALK[1], {"role": "assistant", "tool_calls": [call]}]
     document += [{"role": "tool", "tool_call_id": id_, "content": "one"} for id_ in ("c1", "c9")]
@@ -604,7 +604,7 @@ def zipped(path: Path, **files: object) -> Path:
     return path
 
 
-def test_the_files_of_an_archive_are_reported_each(project: Project, tmp_path: Path) -> None:
+def test_files_of_an_archive_are_reported_individually(project: Project, tmp_path: Path) -> None:
     files = {
         "a.json": TALK,
         "b.json": b"{",
@@ -625,7 +625,7 @@ def test_the_files_of_an_archive_are_reported_each(project: Project, tmp_path: P
     assert Session.objects.filter(project=project).count() == 1
 
 
-def test_a_compressed_file_somebody_named_must_be_a_transcript(project: Project, tmp_path: Path) -> None:
+def test_named_compressed_file_without_transcript_has_failed(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "talk"
     path.write_bytes(gzip.compress(json.dumps(TALK).encode()))
     assert imported(path, project).stored == {"created": 5}
@@ -638,7 +638,7 @@ def test_a_compressed_file_somebody_named_must_be_a_transcript(project: Project,
     assert import_file(path, project.pk).status == "failed"
 
 
-def test_an_archive_that_is_one_transcript_is_read_as_one(project: Project, tmp_path: Path) -> None:
+def test_archive_that_is_one_transcript_is_read_as_one(project: Project, tmp_path: Path) -> None:
     header = {"version": 2, "status": "success", "eval": {"task": "t", "run_id": "r", "model": "m"}}
     sample = {"id": 1, "epoch": 1, "messages": [{"id": "a", "role": "user", "content": "Hi"}]}
     path = zipped(tmp_path / "log", **{"header.json": header, "samples/1_epoch_1.json": sample})
@@ -659,7 +659,7 @@ def test_standard_input_and_pipes_are_read(project: Project, tmp_path: Path, mon
     writer.join()
 
 
-def test_files_of_a_folder_are_read_where_their_content_looks_like_it(project: Project, tmp_path: Path) -> None:
+def test_files_of_a_folder_are_read_if_they_look_like_json(project: Project, tmp_path: Path) -> None:
     write(tmp_path / "talk", TALK)
     (tmp_path / "module.py").write_text("[print(1)]")
     (tmp_path / "image.png").write_bytes(b"\x89PNG")
@@ -671,7 +671,7 @@ def test_files_of_a_folder_are_read_where_their_content_looks_like_it(project: P
     ]
 
 
-def test_a_format_can_be_asked_for(project: Project, tmp_path: Path) -> None:
+def test_import_with_a_given_format_uses_only_it(project: Project, tmp_path: Path) -> None:
     path = write(tmp_path / "talk.json", TALK)
     assert "openai_chat, 1 session" in run(path, "--project", "imports", "--format", "openai_chat", "--dry-run")
     with pytest.raises(CommandError, match=r"^1 of 1 file failed\.$"):
@@ -680,7 +680,7 @@ def test_a_format_can_be_asked_for(project: Project, tmp_path: Path) -> None:
         run(path, "--project", "imports", "--format", "word")
 
 
-def test_a_bar_moves_on_a_terminal_only(
+def test_progress_bar_is_shown_only_on_a_terminal(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = zipped(tmp_path / "all.zip", **{"a.json": TALK})
@@ -691,7 +691,7 @@ def test_a_bar_moves_on_a_terminal_only(
     assert "all.zip" in capsys.readouterr().err
 
 
-def test_a_session_whose_parts_lie_in_several_files_is_counted_once(project: Project, tmp_path: Path) -> None:
+def test_session_with_parts_in_several_files_counts_once(project: Project, tmp_path: Path) -> None:
     line = {"type": "user", "sessionId": "s-1", "uuid": "u", "timestamp": "2026-03-01T12:00:00Z", "version": "2.0.0"}
     main = line | {"message": {"role": "user", "content": "Go"}}
     agent = line | {"uuid": "v", "isSidechain": True, "agentId": "a1", "message": {"role": "user", "content": "Look"}}

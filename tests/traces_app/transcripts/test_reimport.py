@@ -57,7 +57,7 @@ def real_files() -> list[Any]:
 
 
 @pytest.mark.parametrize("lines", [PARTS, AT_ONCE, QUEUED], ids=["parts", "at once", "queued"])
-def test_earlier_state_of_a_session_takes_nothing_back(lines: list[Any], project: Project, tmp_path: Path) -> None:
+def test_earlier_state_of_a_session_removes_nothing(lines: list[Any], project: Project, tmp_path: Path) -> None:
     imported(write(tmp_path / "whole.jsonl", lines), project)
     before = state(project)
     for length in range(1, len(lines) + 1):
@@ -66,7 +66,7 @@ def test_earlier_state_of_a_session_takes_nothing_back(lines: list[Any], project
 
 
 @pytest.mark.parametrize("name", real_files())
-def test_earlier_state_of_a_real_session_takes_nothing_back(name: str, project: Project, tmp_path: Path) -> None:
+def test_earlier_state_of_a_real_session_removes_nothing(name: str, project: Project, tmp_path: Path) -> None:
     rows = [
         json.loads(row) for row in (SHARED / name).read_text().splitlines() if row.startswith("{") and _is_json(row)
     ]

@@ -80,7 +80,7 @@ def stored(project: Project) -> list[Any]:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_the_files_of_a_session_may_come_in_any_order(db: None, tmp_path: Path, order: tuple[int, ...]) -> None:
+def test_files_of_a_session_may_be_imported_in_any_order(db: None, tmp_path: Path, order: tuple[int, ...]) -> None:
     files = [MAIN, OF_AGENT, OTHERS]
     projects = [Project.objects.create(slug=f"p{number}") for number in range(2)]
     imported(tmp_path, projects[0], *files)
@@ -96,14 +96,14 @@ def test_the_files_of_a_session_may_come_in_any_order(db: None, tmp_path: Path, 
     ]
 
 
-def test_what_is_placed_is_found_again(project: Project, tmp_path: Path) -> None:
+def test_placed_steps_are_recognised_by_a_second_import(project: Project, tmp_path: Path) -> None:
     imported(tmp_path, project, OF_AGENT, MAIN)
     before = stored(project)
     assert "created" not in imported(tmp_path, project, OF_AGENT, MAIN, OF_AGENT)
     assert stored(project) == before
 
 
-def test_what_progress_lines_said_of_a_sub_agent_is_its_file_as_well(project: Project, tmp_path: Path) -> None:
+def test_progress_lines_and_file_of_sub_agent_give_same_steps(project: Project, tmp_path: Path) -> None:
     other = Project.objects.create(slug="other")
     # They leave out the words that come with a call, and say a usage before its end.
     early = json.loads(json.dumps(OF_AGENT[2]))
@@ -119,13 +119,13 @@ def test_what_progress_lines_said_of_a_sub_agent_is_its_file_as_well(project: Pr
     assert found[0][0][-1] == 2
 
 
-def test_a_share_whose_call_is_not_known_stays_where_it_is(project: Project, tmp_path: Path) -> None:
+def test_share_without_known_call_is_not_moved(project: Project, tmp_path: Path) -> None:
     imported(tmp_path, project, OF_AGENT, LINES)
     assert [message[0] for message in stored(project)[1]] == ["u1", "a1", f"agent-{AGENT}"]
 
 
 @pytest.mark.parametrize("cut", range(1, len(SCENES)))
-def test_a_session_that_grows_and_shrinks_keeps_what_it_has(db: None, tmp_path: Path, cut: int) -> None:
+def test_session_that_grows_and_shrinks_loses_nothing(db: None, tmp_path: Path, cut: int) -> None:
     at_once, grown = (Project.objects.create(slug=f"p{number}") for number in range(2))
     imported(tmp_path, at_once, SCENES)
     imported(tmp_path, grown, SCENES[:cut], SCENES)
@@ -135,7 +135,7 @@ def test_a_session_that_grows_and_shrinks_keeps_what_it_has(db: None, tmp_path: 
     assert stored(grown) == whole
 
 
-def test_a_title_of_its_own_is_kept_when_a_part_has_none(project: Project, tmp_path: Path) -> None:
+def test_own_title_is_kept_if_a_part_has_none(project: Project, tmp_path: Path) -> None:
     titled = [*LINES, {"type": "summary", "summary": "Repairs", "leafUuid": "a5"}]
     for lines in (LINES[:3], titled, LINES, LINES[5:]):
         imported(tmp_path, project, lines)

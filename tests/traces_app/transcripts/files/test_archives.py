@@ -65,7 +65,7 @@ def found(data: bytes, **options: Any) -> tuple[dict[str, bytes], list[tuple[str
     return files, skipped
 
 
-def test_what_is_no_archive_is_itself() -> None:
+def test_plain_file_is_yielded_itself() -> None:
     assert found(b'{"a": 1}') == ({"x": b'{"a": 1}'}, [])
     assert found(b"") == ({"x": b""}, [])
 
@@ -79,7 +79,7 @@ COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
-def test_a_compressed_file_is_the_file_in_it(kind: str) -> None:
+def test_compressed_file_yields_the_file_in_it(kind: str) -> None:
     compress = COMPRESSED[kind]
     large = b'{"a": "' + bytes(range(65, 90)) * 40_000 + b'"}'
     assert found(compress(large)) == ({"x": large}, [])
@@ -87,17 +87,17 @@ def test_a_compressed_file_is_the_file_in_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", *COMPRESSED])
-def test_the_files_of_a_tar_archive_compressed_or_not(kind: str) -> None:
+def test_tar_archive_compressed_or_not_yields_its_files(kind: str) -> None:
     data = COMPRESSED.get(kind, bytes)(tarred(FILES))
     assert found(data) == ({f"x/{name}": content for name, content in FILES.items()}, [])
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_the_files_of_a_zip_archive(compression: int) -> None:
+def test_zip_archive_yields_its_files(compression: int) -> None:
     assert found(zipped(FILES, compression)) == ({f"x/{name}": content for name, content in FILES.items()}, [])
 
 
-def test_a_zip_archive_whose_entries_are_packed_with_zstd() -> None:
+def test_zip_archive_with_zstd_entries_yields_its_files() -> None:
     data = BytesIO()
     with zstd.zipfile.ZipFile(data, "w", zstd.zipfile.ZIP_ZSTANDARD) as archive:
         archive.writestr("a.json", FILES["a.json"])
@@ -116,7 +116,7 @@ def test_archives_in_archives_to_a_depth() -> None:
     assert found(data) == ({}, [("x", "archives are nested too deeply")])
 
 
-def test_a_zip_archive_can_be_claimed_as_one_document() -> None:
+def test_zip_archive_can_be_claimed_as_one_document() -> None:
     seen: list[Any] = []
     for file in files_in(source(zipped(FILES)), lambda _where, _why: None):
         assert isinstance(file, Zip)
@@ -148,7 +148,7 @@ def test_names_lead_nowhere_and_links_are_not_followed(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     "pack", [*COMPRESSED.values(), lambda data: tarred({"a": data}), lambda data: zipped({"a": data})]
 )
-def test_what_unpacks_to_more_than_is_accepted_is_refused(pack: Callable[[bytes], bytes]) -> None:
+def test_archive_that_unpacks_beyond_the_budget_is_refused(pack: Callable[[bytes], bytes]) -> None:
     data = pack(b"\0" * 1_000_000)
     found(data, budget=Budget(left=1_000_000))
     with pytest.raises(BrokenArchive, match="it unpacks to more than is accepted"):
@@ -161,26 +161,26 @@ def test_archives_share_the_budget_of_the_one_that_they_are_in() -> None:
         found(data, budget=Budget(left=5000))
 
 
-def test_an_archive_of_too_many_files_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_of_too_many_files_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_FILES", 1)
     for pack in (zipped, tarred):
         with pytest.raises(BrokenArchive, match="it holds more than 1 files"):
             found(pack(FILES))
 
 
-def test_an_archive_that_is_cut_off_says_so() -> None:
+def test_truncated_archive_is_reported() -> None:
     for data in (gzip.compress(b"[1]" * 1000)[:-9], zipped(FILES)[:60], tarred(FILES)[:700], zstd.compress(b"[]")[:6]):
         with pytest.raises(BrokenArchive):
             found(data)
 
 
-def test_a_broken_archive_in_an_archive_does_not_stop_the_others() -> None:
+def test_broken_nested_archive_does_not_stop_the_others() -> None:
     files, skipped = found(zipped({"a.gz": gzip.compress(b"[1]")[:-4], "b.json": b"[2]"}))
     assert files == {"x/b.json": b"[2]"}
     assert skipped == [("x/a.gz", "it ends too early")]
 
 
-def test_a_stream_is_kept_in_a_temporary_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_is_kept_in_an_unnamed_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with kept(BytesIO(b"[1]"), "standard input") as file:
         for _time in range(2):
@@ -199,7 +199,7 @@ def test_a_stream_is_kept_in_a_temporary_file_without_a_name(tmp_path: Path, mon
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=8),
     end=st.floats(0, 1),
 )
-def test_damaged_archives_raise_what_is_said_and_nothing_else(
+def test_damaged_archives_raise_only_documented_errors(
     data: bytes, changes: list[tuple[float, int]], end: float
 ) -> None:
     damaged = bytearray(data)

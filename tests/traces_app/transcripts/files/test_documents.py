@@ -52,7 +52,7 @@ def found(data: bytes) -> tuple[Any, list[tuple[str, str]]]:
         (b'{"a": ' + b"9" * 5000 + b"}", {"a": "9" * 5000}),
     ],
 )
-def test_one_value_is_a_document(data: bytes, expected: Any) -> None:
+def test_single_json_value_is_a_document(data: bytes, expected: Any) -> None:
     assert found(data) == (expected, [])
 
 
@@ -73,7 +73,7 @@ def test_several_values_are_lines(data: bytes, expected: list[Line]) -> None:
     assert found(data) == (expected, [])
 
 
-def test_a_line_that_is_broken_is_left_out_with_its_number_and_what_stands_before_the_break_is_kept() -> None:
+def test_broken_line_is_reported_and_its_whole_values_kept() -> None:
     document, left_out = found(b'{"a": 1}\n{"b": \n{"c": 3}{"d": \nnonsense\n{"e": 5}')
     assert document == [Line(1, {"a": 1}), Line(3, {"c": 3}), Line(5, {"e": 5})]
     assert [(where, why.split(":")[0]) for where, why in left_out] == [
@@ -83,26 +83,26 @@ def test_a_line_that_is_broken_is_left_out_with_its_number_and_what_stands_befor
     ]
 
 
-def test_of_a_log_whose_start_was_cut_off_the_rest_is_read() -> None:
+def test_log_without_its_start_is_read() -> None:
     document, left_out = found(b'ent": "Hi"}\n{"a": 1}\n{"b": 2}\n')
     assert document == [Line(2, {"a": 1}), Line(3, {"b": 2})]
     assert [where for where, _why in left_out] == ["line 1"]
 
 
-def test_of_a_list_that_was_cut_off_the_items_are_read_that_have_a_line_each() -> None:
+def test_truncated_list_with_an_item_a_line_is_read() -> None:
     document, left_out = found(b'[\n{"a": 1},\n{"b": 2},\n{"c": 3},\n{"d": ')
     assert document == [Line(2, {"a": 1}), Line(3, {"b": 2}), Line(4, {"c": 3})]
     assert [where for where, _why in left_out] == ["line 1", "line 2", "line 3", "line 4", "line 5"]
 
 
-def test_of_a_broken_line_a_number_is_no_value() -> None:
+def test_number_in_a_broken_line_is_ignored() -> None:
     document, left_out = found(b'2026-03-01 started\n{"a": 1}\n{"b": 2}\n')
     assert document == [Line(2, {"a": 1}), Line(3, {"b": 2})]
     assert [where for where, _why in left_out] == ["line 1"]
 
 
 @pytest.mark.parametrize("line", [b'{"a": "caf\xe9"}', b'\xef\xbb\xbf{"a":\n"caf\xe9"}\n'])
-def test_bytes_that_are_no_text_cost_themselves_and_are_told(line: bytes) -> None:
+def test_invalid_bytes_are_replaced_and_reported(line: bytes) -> None:
     replaced = "bytes that are no UTF-8 are replaced by \ufffd"
     assert found(line) == ({"a": "caf\ufffd"}, [("(all)", replaced)])
 
@@ -115,7 +115,7 @@ def test_bytes_that_are_no_text_cost_themselves_in_lines_too() -> None:
     )
 
 
-def test_broken_lines_are_told_once_however_often_the_lines_are_read() -> None:
+def test_broken_line_is_reported_once_for_several_readings() -> None:
     left_out: list[str] = []
     lines = read(source(b'{"a": 1}\n{\n{"b": 2}\n{\n'), lambda where, _why: left_out.append(where))
     assert lines.head(1) == [{"a": 1}]
@@ -137,13 +137,13 @@ def test_broken_lines_are_told_once_however_often_the_lines_are_read() -> None:
         (b"# A title\n\nand some text", "not JSON: "),
     ],
 )
-def test_what_is_no_json_says_where_it_stops_being_any(data: bytes, reason: str) -> None:
+def test_text_other_than_json_reports_the_position(data: bytes, reason: str) -> None:
     with pytest.raises(Unreadable) as error:
         found(data)
     assert str(error.value).startswith(reason)
 
 
-def test_a_value_that_is_too_large_is_refused_and_lines_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_value_is_refused_but_any_number_of_lines_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MOST_BYTES", 20)
     assert found(b'{"a": 1}\n' * 20) == ([Line(number, {"a": 1}) for number in range(1, 21)], [])
     with pytest.raises(
@@ -156,7 +156,7 @@ def test_a_value_that_is_too_large_is_refused_and_lines_may_be_any_number(monkey
     )
 
 
-def test_one_value_is_decoded_or_the_error_says_where_it_is_broken() -> None:
+def test_decoded_returns_the_value_or_the_position_of_the_error() -> None:
     assert decoded(b' {"a": 1} ') == {"a": 1}
     with pytest.raises(ValueError, match="several values"):
         decoded(b"1 2")
@@ -170,7 +170,7 @@ def test_one_value_is_decoded_or_the_error_says_where_it_is_broken() -> None:
     ),
     st.data(),
 )
-def test_whatever_is_broken_reading_never_fails_in_another_way(values: list[Any], data: st.DataObject) -> None:
+def test_any_broken_bytes_raise_only_unreadable(values: list[Any], data: st.DataObject) -> None:
     text = b"\n".join(json.dumps(value).encode() for value in values)
     cut, more = data.draw(st.integers(0, len(text))), data.draw(st.binary(max_size=4))
     with suppress(Unreadable):

@@ -95,7 +95,7 @@ SHAPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", SHAPES.values(), ids=SHAPES)
-def test_every_version_gives_the_same_session(document: object) -> None:
+def test_all_versions_give_the_same_session(document: object) -> None:
     assert recognises(document)
     assert format_of(document) is ai_sdk
     question, answer = only(document)

@@ -348,7 +348,7 @@ def test_two_objects_on_one_line_are_two_lines(tmp_path: Path) -> None:
     assert [where for where, _why in left_out] == ["line 2"]
 
 
-def test_times_that_go_back_keep_the_order() -> None:
+def test_decreasing_times_keep_the_order() -> None:
     lines = [*LINES, line("user", "u9", "And?", -60), line("assistant", "a9", [text("Well.")], -50)]
     assert [message[:3] for message in outline(only(lines))] == [
         ("user", "u1", "Fix it"),

@@ -179,7 +179,7 @@ VERSIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", VERSIONS.values(), ids=VERSIONS)
-def test_every_version_gives_the_same_session(document: Document) -> None:
+def test_all_versions_give_the_same_session(document: Document) -> None:
     assert recognises(document)
     (session,), left_out = read(document)
     assert left_out == []

@@ -193,7 +193,7 @@ def test_real_file_matches_independent_counts(name: str) -> None:
     assert actual == wanted
 
 
-def test_every_real_file_is_recognised_by_one_format() -> None:
+def test_real_files_are_each_recognised_by_one_format() -> None:
     if not counted():
         pytest.skip("the shared data are not on this machine")
     known = {

@@ -239,7 +239,7 @@ def test_text_after_provider_results_is_another_reply() -> None:
     assert (answer.content, answer.usage) == ("Found.", {"output_tokens": 3})
 
 
-def test_every_message_type_is_read() -> None:
+def test_all_message_types_are_read() -> None:
     document = [
         {"type": "system", "content": "Be kind.", "additional_kwargs": {}},
         {"type": "chat", "role": "user", "content": "Go", "additional_kwargs": {}},

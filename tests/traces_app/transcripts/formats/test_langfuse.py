@@ -162,7 +162,7 @@ WRAPPINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_every_wrapping_gives_the_same_session(document: Document) -> None:
+def test_all_wrappings_give_the_same_session(document: Document) -> None:
     assert recognises(document)
     (session,), left_out = read(document)
     assert left_out == []

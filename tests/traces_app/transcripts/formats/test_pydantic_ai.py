@@ -268,7 +268,7 @@ def test_messages_of_older_versions_are_read() -> None:
     assert step.usage == {"requests": 1, "request_tokens": 5, "response_tokens": 3, "total_tokens": 8, "input_tokens": 5, "output_tokens": 3}  # fmt: skip
 
 
-def test_every_part_kind_of_the_sdk_is_read() -> None:
+def test_all_part_kinds_of_the_sdk_are_read() -> None:
     sessions, left_out = read(load(OWN))
     assert left_out == []
     assert figures(sessions) == {

@@ -136,7 +136,7 @@ def test_role_names_of_data_sets_are_known(who: str, role: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["list", "lines", "turns", "lines of turns", "list of turns", "items"])
-def test_every_form_of_a_document_is_recognised(form: str) -> None:
+def test_all_forms_of_a_document_are_recognised(form: str) -> None:
     documents = {
         "list": [ROW, ROW],
         "lines": lines([ROW, ROW]),

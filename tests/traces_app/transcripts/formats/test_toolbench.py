@@ -98,7 +98,7 @@ def test_tool_calls_are_answered_by_id() -> None:
     assert [(call.id, call.status) for call in step.tool_calls or ()] == [("c1", "error"), ("c2", "success")]
 
 
-def test_every_branch_is_a_session() -> None:
+def test_each_branch_is_a_session() -> None:
     sessions, left_out = read(answer())
     assert left_out == []
     assert [outline(session) for session in sessions] == [

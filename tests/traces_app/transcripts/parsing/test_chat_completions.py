@@ -37,24 +37,24 @@ def test_pieces_are_joined() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.requirement("003-31")
-def test_a_call_is_one_call_however_it_is_cut(pieces: list[dict[str, Any]]) -> None:
+def test_call_in_any_chunks_is_one_call(pieces: list[dict[str, Any]]) -> None:
     message = merged([chunk(tool_calls=[piece]) for piece in pieces])
     assert message["tool_calls"] == [{"type": "function", "id": "c1", "function": {"name": "look", "arguments": "{}"}}]
 
 
-def test_parallel_calls_are_told_apart() -> None:
+def test_parallel_calls_in_chunks_are_distinguished() -> None:
     both = [{"index": n, "id": f"c{n}", "function": {"name": "look", "arguments": str(n)}} for n in (0, 1)]
     message = merged([chunk(tool_calls=both)])
     assert [(call["id"], call["function"]["arguments"]) for call in message["tool_calls"]] == [("c0", "0"), ("c1", "1")]
 
 
-def test_the_old_function_call_is_joined() -> None:
+def test_legacy_function_call_is_joined() -> None:
     pieces = [{"name": "look", "arguments": "{"}, {"arguments": "}"}]
     message = merged([chunk(function_call=piece) for piece in pieces])
     assert message["function_call"] == {"name": "look", "arguments": "{}"}
 
 
-def test_an_answer_says_what_it_cost_and_why_it_ended() -> None:
+def test_answer_has_usage_and_finish_reason() -> None:
     end = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     usage = {"object": "chat.completion.chunk", "model": "m", "choices": [], "usage": {"total_tokens": 3}}
     chunks = [chunk(content="Hi"), end, usage]
@@ -70,7 +70,7 @@ def test_an_answer_says_what_it_cost_and_why_it_ended() -> None:
     }
 
 
-def test_an_error_is_an_answer_too() -> None:
+def test_error_is_an_answer() -> None:
     for error, reason in (({"message": "no"}, "no"), ("no", "no"), ({"code": 5}, '{"code":5}')):
         assert answer_in({"status": 500, "body": {"error": error}}) == {
             "role": "assistant",
@@ -80,7 +80,7 @@ def test_an_error_is_an_answer_too() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "text", [], {}, {"choices": []}, {"choices": ["a", "b"]}, [{"role": "user"}]])
-def test_what_is_no_answer_gives_none(value: object) -> None:
+def test_other_values_give_none(value: object) -> None:
     assert answer_in(value) is None
 
 
@@ -97,7 +97,7 @@ _json = st.recursive(
 
 
 @given(_json)
-def test_no_value_whatever_breaks_the_reading(value: Any) -> None:
+def test_any_value_is_parsed_without_errors(value: Any) -> None:
     is_response(value)
     is_chunk(value)
     answer_in(value)

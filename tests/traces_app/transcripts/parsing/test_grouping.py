@@ -17,7 +17,7 @@ def test_groups_are_given_out_with_their_last_member() -> None:
     assert list(together(lambda _skip: words, by_first_letter, skip_silently)) == [["a1", "a2"], ["c1"], ["b1", "b2"]]
 
 
-def test_only_what_is_open_is_held_and_what_is_left_out_is_told_once() -> None:
+def test_only_open_groups_are_held_and_omissions_reported_once() -> None:
     read: list[str] = []
     told: list[str] = []
 
@@ -31,5 +31,5 @@ def test_only_what_is_open_is_held_and_what_is_left_out_is_told_once() -> None:
     assert (next(groups), read, told) == (["b1"], ["a1", "b1", "a2", "c1", "a1", "b1"], ["[0]"])
 
 
-def test_of_nothing_there_are_no_groups() -> None:
+def test_empty_log_has_no_groups() -> None:
     assert list(together(lambda _skip: [], by_first_letter, skip_silently)) == []

@@ -129,7 +129,7 @@ SHAPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("value", SHAPES.values(), ids=SHAPES)
-def test_a_conversation_is_the_same_in_every_shape(value: object) -> None:
+def test_conversation_is_the_same_in_all_shapes(value: object) -> None:
     assert outline(messages_in(value)) == CONVERSATION
 
 
@@ -252,19 +252,19 @@ RESPONSES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
-def test_a_response_is_one_message_with_its_model_and_usage(response: object) -> None:
+def test_response_is_one_message_with_model_and_usage(response: object) -> None:
     said = joined(messages_in(response, "assistant"))
     assert said is not None
     assert outline([said]) == [("assistant", "I look.", [("c1", "weather", ARGS)], [])]
     assert (said.model, said.usage) == ("m", {"prompt_tokens": 1})
 
 
-def test_calls_alone_are_a_message_of_the_assistant() -> None:
+def test_calls_alone_are_an_assistant_message() -> None:
     asked = [{"toolCallId": "c1", "toolName": "weather", "input": TEXT_ARGS}]
     assert outline(messages_in(asked)) == [("assistant", None, [("c1", "weather", ARGS)], [])]
 
 
-def test_thoughts_stand_apart_and_other_parts_stay() -> None:
+def test_thoughts_are_separate_and_other_parts_are_kept() -> None:
     image = {"type": "image", "source": {"data": "iVBO"}}
     (one,) = messages_in(
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "See"}, image]}
@@ -272,14 +272,14 @@ def test_thoughts_stand_apart_and_other_parts_stay() -> None:
     assert (one.reasoning, one.content) == ("Hm.", [{"type": "text", "text": "See"}, image])
 
 
-def test_a_part_of_an_interface_is_a_call_and_its_result() -> None:
+def test_part_of_user_interface_is_call_and_result() -> None:
     part = {"type": "tool-weather", "toolCallId": "c1", "state": "output-error", "input": ARGS, "errorText": "no"}
     assert outline(messages_in({"role": "assistant", "parts": [part]})) == [
         ("assistant", None, [("c1", "weather", ARGS)], [("c1", "no", True)])
     ]
 
 
-def test_a_role_that_nobody_knows_is_the_name_of_a_tool() -> None:
+def test_unknown_role_is_the_name_of_a_tool() -> None:
     (one,) = messages_in([{"role": "weather", "content": "sunny"}])
     (result,) = one.results
     assert (one.role, result.name, result.output) == ("tool", "weather", "sunny")
@@ -288,7 +288,7 @@ def test_a_role_that_nobody_knows_is_the_name_of_a_tool() -> None:
 @pytest.mark.parametrize(
     "value", [None, "text", 5, [], {}, {"content": "role"}, {"args": [1]}, ["a"], {"role": "admin"}]
 )
-def test_what_is_no_message_gives_none(value: object) -> None:
+def test_other_values_give_no_messages(value: object) -> None:
     assert messages_in(value) == []
 
 
@@ -317,7 +317,7 @@ _json = st.recursive(
 
 
 @given(_json)
-def test_no_value_whatever_breaks_the_reading(value: Any) -> None:
+def test_any_value_is_parsed_without_errors(value: Any) -> None:
     joined(messages_in(value))
     for kind in ("role", "type"):
         messages_in({kind: "ai", "content": value, "parts": value})
