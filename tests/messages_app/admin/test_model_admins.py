@@ -156,9 +156,7 @@ def test_going_back_to_the_first_page_shows_all_of_it(staff: Client, project: Pr
     assert len(rows_of(staff.get(SESSIONS + links_of(staff.get(second))["← Newer"]))) == 40
 
 
-def test_filters_are_kept_by_pages_and_reset_the_cursor(
-    staff: Client, project: Project
-) -> None:
+def test_filters_are_kept_by_pages_and_reset_the_cursor(staff: Client, project: Project) -> None:
     ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(60)])
     links = links_of(staff.get(f"{SESSIONS}?project=owner&status=running"))
     assert {"project=owner", "status=running"} < set(links["Older →"].removeprefix("?").split("&"))

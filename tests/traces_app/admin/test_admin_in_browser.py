@@ -194,9 +194,7 @@ def lossy_run(transactional_db: None) -> str:
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
 
 
-def test_losses_of_a_recorder_are_shown_at_the_top(
-    lossy_run: str, session_key: str, live_server: Any
-) -> None:
+def test_losses_of_a_recorder_are_shown_at_the_top(lossy_run: str, session_key: str, live_server: Any) -> None:
     for context in browse(session_key, live_server.url):
         page, complaints = watched(context)
         page.goto(lossy_run)

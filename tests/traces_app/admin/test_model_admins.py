@@ -237,9 +237,7 @@ def test_open_run_is_shown_as_running_without_scripts(staff: Client, project: Pr
         assert "No steps" not in text
 
 
-def test_call_page_shows_each_value_once_and_no_blank_ones(
-    staff: Client, project: Project
-) -> None:
+def test_call_page_shows_each_value_once_and_no_blank_ones(staff: Client, project: Project) -> None:
     image = {"type": "image", "media_type": "image/png", "url": "https://example.org/a.png"}
     calls = [
         {

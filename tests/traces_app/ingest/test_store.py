@@ -580,9 +580,7 @@ def test_missing_months_are_created(project: Project) -> None:
 
 
 @pytest.mark.requirement("002-23")
-def test_writes_are_logged_with_ids_and_without_content(
-    project: Project, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_writes_are_logged_with_ids_and_without_content(project: Project, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     outcome = store(project, question(content="a secret question"))
     message_id = outcome.messages[0].id

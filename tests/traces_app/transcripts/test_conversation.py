@@ -401,7 +401,7 @@ def test_result_data_for_machines_is_kept() -> None:
     ]
 
 
-def test_status_of_result_without_flag_follows_its_output() -> None:
+def test_result_without_flag_has_no_status() -> None:
     (step,) = messages(talk(user("Go"), asks("c1:a"), replace(result("one", "c1"), failed=None)))[1].agent_steps or ()
     (call,) = step.tool_calls or ()
     assert (call.status, call.result) == (None, records.ToolResult(output="one"))
@@ -558,11 +558,11 @@ def test_form_of_text_and_metadata_do_not_change_the_digest() -> None:
     assert digests([beside]) == digests(talk(user("Go")))
 
 
-def test_session_without_import_has_no_digests() -> None:
+def test_digests_of_metadata_without_digests_is_empty() -> None:
     assert [digests_of(metadata) for metadata in (None, {}, {"import_digests": 3})] == [[], [], []]
 
 
-def test_later_answer_keeps_the_metadata_keys_of_earlier_one() -> None:
+def test_later_answer_notes_its_iteration() -> None:
     turn = talk(user("Go"), plain("Wait."), asks("c1:a"), plain("Done."))
     said = [messages(turn[:length])[1].metadata for length in (2, 3, 4)]
     assert said == [None, {"answer_iteration": 0}, {"answer_iteration": 2}]

@@ -299,9 +299,7 @@ def test_conversations_that_diverge_late_are_separate_sessions(
     assert stored(project) == before
 
 
-def test_other_conversation_with_used_id_is_renamed_and_reported(
-    project: Project, tmp_path: Path
-) -> None:
+def test_other_conversation_with_used_id_is_renamed_and_reported(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     assert imported(write(path, {"id": "help", "messages": INVOICE}), project).renamed == []
     for _time in range(2):
@@ -334,9 +332,7 @@ def test_names_of_a_batch_are_assigned_together(project: Project, tmp_path: Path
     assert len({one.name for one in settled[3:]}) == 1
 
 
-def test_run_imported_as_requests_then_whole_is_one_session(
-    project: Project, tmp_path: Path
-) -> None:
+def test_run_imported_as_requests_then_whole_is_one_session(project: Project, tmp_path: Path) -> None:
     requests = [{"model": "m", "messages": TALK[:n]} for n in (2, 5)]
     imported(write(tmp_path / "requests.json", requests), project)
     imported(write(tmp_path / "messages.json", TALK), project)
@@ -386,7 +382,7 @@ def test_deleted_session_stays_deleted_after_import(project: Project, tmp_path: 
     assert stored(project) == []
 
 
-def test_unstorable_characters_are_replaced_and_stored(project: Project, tmp_path: Path) -> None:
+def test_unstorable_characters_are_escaped_and_stored(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "hostile.json"
     path.write_text(
         '{"score": NaN, "big": 123456789012345678901234567890, "messages": ['
@@ -487,9 +483,7 @@ def test_command_prints_each_file_and_totals(project: Project, tmp_path: Path) -
     )
 
 
-def test_command_lists_some_skipped_files_and_counts_the_others(
-    project: Project, tmp_path: Path
-) -> None:
+def test_command_lists_some_skipped_files_and_counts_the_others(project: Project, tmp_path: Path) -> None:
     for number in range(25):
         (tmp_path / f"notes-{number:02}.md").write_text("notes")
     said = run(tmp_path, "--project", "imports").splitlines()

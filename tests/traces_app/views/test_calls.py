@@ -18,7 +18,7 @@ def call_ids(results: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.requirement("000-19", "001-29")
-def test_a_call_is_answered_with_what_it_belongs_to(viewer: Caller, weather: SessionOutcome) -> None:
+def test_call_has_the_ids_of_session_message_and_step(viewer: Caller, weather: SessionOutcome) -> None:
     (found,) = viewer.get("tool-calls/", call_id="call_b").results
     (message,) = viewer.get("messages/", call_id="call_b").results
     step = message["agent_steps"][0]
@@ -96,13 +96,13 @@ def test_a_bad_filter_is_named(viewer: Caller, weather: SessionOutcome, query: s
 
 
 @pytest.mark.parametrize("name", ["call_a", "0193e0f0-0000-7000-8000-000000000000", "%00"])
-def test_an_unknown_call_is_a_clear_404(viewer: Caller, weather: SessionOutcome, name: str) -> None:
+def test_unknown_call_is_a_clear_404(viewer: Caller, weather: SessionOutcome, name: str) -> None:
     answer = viewer.get(f"tool-calls/{name}/")
     assert answer.error == (404, "not_found", None)
     assert "?call_id=" in answer.json["error"]["message"]
 
 
-def test_every_call_is_reached_by_cursor_also_within_one_message(viewer: Caller, project: Project) -> None:
+def test_cursors_reach_all_calls_also_within_one_message(viewer: Caller, project: Project) -> None:
     steps = [{"tool_calls": [{"id": f"c{i}-{j}", "name": "t"} for j in range(5)]} for i in range(5)]
     store(project, {"role": "assistant", "is_completed": False, "created_at": NOON, "agent_steps": steps})
     for order in ("asc", "desc"):
@@ -129,9 +129,7 @@ def test_calls_of_one_tool_are_those_that_are_read_one_by_one(
         assert found == [viewer.get(f"tool-calls/{uuid}/", **chosen).json for uuid in uuids]
 
 
-def test_calls_of_a_tool_are_hidden_while_their_message_or_session_is_deleted(
-    owner: Caller, weather: SessionOutcome
-) -> None:
+def test_calls_of_deleted_message_or_session_are_hidden(owner: Caller, weather: SessionOutcome) -> None:
     for path in (f"messages/{weather.messages[1].id}/", f"sessions/{weather.id}/"):
         owner.delete(path)
         assert owner.get("tool-calls/", tool="get_weather").results == []

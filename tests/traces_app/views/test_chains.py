@@ -15,7 +15,7 @@ from .conftest import Answer, Caller
 
 
 @pytest.mark.requirement("001-18", "001-28")
-def test_a_chain_is_the_tree_of_its_calls(viewer: Caller, weather: SessionOutcome) -> None:
+def test_chain_is_the_tree_of_its_calls(viewer: Caller, weather: SessionOutcome) -> None:
     chain = str(weather.messages[1].id)
     uuids = {call["id"]: call["uuid"] for call in viewer.get("tool-calls/").results}
     a, b, c, d = (uuids[f"call_{letter}"] for letter in "abcd")
@@ -97,7 +97,7 @@ def test_a_chain_is_the_tree_of_its_calls(viewer: Caller, weather: SessionOutcom
 
 
 @pytest.mark.requirement("001-28")
-def test_a_chain_is_found_by_the_id_of_its_tracker(viewer: Caller, project: Project) -> None:
+def test_chain_is_found_by_the_trackers_id(viewer: Caller, project: Project) -> None:
     message = {
         "external_id": "chain-1772366400000000",
         "role": "assistant",
@@ -111,11 +111,11 @@ def test_a_chain_is_found_by_the_id_of_its_tracker(viewer: Caller, project: Proj
 
 @pytest.mark.requirement("001-28")
 @pytest.mark.parametrize("name", ["chain-1", "0193e0f0-0000-7000-8000-000000000000", "%00"])
-def test_an_unknown_chain_is_a_clear_404(viewer: Caller, weather: SessionOutcome, name: str) -> None:
+def test_unknown_chain_is_a_clear_404(viewer: Caller, weather: SessionOutcome, name: str) -> None:
     assert viewer.get(f"chains/{name}/").error == (404, "chain_not_found", None)
 
 
-def test_a_message_without_calls_is_no_chain(viewer: Caller, weather: SessionOutcome) -> None:
+def test_message_without_calls_is_not_a_chain(viewer: Caller, weather: SessionOutcome) -> None:
     assert viewer.get(f"chains/{weather.messages[0].id}/").error == (404, "chain_not_found", None)
 
 
@@ -178,7 +178,7 @@ def test_chains_are_filtered(viewer: Caller, runs: None, parameters: dict[str, A
 
 
 @pytest.mark.requirement("001-34")
-def test_the_first_error_and_the_root_are_those_in_reading_order(viewer: Caller, runs: None) -> None:
+def test_first_error_and_root_are_by_reading_order(viewer: Caller, runs: None) -> None:
     said = ("external_id", "root_tool_id", "success", "error_message")
     found = [tuple(chain[name] for name in said) for chain in viewer.get("chains/", order="asc").results]
     assert found == [
@@ -207,7 +207,7 @@ def test_a_bad_filter_is_named(viewer: Caller, runs: None, query: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_by_root_tool_lead_over_what_does_not_pass(
+def test_pages_by_root_tool_skip_other_chains(
     viewer: Caller, project: Project, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("messages_app.sql.pagination.SIFT_CHUNK", 3)
@@ -245,7 +245,7 @@ def test_pages_by_root_tool_lead_over_what_does_not_pass(
     assert len(forward) == 6
 
 
-def test_where_looking_takes_long_a_page_ends_early_and_leads_on(
+def test_slow_root_tool_search_gives_short_page_and_next(
     viewer: Caller, runs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("messages_app.sql.pagination.SIFT_CHUNK", 1)

@@ -34,7 +34,7 @@ def send(owner: Caller, *events: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("004-03", "004-58", "004-59", "004-60")
-def test_a_conversation_and_variables_are_read_whole_and_in_parts(owner: Caller, viewer: Caller) -> None:
+def test_conversation_and_variables_are_read_whole_and_in_parts(owner: Caller, viewer: Caller) -> None:
     (data,) = send(owner, event("llm_request_start", data={"conversation": MESSAGES, "variables": VARIABLES}))
     ref = data["contextRef"]
     assert data == {"conversationLength": 4, "variableNames": ["city", "days", "tokens\\u0000"], "contextRef": ref}
@@ -60,7 +60,7 @@ def test_a_conversation_and_variables_are_read_whole_and_in_parts(owner: Caller,
 
 
 @pytest.mark.requirement("004-12", "004-55", "004-58")
-def test_the_prompts_of_each_agent_are_kept_behind_references(owner: Caller) -> None:
+def test_prompts_of_each_agent_are_stored_by_reference(owner: Caller) -> None:
     prompts = [("n1", "system", "Be kind."), ("n1", "user", "Weather?"), ("n2", "system", "Be kind.")]
     said = send(
         owner,
@@ -78,7 +78,7 @@ def test_the_prompts_of_each_agent_are_kept_behind_references(owner: Caller) -> 
     assert Context.objects.count() == 2
 
 
-def test_a_conversation_that_grows_is_stored_once(owner: Caller) -> None:
+def test_growing_conversation_is_stored_once(owner: Caller) -> None:
     send(owner, *(event("llm_request_start", n, data={"messages": MESSAGES[:n]}) for n in (1, 2, 3)))
     send(
         owner,
@@ -91,7 +91,7 @@ def test_a_conversation_that_grows_is_stored_once(owner: Caller) -> None:
     assert sorted(lengths) == [1, 2, 3, 4]
 
 
-def test_a_conversation_of_any_length_is_read_from_its_end(owner: Caller) -> None:
+def test_last_entries_of_conversation_of_any_length_are_read(owner: Caller) -> None:
     messages = [{"role": "user", "content": str(number % 700)} for number in range(1500)]
     (data,) = send(owner, event("llm_request_start", data={"messages": messages}))
     assert Context.objects.count() == 701
@@ -101,7 +101,7 @@ def test_a_conversation_of_any_length_is_read_from_its_end(owner: Caller) -> Non
 
 
 @pytest.mark.requirement("004-02", "004-03", "004-58")
-def test_a_session_names_what_belongs_to_it(owner: Caller) -> None:
+def test_session_lists_the_references_of_its_contexts(owner: Caller) -> None:
     tree = {"name": "Weather", "agents": [{"id": "n1"}]}
     said = send(
         owner,
@@ -124,7 +124,7 @@ def test_a_session_names_what_belongs_to_it(owner: Caller) -> None:
     assert Session.objects.get(external_id="copy").metadata == {"customer": 7}
 
 
-def test_a_reference_that_is_not_there_and_one_of_another_kind_are_told_apart(owner: Caller, outsider: Caller) -> None:
+def test_missing_reference_and_other_kind_have_distinct_errors(owner: Caller, outsider: Caller) -> None:
     prompt, talk, variables = (
         one["contextRef"]
         for one in send(
@@ -166,7 +166,7 @@ def test_contexts_are_read_page_by_page(owner: Caller) -> None:
 
 
 @pytest.mark.requirement("004-14", "004-57")
-def test_what_is_large_lies_behind_a_reference_and_the_rows_have_it_whole(owner: Caller) -> None:
+def test_large_value_is_stored_by_reference_and_whole_in_rows(owner: Caller) -> None:
     args, result, thought = {"text": "a" * MOST}, "结" * MOST, "t" * MOST
     plan = {"name": "Large", "agents": [{"id": "n1", "task": "w" * MOST}]}
     said = [
@@ -202,7 +202,7 @@ def test_what_is_large_lies_behind_a_reference_and_the_rows_have_it_whole(owner:
     assert {one["state"] for one in back.json["results"]} == {"duplicate"}
 
 
-def test_secrets_are_taken_out_of_what_lies_behind_references(owner: Caller) -> None:
+def test_secrets_in_contexts_are_redacted(owner: Caller) -> None:
     secret = "sk-proj-" + "a1B2" * 10
     (data, other) = send(
         owner,
@@ -220,7 +220,7 @@ def test_secrets_are_taken_out_of_what_lies_behind_references(owner: Caller) -> 
         assert "hunter2" not in body
 
 
-def test_what_was_deleted_is_out_of_sight_and_comes_back(owner: Caller) -> None:
+def test_contexts_of_deleted_run_are_hidden_until_restored(owner: Caller) -> None:
     one, other = (
         data["contextRef"]
         for data in send(
@@ -250,7 +250,7 @@ def test_what_was_deleted_is_out_of_sight_and_comes_back(owner: Caller) -> None:
     assert seen() == {one, other}
 
 
-def test_events_that_are_refused_leave_nothing_behind(owner: Caller) -> None:
+def test_refused_events_store_no_contexts(owner: Caller) -> None:
     send(owner, event("prompt_build", 1, data={"text": "one"}))
     owner.delete("sessions/task-1/")
     sent = owner.post("events/", event("prompt_build", 2, data={"text": "two"}))

@@ -101,7 +101,7 @@ def test_events_without_numbers_are_ordered_by_time(
     assert set(ToolCall.objects.values_list("status", flat=True)) == {"success"}
 
 
-def test_session_whose_end_came_first_is_completed(owner: Caller) -> None:
+def test_session_with_the_end_event_first_is_completed(owner: Caller) -> None:
     for one in reversed(TWO_AGENTS):
         owner.post("events/", one)
     assert Session.objects.get().status == "completed"
@@ -192,7 +192,7 @@ def test_call_without_a_name_is_kept_and_flagged(owner: Caller, way: Any, call: 
     assert set(Tool.objects.values_list("name", flat=True)) == {""}
 
 
-def test_flag_of_a_nameless_call_goes_when_its_name_comes(owner: Caller) -> None:
+def test_flag_of_nameless_call_is_removed_by_its_name(owner: Caller) -> None:
     owner.post("events/", event(1, "tool_call_start", call_id="c1", args={}))
     assert Message.objects.get().health == ["empty_tool_name"]
     owner.post("events/", event(2, "tool_call_complete", call_id="c1", name="search", result="x"))

@@ -32,7 +32,7 @@ def read(owner: Caller, query: str = "", session: str = "task-1") -> list[dict[s
 
 
 @pytest.mark.requirement("004-01", "004-33", "004-42", "004-43")
-def test_an_event_is_stored_once_and_read_as_it_was_sent(owner: Caller) -> None:
+def test_event_is_stored_once_and_returned_as_sent(owner: Caller) -> None:
     one = event("tool_call_start", id="mine", number=7, agent="n1", data={"name": "search", "call_id": "c1"}, extra=1)
     sent = owner.post("events/", {"events": [one]})
     session = Session.objects.get()
@@ -68,7 +68,7 @@ def test_an_event_is_stored_once_and_read_as_it_was_sent(owner: Caller) -> None:
 
 
 @pytest.mark.requirement("004-43")
-def test_an_event_without_an_id_gets_one_of_what_it_says(owner: Caller) -> None:
+def test_event_without_id_gets_one_derived_from_content(owner: Caller) -> None:
     sent = [owner.post("events/", event(agent="n1")) for _time in range(2)]
     first, second = (one.json["results"][0] for one in sent)
     assert (first["state"], second["state"]) == ("stored", "duplicate")
@@ -76,7 +76,7 @@ def test_an_event_without_an_id_gets_one_of_what_it_says(owner: Caller) -> None:
     assert (task, milliseconds, len(digits)) == ("task-1", str(MS), 6)
 
 
-def test_events_are_read_one_a_line_as_a_list_and_alone(owner: Caller) -> None:
+def test_events_are_accepted_as_ndjson_list_and_object(owner: Caller) -> None:
     lines = b"\n".join(msgspec.json.encode(event(id=name)) for name in ("a", "b"))
     owner.post("events/", lines, content_type="application/x-ndjson")
     owner.post("events/", [event(id="c")])
@@ -85,7 +85,7 @@ def test_events_are_read_one_a_line_as_a_list_and_alone(owner: Caller) -> None:
 
 
 @pytest.mark.requirement("004-10", "004-64")
-def test_a_reader_goes_on_from_the_last_number_that_was_seen(owner: Caller) -> None:
+def test_after_continues_behind_the_last_number(owner: Caller) -> None:
     owner.post("events/", [event(id=str(n), level="warn" if n == 3 else None) for n in range(5)])
     page = owner.get("sessions/task-1/events/?limit=2").json
     assert ([one["seq"] for one in page["results"]], page["next"]) == ([1, 2], 2)
@@ -119,7 +119,7 @@ def test_a_reader_goes_on_from_the_last_number_that_was_seen(owner: Caller) -> N
         (monitor("agent", {"status": "start"}, ts=10**20), "events[0].ts"),
     ],
 )
-def test_bad_events_are_refused_by_name_and_nothing_is_stored(owner: Caller, body: Any, field: str) -> None:
+def test_invalid_event_is_refused_with_its_path_and_none_stored(owner: Caller, body: Any, field: str) -> None:
     sent = owner.post("events/", body)
     assert (sent.status, sent.json["error"]["field"]) == (400, field)
     assert not Session.objects.exists()
@@ -134,7 +134,7 @@ def test_bad_parameters_are_refused_by_name(owner: Caller, query: str) -> None:
     assert (answer.status, answer.json["error"]["field"]) == (400, query.partition("=")[0])
 
 
-def test_a_late_event_for_a_deleted_session_is_refused_and_blocks_nothing(owner: Caller) -> None:
+def test_event_for_deleted_session_is_refused_others_stored(owner: Caller) -> None:
     owner.post("events/", event(id="a"))
     delete_session(Session.objects.get().pk, by="test")
     sent = owner.post("events/", [event(id="b"), event(id="c", session_id="task-2")])
@@ -224,7 +224,7 @@ def run_of_monitor_messages() -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("004-02", "004-12", "004-36", "004-40", "004-44", "004-56", "004-57")
-def test_a_full_run_of_monitor_messages_produces_each_of_the_thirteen_types(owner: Caller) -> None:
+def test_monitor_messages_produce_all_thirteen_types(owner: Caller) -> None:
     for message in run_of_monitor_messages():
         sent = owner.post("events/", message).json
         assert [one["state"] for one in sent["results"]] == ["stored"]
@@ -260,7 +260,9 @@ def test_a_full_run_of_monitor_messages_produces_each_of_the_thirteen_types(owne
         ("aborted", "complete", True),
     ],
 )
-def test_a_session_message_says_how_the_task_goes(owner: Caller, status: str, phase: str, is_completed: bool) -> None:
+def test_session_message_sets_the_status_of_the_session(
+    owner: Caller, status: str, phase: str, is_completed: bool
+) -> None:
     owner.post(
         "events/",
         [monitor("agent", {"agentId": "n1", "status": "start"}), monitor("session", {"status": status}, MS + 1)],
@@ -271,7 +273,7 @@ def test_a_session_message_says_how_the_task_goes(owner: Caller, status: str, ph
 
 
 @pytest.mark.requirement("002-29", "002-30", "002-31", "000-42")
-def test_what_an_agent_does_is_read_at_once_as_a_message(owner: Caller) -> None:
+def test_events_are_readable_as_a_message_at_once(owner: Caller) -> None:
     """As the message API shows the run after each event: the call, then its result, then the answer."""
 
     def after(type_: str, **data: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def no_collector() -> Iterator[None]:
         ("PUT", "/api/v1/messages/", b"", "405"),
     ],
 )
-def test_no_view_outlives_its_request(
+def test_view_does_not_outlive_its_request(
     transactional_db: None, no_collector: None, method: str, path: str, body: bytes, status: str
 ) -> None:
     project = Project.objects.create(slug="clean")

@@ -114,7 +114,7 @@ EKO = st.fixed_dictionaries(
     max_examples=60, deadline=None, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_whatever_is_sent_is_stored_or_refused(owner: Caller, path: str, one: Any, data: st.DataObject) -> None:
+def test_any_event_is_stored_or_refused(owner: Caller, path: str, one: Any, data: st.DataObject) -> None:
     batch = data.draw(st.lists(one, min_size=1, max_size=4))
     sent = owner.post(path, json.dumps(batch).encode())
     assert sent.status in (200, 400), sent.json

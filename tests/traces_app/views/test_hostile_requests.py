@@ -114,6 +114,6 @@ def test_options_are_answered(owner: Caller, weather: SessionOutcome, path: str)
     assert owner.client.options(f"/api/v1/{path}").status_code == 200
 
 
-def test_no_cache_may_keep_an_answer(viewer: Caller, weather: SessionOutcome) -> None:
+def test_responses_forbid_caching(viewer: Caller, weather: SessionOutcome) -> None:
     for path in ("sessions/", "sessions/weather/export/", "sessions/none/"):
         assert viewer.get(path).headers["Cache-Control"] == "private, no-store"

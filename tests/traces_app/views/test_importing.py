@@ -64,7 +64,7 @@ def zipped(**files: bytes) -> bytes:
     return data.getvalue()
 
 
-def test_a_transcript_is_stored_and_the_report_says_what_it_holds(owner: Caller, project: Project) -> None:
+def test_transcript_is_stored_and_reported_with_counts(owner: Caller, project: Project) -> None:
     sent = owner.post("import/", TALK)
     assert (sent.status, sent.json) == (
         200,
@@ -103,18 +103,18 @@ def test_a_transcript_is_stored_and_the_report_says_what_it_holds(owner: Caller,
         (zipped(**{"a/talk.json": BYTES}), "application/zip"),
     ],
 )
-def test_a_body_of_any_kind_is_read(owner: Caller, body: bytes, media_type: str) -> None:
+def test_upload_of_any_media_type_is_read(owner: Caller, body: bytes, media_type: str) -> None:
     sent = owner.post("import/", body, content_type=media_type)
     assert (sent.status, sent.json.get("totals")) == (200, COUNTS)
     assert ToolCall.objects.get().tool.name == "get_weather"
 
 
-def test_a_body_that_was_encoded_on_its_way_is_read(owner: Caller) -> None:
+def test_upload_with_content_encoding_is_read(owner: Caller) -> None:
     sent = owner.post("import/", gzip.compress(BYTES), Content_Encoding="gzip")
     assert (sent.status, sent.json["totals"]) == (200, COUNTS)
 
 
-def test_a_form_holds_files_and_says_how_to_read_them(owner: Caller) -> None:
+def test_form_with_files_and_parameters_is_read(owner: Caller) -> None:
     archive = zipped(**{"b.json": BYTES, "notes.txt": b"notes"})
     sent = form(owner, file=[file(BYTES), file(archive, "more.zip")], format="openai_chat", dry_run="true")
     assert [(each["path"], each["status"], each["reason"]) for each in sent.json["files"]] == [
@@ -126,7 +126,9 @@ def test_a_form_holds_files_and_says_how_to_read_them(owner: Caller) -> None:
     assert not Session.objects.exists()
 
 
-def test_nothing_is_left_behind(owner: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_upload_leaves_no_temporary_files(
+    owner: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     settings.FILE_UPLOAD_TEMP_DIR = str(tmp_path)
     form(owner, file=[file(BYTES), file(b"nonsense")])
@@ -153,7 +155,7 @@ def test_upload_has_no_name_on_the_disk_while_it_is_read(
     assert seen == [[]] * 3
 
 
-def test_the_rest_is_stored_where_a_file_is_none_that_is_known(owner: Caller) -> None:
+def test_unknown_file_is_reported_and_others_stored(owner: Caller) -> None:
     sent = form(owner, file=[file(b"{", "a.json"), file(BYTES)])
     assert [(each["status"], each["reason"].partition(":")[0]) for each in sent.json["files"]] == [
         ("failed", "not JSON"),
@@ -174,14 +176,14 @@ def test_the_rest_is_stored_where_a_file_is_none_that_is_known(owner: Caller) ->
         (zipped(a=b"notes"), "body/a: not JSON: "),
     ],
 )
-def test_where_nothing_is_recognised_the_error_says_why(owner: Caller, body: bytes, reason: str) -> None:
+def test_upload_without_transcript_is_refused_with_reasons(owner: Caller, body: bytes, reason: str) -> None:
     sent = owner.post("import/", body, content_type=ANYTHING)
     assert sent.error == (400, "no_transcript", None)
     assert sent.json["error"]["message"].startswith(f"No transcript was found. {reason}")
 
 
 @pytest.mark.requirement("002-18")
-def test_roles_are_those_of_the_store_and_others_are_left_out_and_named(owner: Caller) -> None:
+def test_messages_of_unknown_roles_are_left_out_and_reported(owner: Caller) -> None:
     roles = ["developer", "user", "assistant", "tool", "critic"]
     sent = owner.post("import/", [{"role": role, "content": role} for role in roles])
     assert [message.role for message in Message.objects.order_by("id")] == ["system", "user", "assistant"]
@@ -206,19 +208,19 @@ def test_roles_are_those_of_the_store_and_others_are_left_out_and_named(owner: C
         ({"file": file(BYTES), "project": "nowhere"}, (404, "not_found", "project")),
     ],
 )
-def test_a_form_that_is_wrong_is_refused_with_the_field(
+def test_invalid_form_is_refused_with_the_field(
     owner: Caller, values: dict[str, Any], error: tuple[int, str, str]
 ) -> None:
     assert form(owner, **values).error == error
     assert not Session.objects.exists()
 
 
-def test_a_form_that_is_broken_is_refused(owner: Caller) -> None:
+def test_malformed_form_is_refused(owner: Caller) -> None:
     for media_type in ("multipart/form-data", "multipart/form-data; boundary="):
         assert owner.post("import/", BYTES, content_type=media_type).error == (400, "invalid_form", None)
 
 
-def test_parameters_are_said_in_the_query_or_in_the_form_and_not_twice(owner: Caller) -> None:
+def test_parameter_in_both_query_and_form_is_refused(owner: Caller) -> None:
     assert owner.post("import/?dry_run=true", TALK).json["dry_run"] is True
     assert form(owner, "import/?dry_run=true", file=file(BYTES), dry_run="true").error == (
         400,
@@ -229,7 +231,7 @@ def test_parameters_are_said_in_the_query_or_in_the_form_and_not_twice(owner: Ca
     assert owner.post("import/?colour=red", TALK).error == (400, "invalid_input", "colour")
 
 
-def test_what_is_too_large_is_refused_packed_or_not(owner: Caller, settings: Any) -> None:
+def test_too_large_upload_is_refused_packed_or_not(owner: Caller, settings: Any) -> None:
     settings.MAX_BODY_BYTES = 2000
     large = BYTES + b" " * 2000
     assert owner.post("import/", large).error == (413, "too_large", None)

@@ -23,7 +23,7 @@ def lines(*sessions: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.requirement("000-03", "000-41")
-def test_sessions_with_everything_in_them_are_stored_in_one_go(owner: Caller) -> None:
+def test_sessions_with_messages_and_traces_are_stored_at_once(owner: Caller) -> None:
     sent = owner.post(
         "ingest/", batch({"external_id": "one", "messages": [question(), answer()]}, {"external_id": "two"})
     )
@@ -48,7 +48,7 @@ def test_sessions_with_everything_in_them_are_stored_in_one_go(owner: Caller) ->
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n\n"])
-def test_one_session_a_line_is_stored_alike(owner: Caller, end: bytes) -> None:
+def test_sessions_as_ndjson_are_stored_alike(owner: Caller, end: bytes) -> None:
     body = lines({"external_id": "one", "messages": [question()]}, {"external_id": "two"}) + end
     sent = owner.post("ingest/", body, content_type="application/x-ndjson; charset=UTF-8")
     assert [session["external_id"] for session in sent.json["sessions"]] == ["one", "two"]
@@ -67,19 +67,19 @@ def test_one_session_a_line_is_stored_alike(owner: Caller, end: bytes) -> None:
         (lines({"external_id": "a"}, {"external_id": "b", "tags": "x"}), "application/x-ndjson", "sessions[1].tags"),
     ],
 )
-def test_an_invalid_batch_is_refused_with_the_path_and_nothing_is_stored(
+def test_invalid_batch_is_refused_with_its_path_and_not_stored(
     owner: Caller, body: Any, media_type: str, error: str
 ) -> None:
     assert (400, "invalid_input", error) == owner.post("ingest/", body, content_type=media_type).error
     assert not Session.with_deleted.exists()
 
 
-def test_a_line_that_is_no_json_is_named(owner: Caller) -> None:
+def test_line_other_than_json_is_refused_with_its_number(owner: Caller) -> None:
     refused = owner.post("ingest/", b'{"external_id": "a"}\n{"external', content_type="application/x-ndjson")
     assert refused.error == (400, "invalid_json", "sessions[1]")
 
 
-def test_what_is_gone_or_complete_is_refused_and_the_rest_is_stored(owner: Caller, weather: SessionOutcome) -> None:
+def test_deleted_or_completed_targets_are_refused_others_stored(owner: Caller, weather: SessionOutcome) -> None:
     owner.post("ingest/", batch({"external_id": "gone", "messages": [question()]}))
     owner.delete("sessions/gone/")
     late = answer(agent_steps=[{"iteration": 9, "tool_calls": [{"name": "late"}]}])
@@ -103,7 +103,7 @@ def test_other_media_types_are_refused_with_both_that_are_right(owner: Caller) -
     assert refused.json["error"]["message"].endswith(": application/json or application/x-ndjson.")
 
 
-def test_an_empty_batch_is_a_batch(owner: Caller) -> None:
+def test_empty_batch_is_accepted(owner: Caller) -> None:
     assert owner.post("ingest/", batch()).json == {"sessions": [], "refused": []}
 
 

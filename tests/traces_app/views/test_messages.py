@@ -31,7 +31,7 @@ def without(document: dict[str, Any], *fields: str) -> dict[str, Any]:
     "000-01", "000-02", "000-05", "000-06", "000-07", "000-10", "000-11", "000-12", "000-13", "000-15", "000-16", "000-17",
     "000-19", "000-20", "000-22", "000-23", "000-24", "000-25", "000-26", "002-04", "002-17", "002-19",
 )  # fmt: skip
-def test_a_message_is_answered_whole(viewer: Caller, weather: SessionOutcome) -> None:
+def test_message_is_returned_with_all_fields(viewer: Caller, weather: SessionOutcome) -> None:
     message = weather.messages[1].id
     found = viewer.get(f"messages/{message}/")
     assert (found.status, found.headers["ETag"]) == (200, '"1"')
@@ -135,12 +135,12 @@ def test_a_message_is_answered_whole(viewer: Caller, weather: SessionOutcome) ->
 
 
 @pytest.mark.requirement("000-09", "000-51")
-def test_a_message_without_steps_has_an_empty_list(viewer: Caller, weather: SessionOutcome) -> None:
+def test_message_without_steps_has_an_empty_list(viewer: Caller, weather: SessionOutcome) -> None:
     assert viewer.get(f"messages/{weather.messages[0].id}/").json["agent_steps"] == []
 
 
 @pytest.mark.requirement("000-10", "002-20")
-def test_references_come_back_with_all_their_fields(owner: Caller, weather: SessionOutcome) -> None:
+def test_references_are_returned_with_all_fields(owner: Caller, weather: SessionOutcome) -> None:
     reference = {
         "id": "chunk-1",
         "content": "Atlantis is a fictional island.",
@@ -171,7 +171,7 @@ def test_references_come_back_with_all_their_fields(owner: Caller, weather: Sess
 
 
 @pytest.mark.requirement("000-21", "000-27", "000-50", "000-61")
-def test_odd_calls_come_back_as_they_were(owner: Caller, weather: SessionOutcome) -> None:
+def test_odd_calls_are_returned_as_sent(owner: Caller, weather: SessionOutcome) -> None:
     calls = [
         {"id": "open", "name": "slow"},
         {"id": "odd", "name": "", "args": "not json", "result": {"data": [1, {"deep": [None]}], "metadata": {"t": 1}}},
@@ -213,7 +213,7 @@ def test_odd_calls_come_back_as_they_were(owner: Caller, weather: SessionOutcome
 
 
 @pytest.mark.requirement("000-54", "000-61")
-def test_fifty_steps_and_five_megabytes_come_back(owner: Caller, weather: SessionOutcome) -> None:
+def test_fifty_steps_and_five_megabytes_are_returned(owner: Caller, weather: SessionOutcome) -> None:
     steps = [
         {"iteration": i, "tool_calls": [{"id": f"c{i}-{j}", "name": "t", "result": {"output": "x"}} for j in range(5)]}
         for i in range(50)
@@ -227,7 +227,7 @@ def test_fifty_steps_and_five_megabytes_come_back(owner: Caller, weather: Sessio
 
 
 @pytest.mark.requirement("000-59")
-def test_unknown_fields_are_kept_and_break_nothing(owner: Caller, weather: SessionOutcome) -> None:
+def test_unknown_fields_are_kept_in_the_metadata(owner: Caller, weather: SessionOutcome) -> None:
     body = {"role": "user", "content": "x", "mood": "good", "channel": "web"}
     assert owner.post(f"sessions/{weather.id}/messages/", body).json["metadata"] == {"mood": "good", "channel": "web"}
 
@@ -263,7 +263,7 @@ def test_unknown_fields_are_kept_and_break_nothing(owner: Caller, weather: Sessi
     ],
 )
 @pytest.mark.parametrize("path", ["messages/?tool=search&", "messages/{}/?"])
-def test_what_is_not_asked_for_is_left_out(
+def test_fields_that_are_not_requested_are_left_out(
     viewer: Caller,
     weather: SessionOutcome,
     path: str,
@@ -286,7 +286,7 @@ def test_what_is_not_asked_for_is_left_out(
     ("query", "field"), [("fields=id,agent", "fields"), ("expand=all", "expand"), ("expand=none,steps", "expand")]
 )
 @pytest.mark.parametrize("path", ["messages/", "messages/{}/", "sessions/weather/messages/"])
-def test_a_word_that_cannot_be_chosen_is_refused(
+def test_unknown_field_or_part_is_refused(
     viewer: Caller, weather: SessionOutcome, path: str, query: str, field: str
 ) -> None:
     assert (400, "invalid_input", field) == viewer.get(f"{path.format(weather.messages[1].id)}?{query}").error
@@ -366,7 +366,7 @@ def test_messages_are_filtered(
 
 
 @pytest.mark.requirement("000-39")
-def test_all_messages_can_be_narrowed_to_a_session_that_is_there(
+def test_messages_can_be_filtered_by_existing_session(
     viewer: Caller, mixed: SessionOutcome, weather: SessionOutcome
 ) -> None:
     assert names(viewer.get("messages/", session=str(weather.id)).results) == ["a1", "q1"]
@@ -395,11 +395,11 @@ def test_a_bad_filter_is_named(viewer: Caller, weather: SessionOutcome, query: s
     assert (400, "invalid_input", field) == viewer.get(f"sessions/weather/messages/?{query}").error
 
 
-def test_within_a_session_there_is_no_filter_by_session(viewer: Caller, weather: SessionOutcome) -> None:
+def test_messages_of_a_session_refuse_a_session_filter(viewer: Caller, weather: SessionOutcome) -> None:
     assert viewer.get("sessions/weather/messages/?session=other").error == (400, "invalid_input", "session")
 
 
-def test_huge_numbers_find_nothing(viewer: Caller, weather: SessionOutcome) -> None:
+def test_huge_numbers_in_filters_find_nothing(viewer: Caller, weather: SessionOutcome) -> None:
     assert viewer.get("messages/", min_duration="9" * 30).results == []
 
 
@@ -407,7 +407,7 @@ def test_huge_numbers_find_nothing(viewer: Caller, weather: SessionOutcome) -> N
 
 
 @pytest.mark.requirement("002-01", "002-03")
-def test_one_message_is_made_and_says_where_it_is(owner: Caller, weather: SessionOutcome) -> None:
+def test_created_message_has_a_location_header(owner: Caller, weather: SessionOutcome) -> None:
     made = owner.post("sessions/weather/messages/", {"role": "user", "content": "And tomorrow?", "external_id": "q2"})
     assert made.status == 201
     assert ('"1"', f"http://testserver/api/v1/messages/{made.json['id']}/") == (
@@ -420,7 +420,7 @@ def test_one_message_is_made_and_says_where_it_is(owner: Caller, weather: Sessio
     assert Session.objects.get(pk=weather.id).message_count == 3
 
 
-def test_a_list_says_what_became_of_each_in_order(owner: Caller, weather: SessionOutcome) -> None:
+def test_list_of_messages_returns_outcomes_in_order(owner: Caller, weather: SessionOutcome) -> None:
     late = answer(agent_steps=[{"iteration": 5, "tool_calls": [{"id": "late", "name": "late"}]}])
     sent = owner.post("sessions/weather/messages/", [question(), {"role": "user", "external_id": "q2"}, late])
     new = Message.objects.get(external_id="q2")
@@ -442,12 +442,12 @@ def test_a_list_says_what_became_of_each_in_order(owner: Caller, weather: Sessio
     }
 
 
-def test_an_empty_list_is_a_list(owner: Caller, weather: SessionOutcome) -> None:
+def test_empty_list_of_messages_is_accepted(owner: Caller, weather: SessionOutcome) -> None:
     assert owner.post("sessions/weather/messages/", " []").json == {"results": [], "refused": []}
 
 
 @pytest.mark.requirement("000-45")
-def test_a_completed_message_refuses_new_steps(owner: Caller, weather: SessionOutcome) -> None:
+def test_completed_message_refuses_new_steps(owner: Caller, weather: SessionOutcome) -> None:
     late = answer(agent_steps=[{"iteration": 5, "tool_calls": [{"id": "late", "name": "late"}]}])
     assert owner.post("sessions/weather/messages/", late).error == (409, "message_completed", None)
     path = f"messages/{weather.messages[1].id}/"
@@ -459,7 +459,7 @@ def test_a_completed_message_refuses_new_steps(owner: Caller, weather: SessionOu
     assert ToolCall.objects.count() == 4
 
 
-def test_a_deleted_message_takes_nothing(owner: Caller, weather: SessionOutcome) -> None:
+def test_deleted_message_refuses_data(owner: Caller, weather: SessionOutcome) -> None:
     owner.delete(f"messages/{weather.messages[0].id}/")
     assert owner.post("sessions/weather/messages/", question()).error == (409, "message_deleted", None)
 
@@ -479,7 +479,7 @@ def test_a_deleted_message_takes_nothing(owner: Caller, weather: SessionOutcome)
         ({"role": "user", "agent_steps": [{}]}, "agent_steps"),
     ],
 )
-def test_invalid_messages_are_refused_with_the_path_and_nothing_is_stored(
+def test_invalid_message_is_refused_with_its_path_and_not_stored(
     owner: Caller, weather: SessionOutcome, body: Any, field: str | None
 ) -> None:
     assert (400, "invalid_input", field) == owner.post("sessions/weather/messages/", body).error
@@ -487,12 +487,12 @@ def test_invalid_messages_are_refused_with_the_path_and_nothing_is_stored(
 
 
 @pytest.mark.parametrize("body", [b" ", b"{", b"\xff", b"{}x", b'{"role": "user", "role"'])
-def test_what_is_no_json_is_refused(owner: Caller, weather: SessionOutcome, body: bytes) -> None:
+def test_body_other_than_json_is_refused(owner: Caller, weather: SessionOutcome, body: bytes) -> None:
     assert owner.post("sessions/weather/messages/", body).error == (400, "invalid_json", None)
 
 
 @pytest.mark.requirement("000-56", "002-09")
-def test_a_message_is_changed_by_who_read_it_last(owner: Caller, weather: SessionOutcome) -> None:
+def test_update_requires_the_current_version(owner: Caller, weather: SessionOutcome) -> None:
     path = f"messages/{weather.messages[1].id}/"
     read = owner.get(path).headers["ETag"]
     changed = owner.patch(path, {"content": "31 °C."}, If_Match=read)
@@ -511,7 +511,7 @@ def test_a_message_is_changed_by_who_read_it_last(owner: Caller, weather: Sessio
 
 
 @pytest.mark.requirement("000-12")
-def test_a_change_moves_only_the_time_of_change(owner: Caller, weather: SessionOutcome) -> None:
+def test_update_changes_only_updated_at_among_the_times(owner: Caller, weather: SessionOutcome) -> None:
     path = f"messages/{weather.messages[1].id}/"
     before, after = owner.get(path).json, owner.patch(path, {"version": 1, "content": "x"}).json
     assert (before["created_at"], before["id"]) == (after["created_at"], after["id"])
@@ -519,13 +519,13 @@ def test_a_change_moves_only_the_time_of_change(owner: Caller, weather: SessionO
 
 
 @pytest.mark.parametrize("header", ["3", '"x"', "*", '"1", "2"', '"' + "9" * 40 + '"'])
-def test_an_if_match_that_is_no_version_is_refused(owner: Caller, weather: SessionOutcome, header: str) -> None:
+def test_invalid_if_match_is_refused(owner: Caller, weather: SessionOutcome, header: str) -> None:
     path = f"messages/{weather.messages[1].id}/"
     assert owner.patch(path, {"content": "x"}, If_Match=header).error == (400, "invalid_input", "If-Match")
 
 
 @pytest.mark.requirement("000-11", "000-45", "000-50")
-def test_an_unfinished_message_grows_and_is_completed(owner: Caller, weather: SessionOutcome) -> None:
+def test_unfinished_message_grows_and_is_completed(owner: Caller, weather: SessionOutcome) -> None:
     open_call = {"id": "c1", "name": "search"}
     made = owner.post(
         "sessions/weather/messages/",
@@ -550,7 +550,7 @@ def test_an_unfinished_message_grows_and_is_completed(owner: Caller, weather: Se
 
 @pytest.mark.requirement("000-35", "002-10", "002-35", "002-37")
 @pytest.mark.parametrize("path", ["messages/{}/", "sessions/weather/messages/{}/"])
-def test_a_message_is_deleted_once_and_comes_back_whole(owner: Caller, weather: SessionOutcome, path: str) -> None:
+def test_message_is_deleted_once_and_restored_whole(owner: Caller, weather: SessionOutcome, path: str) -> None:
     path = path.format(weather.messages[1].id)
     before = owner.get(path).json
     assert owner.delete(path).status == 204
@@ -568,7 +568,7 @@ def test_a_message_is_deleted_once_and_comes_back_whole(owner: Caller, weather: 
 
 
 @pytest.mark.requirement("000-35")
-def test_a_message_of_another_session_is_not_there_and_nothing_is_deleted(
+def test_message_of_another_session_is_404_and_not_deleted(
     owner: Caller, project: Project, weather: SessionOutcome
 ) -> None:
     store(project, external_id="other")
@@ -587,14 +587,14 @@ def test_a_message_of_another_session_is_not_there_and_nothing_is_deleted(
 @pytest.mark.parametrize(
     "name", ["0193e0f0-0000-7000-8000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "m1", "%00"]
 )
-def test_an_unknown_message_is_a_clear_404(owner: Caller, weather: SessionOutcome, name: str) -> None:
+def test_unknown_message_is_a_clear_404(owner: Caller, weather: SessionOutcome, name: str) -> None:
     for path in (f"messages/{name}/", f"sessions/weather/messages/{name}/"):
         for missing in (owner.get(path), owner.delete(path), owner.patch(path, {}), owner.post(f"{path}restore/")):
             assert missing.error == (404, "message_not_found", None)
 
 
 @pytest.mark.requirement("000-37")
-def test_the_trash_shows_what_was_deleted_with_its_session(owner: Caller, weather: SessionOutcome) -> None:
+def test_trash_shows_messages_deleted_with_their_session(owner: Caller, weather: SessionOutcome) -> None:
     owner.delete("sessions/weather/")
     assert names(owner.get("messages/", deleted="true").results) == ["a1", "q1"]
     assert names(owner.get("messages/", deleted="true", session="weather", role="assistant").results) == ["a1"]
@@ -617,19 +617,19 @@ def test_the_trash_shows_what_was_deleted_with_its_session(owner: Caller, weathe
         ({"Content_Encoding": "gzip, gzip"}, "Content-Encoding"),
     ],
 )
-def test_a_body_of_another_kind_is_refused_with_the_right_one(
+def test_other_media_type_is_refused_with_the_accepted_one(
     owner: Caller, weather: SessionOutcome, headers: dict[str, str], field: str
 ) -> None:
     refused = owner.post("sessions/weather/messages/", {"role": "user"}, **headers)
     assert (415, "unsupported_media_type", field) == refused.error
 
 
-def test_the_refusal_says_what_to_send(owner: Caller, weather: SessionOutcome) -> None:
+def test_refusal_names_the_accepted_media_type(owner: Caller, weather: SessionOutcome) -> None:
     refused = owner.post("sessions/weather/messages/", "role=user", content_type="application/x-www-form-urlencoded")
     assert refused.json["error"]["message"] == "Send the body with the header Content-Type: application/json."
 
 
-def test_a_body_that_is_too_large_is_refused(owner: Caller, weather: SessionOutcome, settings: Any) -> None:
+def test_too_large_body_is_refused(owner: Caller, weather: SessionOutcome, settings: Any) -> None:
     settings.MAX_BODY_BYTES = 100
     for method, path in (
         ("post", "sessions/weather/messages/"),
@@ -642,7 +642,7 @@ def test_a_body_that_is_too_large_is_refused(owner: Caller, weather: SessionOutc
     assert owner.post("sessions/weather/messages/", {"role": "user", "content": "x"}).status == 201
 
 
-def test_methods_that_are_not_there_are_refused_in_the_one_shape(owner: Caller, weather: SessionOutcome) -> None:
+def test_unsupported_methods_are_refused_as_json_errors(owner: Caller, weather: SessionOutcome) -> None:
     refused = owner.post("messages/", {})
     assert refused.error == (405, "method_not_allowed", None)
     assert refused.json["error"]["message"] == "POST is not allowed here; allowed are GET, HEAD, OPTIONS."
@@ -655,6 +655,6 @@ def test_answers_that_are_not_wanted_as_json_are_refused(owner: Caller) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (406, "not_acceptable")
 
 
-def test_an_answer_names_its_request(owner: Caller) -> None:
+def test_response_has_the_request_id(owner: Caller) -> None:
     answer = owner.client.get("/api/v1/sessions/", headers={"X-Request-ID": "abc-1"})
     assert answer.headers["X-Request-ID"] == "abc-1"

@@ -45,9 +45,7 @@ def five(project: Project) -> SessionOutcome:
 
 
 @pytest.mark.requirement("000-04", "002-05", "002-06", "002-12")
-def test_a_session_answers_its_newest_page_oldest_first_and_leads_to_older_ones(
-    owner: Caller, five: SessionOutcome
-) -> None:
+def test_session_returns_newest_page_oldest_first_and_links(owner: Caller, five: SessionOutcome) -> None:
     path = f"sessions/{five.id}/messages/"
     assert list(walk(owner, path, limit=2)) == [["m3", "m4"], ["m1", "m2"], ["m0"]]
 
@@ -85,7 +83,7 @@ def test_previous_leads_back_over_the_same_rows(
     assert expected == list(walk(owner, path, "previous", limit=2, cursor=cursor, **parameters))
 
 
-def test_from_an_empty_page_the_way_back_misses_nothing(owner: Caller, five: SessionOutcome) -> None:
+def test_previous_of_empty_page_misses_nothing(owner: Caller, five: SessionOutcome) -> None:
     path = f"sessions/{five.id}/messages/"
     second = owner.get(path, limit=4).json["next"]
     oldest = owner.get(path, limit=4, cursor=second).json["results"][0]["id"]
@@ -96,7 +94,7 @@ def test_from_an_empty_page_the_way_back_misses_nothing(owner: Caller, five: Ses
 
 
 @pytest.mark.requirement("000-31")
-def test_messages_that_arrive_meanwhile_shift_nothing(owner: Caller, project: Project, five: SessionOutcome) -> None:
+def test_messages_that_arrive_meanwhile_shift_no_page(owner: Caller, project: Project, five: SessionOutcome) -> None:
     pages = walk(owner, f"sessions/{five.id}/messages/", limit=2)
     assert next(pages) == ["m3", "m4"]
     store(project, *say(3, start=NOON + 60 * MINUTE, name="later"))
@@ -105,7 +103,7 @@ def test_messages_that_arrive_meanwhile_shift_nothing(owner: Caller, project: Pr
 
 @pytest.mark.requirement("000-32", "002-07", "002-14")
 @pytest.mark.parametrize("written", ["2026-03-01T12:02:00Z", "2026-03-01T20:02:00+08:00", "2026-03-01T12:02:00 00:00"])
-def test_before_time_excludes_what_is_exactly_there(owner: Caller, five: SessionOutcome, written: str) -> None:
+def test_before_time_excludes_messages_of_exactly_that_time(owner: Caller, five: SessionOutcome, written: str) -> None:
     assert names(owner.get(f"sessions/{five.id}/messages/", before_time=written)) == ["m0", "m1"]
     assert names(owner.get("messages/", before_time=written)) == ["m1", "m0"]
 
@@ -137,7 +135,7 @@ def test_before_time_with_a_cursor_narrows_both_ways(owner: Caller, five: Sessio
 
 
 @pytest.mark.requirement("002-14")
-def test_a_time_range_is_half_open(owner: Caller, five: SessionOutcome) -> None:
+def test_time_range_is_half_open(owner: Caller, five: SessionOutcome) -> None:
     answer = owner.get("messages/", created_after="2026-03-01T12:01:00Z", created_before="2026-03-01T12:03:00Z")
     assert names(answer) == ["m2", "m1"]
 
@@ -158,7 +156,7 @@ def test_pages_by_number_count_from_the_oldest(owner: Caller, five: SessionOutco
 
 
 @pytest.mark.requirement("002-13")
-def test_on_equal_times_the_user_comes_before_the_assistant(owner: Caller, project: Project) -> None:
+def test_user_comes_before_assistant_at_equal_times(owner: Caller, project: Project) -> None:
     store(project, {"external_id": "a", "role": "assistant", "created_at": NOON})
     session = store(project, {"external_id": "u", "role": "user", "created_at": NOON})
     assert names(owner.get(f"sessions/{session.id}/messages/")) == ["u", "a"]
@@ -167,9 +165,7 @@ def test_on_equal_times_the_user_comes_before_the_assistant(owner: Caller, proje
 
 @pytest.mark.requirement("000-31", "000-32")
 @pytest.mark.parametrize("order", [{}, {"order": "desc"}, {"order": "asc"}])
-def test_a_page_by_time_never_ends_between_messages_of_one_time(
-    owner: Caller, project: Project, order: dict[str, str]
-) -> None:
+def test_page_by_time_never_splits_messages_of_one_time(owner: Caller, project: Project, order: dict[str, str]) -> None:
     earlier, tie, later = say(2, name="e"), say(5, start=NOON + 60 * MINUTE, step=0 * MINUTE), say(2, start=NOON + 61 * MINUTE, name="l")  # fmt: skip
     session = store(project, *earlier, *tie, *later)
     path = f"sessions/{session.id}/messages/"
@@ -193,7 +189,7 @@ def test_without_older_messages_a_tie_ends_the_way(owner: Caller, project: Proje
     assert (len(names(page)), page.json["next"], page.json["previous"]) == (5, None, None)
 
 
-def test_the_way_by_cursor_splits_a_tie(owner: Caller, project: Project) -> None:
+def test_page_by_cursor_splits_messages_of_one_time(owner: Caller, project: Project) -> None:
     session = store(project, *say(5, step=0 * MINUTE))
     pages = list(walk(owner, f"sessions/{session.id}/messages/", order="asc", limit=2))
     assert pages == [["m0", "m1"], ["m2", "m3"], ["m4"]]
@@ -201,9 +197,7 @@ def test_the_way_by_cursor_splits_a_tie(owner: Caller, project: Project) -> None
 
 @pytest.mark.requirement("000-31", "000-32", "000-33")
 @pytest.mark.django_db(transaction=True)
-def test_4000_messages_of_one_time_are_all_reached_once_while_others_are_inserted(
-    owner: Caller, project: Project
-) -> None:
+def test_4000_messages_of_one_time_are_each_reached_once(owner: Caller, project: Project) -> None:
     session = store(project, *say(3, name="early"), *say(4000, start=NOON + 60 * MINUTE, step=0 * MINUTE))
     expected = {f"m{i}" for i in range(4000)} | {"early0", "early1", "early2"}
     path = f"sessions/{session.id}/messages/"
@@ -266,14 +260,14 @@ class inserting:
 
 
 @pytest.mark.requirement("000-34")
-def test_the_way_by_time_ends_with_an_empty_page(owner: Caller, project: Project) -> None:
+def test_pages_by_time_end_with_an_empty_page(owner: Caller, project: Project) -> None:
     session = store(project, *say(45))
     pages = list(walk_by_time(owner, f"sessions/{session.id}/messages/", start={}))
     assert [f"m{i}" for i in range(45)] == [name for page in reversed(pages) for name in page]
     assert [len(page) for page in pages] == [20, 20, 5]
 
 
-def test_a_cursor_of_one_list_is_a_place_in_time_for_another(owner: Caller, five: SessionOutcome) -> None:
+def test_cursor_of_one_list_is_valid_for_another(owner: Caller, five: SessionOutcome) -> None:
     cursor = owner.get("messages/", limit=2).json["next"]
     assert names(owner.get(f"sessions/{five.id}/messages/", limit=2, cursor=cursor)) == ["m1", "m2"]
     # Tools have no time: the place lies after all of them, or before.

@@ -66,7 +66,7 @@ def run(number: int, steps: int, calls: int) -> dict[str, Any]:
 
 @pytest.mark.requirement("000-04", "000-43")
 @pytest.mark.parametrize(("route", "most"), ROUTES, ids=[route for route, _most in ROUTES])
-def test_the_number_of_queries_does_not_grow(owner: Caller, project: Project, route: str, most: int) -> None:
+def test_lists_take_constant_queries(owner: Caller, project: Project, route: str, most: int) -> None:
     session = store(project, run(0, 1, 2), external_id="big")
     path = route.format(
         session=session.id, message=session.messages[0].id, call=owner.get("tool-calls/").results[0]["uuid"]
@@ -94,7 +94,7 @@ def queries_in(captured: CaptureQueriesContext) -> list[str]:
     return [statement for statement in statements_in(captured) if not statement.startswith("SET LOCAL ")]
 
 
-def test_an_export_reads_in_chunks(viewer: Caller, project: Project) -> None:
+def test_export_is_read_in_chunks(viewer: Caller, project: Project) -> None:
     session: SessionOutcome = store(project, *(run(number, 1, 1) for number in range(45)))
     viewer.get("sessions/")  # the first use of a key is noted
     with CaptureQueriesContext(connection) as queries:

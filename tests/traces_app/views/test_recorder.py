@@ -21,7 +21,7 @@ def ask(client: Client, project: Project, *scopes: str) -> Any:
     return client.get(URL, headers={"X-API-Key": token})
 
 
-def test_a_project_that_asks_for_nothing_says_so(client: Client, project: Project) -> None:
+def test_project_without_settings_returns_null(client: Client, project: Project) -> None:
     answer = ask(client, project)
     assert (answer.status_code, answer.json()) == (200, {"sampling": None})
     assert msgspec.json.decode(answer.content, type=ServerSettings) == ServerSettings()
@@ -29,7 +29,7 @@ def test_a_project_that_asks_for_nothing_says_so(client: Client, project: Projec
 
 
 @pytest.mark.requirement("001-45", "004-67")
-def test_recorders_are_told_what_is_set_now_as_they_read_it(client: Client, project: Project) -> None:
+def test_recorder_settings_are_returned_as_sampling_reads_them(client: Client, project: Project) -> None:
     token = create_key(project, "agent", ["write"])[1]
     for rate in (0.5, 0, 1):
         project.sampling_rate, project.sampling_tools = rate, {"search": 0.1}
@@ -41,7 +41,7 @@ def test_recorders_are_told_what_is_set_now_as_they_read_it(client: Client, proj
         )
 
 
-def test_each_setting_alone_is_something_that_is_asked(project: Project) -> None:
+def test_each_setting_alone_is_returned(project: Project) -> None:
     for field, value in (
         ("sampling_rate", 1.0),
         ("sampling_tools", {"a": 1}),
@@ -52,7 +52,7 @@ def test_each_setting_alone_is_something_that_is_asked(project: Project) -> None
     assert Project(slug="x").sampling() is None
 
 
-def test_without_a_key_and_without_the_scope_nothing_is_told(client: Client, project: Project) -> None:
+def test_recorder_settings_require_key_and_scope(client: Client, project: Project) -> None:
     answer = client.get(URL)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "not_authenticated")
     answer = ask(client, project, "read")
@@ -60,7 +60,7 @@ def test_without_a_key_and_without_the_scope_nothing_is_told(client: Client, pro
     assert ask(client, project, "write").status_code == 200
 
 
-def test_a_key_is_told_of_its_own_project_only(client: Client, project: Project, stranger: Project) -> None:
+def test_key_reads_settings_of_its_own_project_only(client: Client, project: Project, stranger: Project) -> None:
     stranger.sampling_rate = 0.5
     stranger.save()
     assert ask(client, project).json() == {"sampling": None}
@@ -69,7 +69,7 @@ def test_a_key_is_told_of_its_own_project_only(client: Client, project: Project,
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "project")
 
 
-def test_a_superuser_names_the_project(client: Client, project: Project, stranger: Project) -> None:
+def test_superuser_reads_settings_of_a_named_project(client: Client, project: Project, stranger: Project) -> None:
     client.force_login(User.objects.create_superuser("ada"))
     assert client.get(URL).json()["error"]["field"] == "project"
     assert client.get(URL, {"project": project.slug}).json() == {"sampling": None}

@@ -29,7 +29,7 @@ def stored(owner: Caller, *calls: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("003-01", "003-02", "003-03", "003-05", "003-07", "003-08", "003-19")
-def test_an_object_and_its_json_however_often_encoded_are_one_record(owner: Caller) -> None:
+def test_object_and_its_encoded_json_give_one_record(owner: Caller) -> None:
     once = json.dumps(ENVELOPE)
     thrice = json.dumps(json.dumps(once))
     results = [call["result"] for call in stored(owner, *({"result": said} for said in (ENVELOPE, once, thrice)))]
@@ -44,7 +44,7 @@ def test_an_object_and_its_json_however_often_encoded_are_one_record(owner: Call
 
 
 @pytest.mark.requirement("003-04", "003-06", "003-16", "003-18")
-def test_text_blocks_and_what_a_tool_of_mcp_returned_are_results(owner: Caller) -> None:
+def test_text_blocks_and_mcp_results_are_normalized(owner: Caller) -> None:
     content = [{"type": "text", "text": "No such table."}, {"type": "image", "data": PNG, "mimeType": "image/png"}]
     image = {"type": "image", "media_type": "image/png", "data": PNG}
     calls = stored(
@@ -73,7 +73,7 @@ def test_text_blocks_and_what_a_tool_of_mcp_returned_are_results(owner: Caller) 
     ]
 
 
-def test_what_a_producer_says_apart_is_not_touched(owner: Caller) -> None:
+def test_separate_output_and_data_are_unchanged(owner: Caller) -> None:
     said = {
         "status": "success",
         "success": True,
@@ -104,7 +104,7 @@ def test_other_status_in_a_result_is_data_of_the_tool(owner: Caller, status: Any
 
 
 @pytest.mark.requirement("003-21")
-def test_the_schema_says_the_contract_of_a_result(client: Client) -> None:
+def test_schema_describes_the_contract_of_a_result(client: Client) -> None:
     document = client.get("/api/v1/schema/", headers={"Accept": "application/json"}).json()
     schemas = document["components"]["schemas"]
     result = schemas["ToolResult"]["properties"]
@@ -115,7 +115,7 @@ def test_the_schema_says_the_contract_of_a_result(client: Client) -> None:
 
 
 @pytest.mark.requirement("003-30", "003-34", "003-38")
-def test_calls_without_a_name_or_with_broken_arguments_are_kept_and_flagged(owner: Caller) -> None:
+def test_calls_without_name_or_valid_arguments_are_flagged(owner: Caller) -> None:
     args = {"sql_query": "SELECT 1", "connection_id": "c", "timeout": 30}
     failure = {"status": "error", "error": "Malformed arguments."}
     named, nameless, broken = stored(
@@ -128,7 +128,7 @@ def test_calls_without_a_name_or_with_broken_arguments_are_kept_and_flagged(owne
 
 
 @pytest.mark.requirement("003-31", "003-32", "003-36", "003-37")
-def test_calls_have_ids_to_tell_them_apart(owner: Caller) -> None:
+def test_calls_have_distinct_ids(owner: Caller) -> None:
     doubled = {"id": "call_7call_7", "name": "queryquery"}
     folded, again, made, other = stored(owner, doubled, {"id": "call_7"}, {"id": None}, {"id": None})
     assert (folded["id"], again["id"]) == ("call_7", "call_7")
@@ -140,13 +140,13 @@ def test_calls_have_ids_to_tell_them_apart(owner: Caller) -> None:
 
 
 @pytest.mark.requirement("003-36")
-def test_an_id_that_was_made_takes_no_place_of_one_that_was_said(owner: Caller) -> None:
+def test_generated_call_id_does_not_replace_a_given_one(owner: Caller) -> None:
     stored(owner, {"uuid": "mine", "id": "call_said"})
     (call,) = stored(owner, {"uuid": "mine", "id": None, "result": "Done."})
     assert (call["id"], call["status"]) == ("call_said", "success")
 
 
 @pytest.mark.requirement("003-17")
-def test_a_handoff_is_complete(owner: Caller) -> None:
+def test_handoff_is_returned_complete(owner: Caller) -> None:
     (call,) = stored(owner, {"name": "transfer_to_billing"})
     assert (call["status"], call["result"], call["metadata"]) == ("success", None, {"handoff_to": "billing"})

@@ -30,7 +30,7 @@ def trace(export: dict[str, Any]) -> Any:
     return head, [_said(message) for message in export["messages"]]
 
 
-def test_an_export_that_is_imported_where_it_came_from_changes_nothing(
+def test_importing_an_export_again_changes_nothing(
     viewer: Caller, project: Project, weather: SessionOutcome, tmp_path: Path
 ) -> None:
     before = viewer.get("sessions/weather/export/")
@@ -39,7 +39,7 @@ def test_an_export_that_is_imported_where_it_came_from_changes_nothing(
     assert viewer.get("sessions/weather/export/").json == before.json
 
 
-def test_an_export_of_a_session_without_a_name_finds_it_again(viewer: Caller, project: Project, tmp_path: Path) -> None:
+def test_export_of_session_without_external_id_is_recognised(viewer: Caller, project: Project, tmp_path: Path) -> None:
     session = store(project, question(), answer(), external_id=None)
     before = viewer.get(f"sessions/{session.id}/export/")
     assert before.json["external_id"] == ""
@@ -48,7 +48,7 @@ def test_an_export_of_a_session_without_a_name_finds_it_again(viewer: Caller, pr
     assert len(viewer.get("sessions/").results) == 1
 
 
-def test_an_export_is_the_same_trace_in_another_project(
+def test_export_imported_elsewhere_gives_the_same_trace(
     viewer: Caller, outsider: Caller, stranger: Project, weather: SessionOutcome, tmp_path: Path
 ) -> None:
     before = viewer.get("sessions/weather/export/")

@@ -27,7 +27,7 @@ def ids(results: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.requirement("000-40")
-def test_a_session_is_answered_whole(viewer: Caller, weather: SessionOutcome) -> None:
+def test_session_is_returned_with_all_fields(viewer: Caller, weather: SessionOutcome) -> None:
     found = viewer.get(f"sessions/{weather.id}/").json
     times = [found.pop(name) for name in ("created_at", "updated_at", "active_at")]
     assert all(len(time) == 27 and time.endswith("Z") for time in times)
@@ -62,12 +62,12 @@ def _times(caller: Caller) -> dict[str, str]:
     return {name: caller.get("sessions/").results[0][name] for name in ("created_at", "updated_at", "active_at")}
 
 
-def test_a_session_is_found_by_its_external_id(viewer: Caller, weather: SessionOutcome) -> None:
+def test_session_is_found_by_its_external_id(viewer: Caller, weather: SessionOutcome) -> None:
     assert str(weather.id) == viewer.get("sessions/weather/").json["id"]
     assert ids(viewer.get("sessions/weather/messages/").results) == ["q1", "a1"]
 
 
-def test_an_external_id_that_is_the_id_of_another_session_does_not_hide_it(
+def test_external_id_equal_to_another_id_does_not_hide_it(
     viewer: Caller, project: Project, weather: SessionOutcome
 ) -> None:
     store(project, external_id=f"x{weather.id}")
@@ -81,7 +81,7 @@ def test_an_external_id_that_is_the_id_of_another_session_does_not_hide_it(
 )
 @pytest.mark.parametrize("method", ["get", "patch", "delete"])
 @pytest.mark.parametrize("below", ["", "messages/"])
-def test_an_unknown_session_is_a_clear_404_everywhere(
+def test_unknown_session_is_a_clear_404_on_all_routes(
     owner: Caller, weather: SessionOutcome, method: str, name: str, below: str
 ) -> None:
     if below and method != "get":
@@ -91,7 +91,7 @@ def test_an_unknown_session_is_a_clear_404_everywhere(
 
 
 @pytest.mark.requirement("000-39", "002-08", "002-36")
-def test_a_deleted_session_is_a_404_on_every_route(owner: Caller, weather: SessionOutcome) -> None:
+def test_deleted_session_is_404_on_all_routes(owner: Caller, weather: SessionOutcome) -> None:
     message = weather.messages[1].id
     call = owner.get("tool-calls/").results[0]["uuid"]
     assert owner.delete(f"sessions/{weather.id}/").status == 204
@@ -176,7 +176,7 @@ def test_sessions_are_filtered(
         ("cursor=abc", "cursor", "Invalid cursor."),
     ],
 )
-def test_a_bad_parameter_is_named_and_never_ignored(
+def test_invalid_parameter_is_named_and_never_ignored(
     viewer: Caller, weather: SessionOutcome, query: str, field: str, message: str
 ) -> None:
     answer = viewer.get(f"sessions/?{query}")
@@ -184,7 +184,7 @@ def test_a_bad_parameter_is_named_and_never_ignored(
     assert answer.json["error"]["message"].startswith(message)
 
 
-def test_every_session_is_reached_by_cursor(viewer: Caller, project: Project) -> None:
+def test_cursors_reach_all_sessions(viewer: Caller, project: Project) -> None:
     for number in range(5):
         store(project, external_id=f"s{number}", created_at=NOON)
     page, seen = viewer.get("sessions/", limit=2), []
@@ -197,7 +197,7 @@ def test_every_session_is_reached_by_cursor(viewer: Caller, project: Project) ->
 
 
 @pytest.mark.requirement("002-03")
-def test_a_session_is_made_and_says_where_it_is(owner: Caller) -> None:
+def test_created_session_has_a_location_header(owner: Caller) -> None:
     made = owner.post("sessions/", {"external_id": "task-1", "title": "A task", "metadata": {"k": "v"}})
     assert made.status == 201
     session = Session.objects.get(external_id="task-1")
@@ -214,13 +214,13 @@ def test_making_a_session_twice_gives_the_same(owner: Caller) -> None:
     assert second.json["title"] == "A task"
 
 
-def test_a_session_without_any_name_is_made_anew_each_time(owner: Caller) -> None:
+def test_session_without_external_id_is_created_each_time(owner: Caller) -> None:
     made = [owner.post("sessions/", {"title": "A task"}) for _ in range(2)]
     assert [answer.status for answer in made] == [201, 201]
     assert made[0].json["id"] != made[1].json["id"]
 
 
-def test_a_session_may_bring_its_messages(owner: Caller) -> None:
+def test_session_is_created_with_its_messages(owner: Caller) -> None:
     made = owner.post("sessions/", {"external_id": "task-1", "messages": [question(), answer()]})
     assert made.status == 201
     assert [result["state"] for result in made.json["sent"]["results"]] == ["created", "created"]
@@ -237,15 +237,13 @@ def test_a_session_may_bring_its_messages(owner: Caller) -> None:
         ([], None),
     ],
 )
-def test_an_invalid_session_is_refused_with_the_path_and_nothing_is_stored(
-    owner: Caller, body: Any, field: str | None
-) -> None:
+def test_invalid_session_is_refused_with_its_path_and_not_stored(owner: Caller, body: Any, field: str | None) -> None:
     status, code, found = owner.post("sessions/", body).error
     assert (400, "invalid_input", field) == (status, code, found)
     assert not Session.with_deleted.exists()
 
 
-def test_a_session_is_changed_in_the_fields_that_are_named(owner: Caller, weather: SessionOutcome) -> None:
+def test_update_changes_only_the_given_fields(owner: Caller, weather: SessionOutcome) -> None:
     changed = owner.patch(f"sessions/{weather.id}/", {"status": "paused", "title": None, "tags": ["new"]})
     assert (
         changed.status,
@@ -261,7 +259,7 @@ def test_secrets_in_a_session_are_redacted_with_a_receipt(owner: Caller, weather
 
 
 @pytest.mark.requirement("002-36", "002-37")
-def test_a_session_is_deleted_softly_and_once(owner: Caller, weather: SessionOutcome) -> None:
+def test_session_is_soft_deleted_once(owner: Caller, weather: SessionOutcome) -> None:
     assert ((gone := owner.delete(f"sessions/{weather.id}/")).status, gone.body) == (204, b"")
     session = Session.with_deleted.get(pk=weather.id)
     assert (session.deleted_at is not None, session.deleted_by) == (True, "key agent")
@@ -269,7 +267,7 @@ def test_a_session_is_deleted_softly_and_once(owner: Caller, weather: SessionOut
     assert owner.delete(f"sessions/{weather.id}/").error == (404, "session_not_found", None)
 
 
-def test_a_session_comes_back_whole(owner: Caller, weather: SessionOutcome) -> None:
+def test_session_is_restored_whole(owner: Caller, weather: SessionOutcome) -> None:
     before = owner.get(f"sessions/{weather.id}/messages/").json
     owner.delete(f"sessions/{weather.id}/")
     trash = owner.get("sessions/", deleted="true").results
@@ -281,7 +279,7 @@ def test_a_session_comes_back_whole(owner: Caller, weather: SessionOutcome) -> N
     assert owner.get("sessions/", deleted="true").results == []
 
 
-def test_what_is_sent_to_a_deleted_session_is_refused(owner: Caller, weather: SessionOutcome) -> None:
+def test_data_for_deleted_session_is_refused(owner: Caller, weather: SessionOutcome) -> None:
     owner.delete(f"sessions/{weather.id}/")
     assert owner.post("sessions/", {"external_id": "weather"}).error == (409, "session_deleted", None)
 
@@ -308,11 +306,11 @@ def test_what_is_sent_to_a_deleted_session_is_refused(owner: Caller, weather: Se
         ("post", "ingest/"),
     ],
 )
-def test_without_credentials_nothing_is_said(weather: SessionOutcome, method: str, path: str) -> None:
+def test_request_without_credentials_is_refused(weather: SessionOutcome, method: str, path: str) -> None:
     assert getattr(Caller(), method)(path).error == (401, "not_authenticated", None)
 
 
-def test_each_scope_opens_its_part_and_no_other(project: Project, viewer: Caller, weather: SessionOutcome) -> None:
+def test_scopes_each_allow_only_their_methods(project: Project, viewer: Caller, weather: SessionOutcome) -> None:
     writer = Caller(create_key(project, "writer", ["write"])[1])
     deleter = Caller(create_key(project, "deleter", ["delete"])[1])
     for caller, method, path in [
@@ -335,7 +333,7 @@ def test_each_scope_opens_its_part_and_no_other(project: Project, viewer: Caller
     assert deleter.post("sessions/weather/restore/").status == 200
 
 
-def test_the_rows_of_another_project_are_not_there(outsider: Caller, weather: SessionOutcome) -> None:
+def test_sessions_of_another_project_are_404(outsider: Caller, weather: SessionOutcome) -> None:
     for path in ("sessions/", "messages/", "tool-calls/", "chains/", "tools/"):
         assert outsider.get(path).results == [], path
     session, message = f"sessions/{weather.id}/", f"messages/{weather.messages[1].id}/"
@@ -372,7 +370,7 @@ class TestMembersOfStaff:
         client.force_login(User.objects.create_superuser("ada"))
         return client
 
-    def test_a_superuser_sees_all_projects_and_names_one_to_write(
+    def test_superuser_reads_all_projects_and_names_one_to_write(
         self, superuser: Client, project: Project, stranger: Project, weather: SessionOutcome
     ) -> None:
         theirs = store(stranger, external_id="weather")
@@ -397,13 +395,13 @@ class TestMembersOfStaff:
         made = post("/api/v1/sessions/?project=stranger", **{"X-CSRFToken": token})
         assert (made.status_code, made.json()["project"]) == (201, "stranger")
 
-    def test_a_member_of_staff_without_rights_sees_nothing(self, weather: SessionOutcome) -> None:
+    def test_staff_without_rights_see_no_sessions(self, weather: SessionOutcome) -> None:
         client = Client()
         client.force_login(User.objects.create_user("bob", is_staff=True))
         assert client.get("/api/v1/sessions/").json()["results"] == []
         assert client.get(f"/api/v1/sessions/{weather.id}/").status_code == 404
 
-    def test_who_deleted_is_known_by_name(self, weather: SessionOutcome) -> None:
+    def test_deletion_records_the_name_of_the_sender(self, weather: SessionOutcome) -> None:
         client = Client()
         client.force_login(User.objects.create_superuser("ada"))
         assert client.delete(f"/api/v1/sessions/{weather.id}/").status_code == 204
@@ -417,7 +415,7 @@ def _error(response: Any) -> tuple[int, str]:
 # --- Export ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_export_holds_the_whole_session_in_order(viewer: Caller, project: Project) -> None:
+def test_export_has_the_whole_session_in_order(viewer: Caller, project: Project) -> None:
     messages = [{"external_id": f"m{i}", "role": "user", "created_at": NOON.replace(minute=i)} for i in range(45)]
     session = store(project, *messages, external_id="long")
     exported = viewer.get("sessions/long/export/")
@@ -428,7 +426,7 @@ def test_an_export_holds_the_whole_session_in_order(viewer: Caller, project: Pro
     assert viewer.get("sessions/long/").json == {**document, "context_refs": []}
 
 
-def test_an_export_that_is_sent_back_finds_everything_there(owner: Caller, weather: SessionOutcome) -> None:
+def test_export_sent_back_is_unchanged(owner: Caller, weather: SessionOutcome) -> None:
     exported = owner.get("sessions/weather/export/")
     back = owner.post("sessions/", exported.body)
     assert (back.status, back.json["sent"]["refused"]) == (200, [])
@@ -441,7 +439,7 @@ def test_an_export_that_is_sent_back_finds_everything_there(owner: Caller, weath
     ]
 
 
-def test_an_export_can_be_sent_to_another_project(viewer: Caller, outsider: Caller, weather: SessionOutcome) -> None:
+def test_export_can_be_sent_to_another_project(viewer: Caller, outsider: Caller, weather: SessionOutcome) -> None:
     exported = viewer.get("sessions/weather/export/").json
     # The id is taken, here; in another installation it would be kept.
     sent = outsider.post("sessions/", {name: value for name, value in exported.items() if name != "id"})

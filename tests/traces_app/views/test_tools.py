@@ -34,7 +34,7 @@ NEVER = {
 
 
 @pytest.mark.requirement("000-48", "000-50")
-def test_a_tool_says_how_its_calls_went(viewer: Caller, project: Project, weather: SessionOutcome) -> None:
+def test_tool_has_statistics_of_its_calls(viewer: Caller, project: Project, weather: SessionOutcome) -> None:
     store(project, {"role": "assistant", "is_completed": False, "created_at": "2026-03-01T12:00:00Z",
                     "agent_steps": [{"tool_calls": [{"name": "search"}]}]})  # fmt: skip
     found = sorted(viewer.get("tools/").results, key=lambda each: each["name"])
@@ -55,7 +55,7 @@ def test_a_tool_says_how_its_calls_went(viewer: Caller, project: Project, weathe
         ({"created_before": "2026-03-01T12:00:00Z"}, False),
     ],
 )
-def test_times_say_which_calls_are_counted(
+def test_times_limit_the_counted_calls(
     viewer: Caller, weather: SessionOutcome, parameters: dict[str, str], counted: bool
 ) -> None:
     expected = {"average_duration": 90.0, "longest_duration": 90} if counted else NEVER
@@ -63,7 +63,7 @@ def test_times_say_which_calls_are_counted(
 
 
 @pytest.mark.parametrize("path", ["sessions/weather/", "messages/{}/"])
-def test_calls_below_what_was_deleted_are_not_counted(owner: Caller, weather: SessionOutcome, path: str) -> None:
+def test_calls_of_deleted_messages_are_not_counted(owner: Caller, weather: SessionOutcome, path: str) -> None:
     path = path.format(weather.messages[1].id)
     owner.delete(path)
     assert [tool("search", **NEVER)] == owner.get("tools/", tool="search").results
@@ -81,7 +81,7 @@ def test_tools_are_paged(viewer: Caller, weather: SessionOutcome) -> None:
 
 
 @pytest.mark.requirement("003-30")
-def test_calls_without_a_name_are_no_tool_and_are_found_all_the_same(viewer: Caller, project: Project) -> None:
+def test_calls_without_tool_name_are_found_but_not_a_tool(viewer: Caller, project: Project) -> None:
     store(project, answer(agent_steps=[{"tool_calls": [{"name": " ", "id": "c1"}, {"name": "search", "id": "c2"}]}]))
     assert [tool["name"] for tool in viewer.get("tools/").results] == ["search"]
     assert [call["id"] for call in viewer.get("tool-calls/").results if not call["name"]] == ["c1"]

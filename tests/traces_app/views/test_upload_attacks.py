@@ -184,7 +184,7 @@ def test_zip_directory_is_counted_before_it_is_read(told: int) -> None:
     assert outcome.megabytes < 200
 
 
-def test_zip_directory_behind_a_comment_or_something_else_is_counted() -> None:
+def test_zip_directory_before_comment_or_other_data_is_counted() -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         for number in range(3):
