@@ -283,7 +283,7 @@ def test_metric_names_follow_prometheus_conventions(scraped: Client) -> None:
 
 def test_metric_names_in_doc_examples_exist() -> None:
     listed = set(re.findall(r"^\| `(\w+)` \|", DOCUMENT, re.M))
-    used = {re.sub(r"_bucket$", "", name) for name in re.findall(r"tracesite_\w+", DOCUMENT.split("## What to be")[1])}
+    used = {re.sub(r"_bucket$", "", name) for name in re.findall(r"tracesite_\w+", DOCUMENT.split("## Alerts")[1])}
     assert used - listed == set()
 
 
