@@ -1,4 +1,4 @@
-"""Ids: they carry their time exactly, sort in reading order, and derive what lies below a message."""
+"""Ids: they carry their time exactly, sort in reading order, and the ids of rows below a message are derived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that an earlier version stored keeps its meaning when the tables change, and when they change back."""
+"""Migrations: the data of earlier versions keeps its meaning, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def insert(table: str, **values: Any) -> None:
 
 
 def insert_session(project: Project, name: str, status: str, *runs: dict[str, Any]) -> None:
-    """As version 0005 has it: a session with a run of each of `runs`, a minute apart."""
+    """Insert a session as of migration 0005, with a run for each of `runs`, a minute apart."""
     session_id = ids.session_id(NOON)
     insert(
         "messages_app_session", id=session_id, project_id=project.pk, external_id=name, title="", description="",

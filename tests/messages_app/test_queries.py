@@ -1,4 +1,4 @@
-"""Finding a session or a message by its name."""
+"""Lookup of a session or a message by its name."""
 
 from __future__ import annotations
 

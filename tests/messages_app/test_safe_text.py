@@ -1,4 +1,4 @@
-"""Trace content for people: nothing of it is markup, nothing in it is hidden, and long values are folded."""
+"""Display of trace content: escaped, without hidden characters, long values folded."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def test_one_line_is_bounded_and_without_hidden_characters() -> None:
 
 
 def test_one_line_with_direction_marks_leaves_them_out() -> None:
-    # As Arabic and Hebrew text has them; they neither show nor turn anything but the mark's own place.
+    # As in Arabic and Hebrew text; they are invisible and affect only their own position.
     assert one_line("\u200fשלום (1)\u200f!", 80) == "שלום (1)!"
     assert one_line("abc\u200e \u061c", 80) == "abc"
-    # Overrides and isolates may disguise a name.
+    # Overrides and isolates could disguise a name.
     assert one_line("\u202dabc\u2066", 80) == "\ufffdabc\ufffd"
 
 

@@ -19,7 +19,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def sessions(db: None) -> list[Session]:
-    """Three sessions: with two messages, one of them deleted; with one; with none. Their counters are all 7."""
+    """Store three sessions: with two messages, one of them deleted; with one; with none. All counters are 7."""
     ensure_months([Month.of(NOON)])
     project = Project.objects.create(slug="owner")
     wrong = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Times on the wire."""
+"""Parsing and formatting of times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cast of the trace tests: a project, another one, and a short agent session that everyone knows."""
+"""Shared fixtures of the trace tests: a project, another one, and the standard session of an agent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
 def session_of(*messages: dict[str, Any], external_id: str = "weather", **fields: Any) -> records.Session:
-    """A session record in the words of the wire."""
+    """Build a session record from the fields of a request."""
     return msgspec.convert({"external_id": external_id, "messages": list(messages), **fields}, records.Session)
 
 
 def store(project: Project, *messages: dict[str, Any], **fields: Any) -> SessionOutcome:
-    """Stores one session and returns what became of it."""
+    """Store one session and return its outcome."""
     source = fields.pop("source", "live")
     (outcome,) = ingest(project.pk, [session_of(*messages, **fields)], source=source)
     return outcome
 
 
 def statements_in(queries: Iterable[dict[str, str]]) -> list[str]:
-    """The statements of captured queries: several of them are sent in one exchange."""
+    """Return the single statements of captured queries, because several are sent in one round trip."""
     return [statement for query in queries for statement in query["sql"].split("; ")]
 
 
@@ -44,7 +44,7 @@ def question(**fields: Any) -> dict[str, Any]:
 
 
 def answer(**fields: Any) -> dict[str, Any]:
-    """Two steps: two parallel calls, one of which fails, then one that calls another."""
+    """Two steps: two parallel calls, one of them failed, then a call with a child."""
     return {
         "external_id": "a1",
         "role": "assistant",

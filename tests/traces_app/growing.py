@@ -1,4 +1,4 @@
-"""What becomes of a record when a later one of it is stored: for tests that import a start and then the whole."""
+"""Merge of an earlier and a later state of a record, for tests that import a start and then the whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from traces_app.schema import records
 
 
 def merged(old: Any, new: Any) -> Any:
-    """A record that is there and a later one of it, as they are stored: what is empty overwrites nothing."""
+    """Return the stored record after a later state of it: empty values overwrite nothing."""
     values = {n: getattr(new, n) or getattr(old, n) or getattr(new, n) for n in new.__struct_fields__}
     values["metadata"] = {**(old.metadata or {}), **(new.metadata or {})} or None
     if isinstance(new, records.Message):
@@ -23,7 +23,7 @@ def merged(old: Any, new: Any) -> Any:
 
 
 def _merged_lists(old: Any, new: Any, key: Any) -> list[Any]:
-    """Those that are there in their place, and what is new; keys that repeat are told apart by their order."""
+    """Return the existing items in their order, then the new ones; equal keys are matched by order."""
     there, found = _numbered(old, key), _numbered(new, key)
     assert there.keys() <= found.keys()
     return [merged(there[name], record) if name in there else record for name, record in found.items()]

@@ -1,4 +1,4 @@
-"""What people are shown of an answer into which the JSON of tools slipped."""
+"""The text of answers without the JSON of tools."""
 
 from __future__ import annotations
 

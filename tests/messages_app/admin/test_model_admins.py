@@ -1,4 +1,4 @@
-"""The admin of sessions and messages: finding, reading, deleting and restoring, by people in two languages."""
+"""The admin of sessions and messages: find, read, delete and restore them, in two languages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def staff(db: None) -> Client:
 
 
 def store(project: Project, external_id: str, count: int = 2, **fields: Any) -> UUID:
-    """Stores a session in which user and assistant take turns, `count` messages long."""
+    """Store a session of `count` messages, from user and assistant in turn."""
     start = fields.pop("created_at", NOON)
     messages = [
         records.Message(
@@ -121,13 +121,13 @@ def test_list_uses_no_count_and_constant_queries(staff: Client, project: Project
     many = statements_of(staff, url)
     assert len(few) == len(many)
     assert [statement for statement in many if "COUNT(" in statement.upper() or "OFFSET" in statement.upper()] == []
-    # Texts are shortened by the database, and what the list does not show is not read at all.
+    # The database shortens texts, and columns that the list does not show are not read.
     heavy = re.compile(r'(?<!LEFT\()"messages_app_(session|message)"\."(content|metadata|description|redactions)"')
     assert [statement for statement in many if heavy.search(statement)] == []
 
 
 def test_list_pages_lead_to_the_end_and_back(staff: Client, project: Project) -> None:
-    # All of one time, so that only the ids tell them apart.
+    # All have the same time, so that only their ids differ.
     ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(120)])
     expected = [str(pk) for pk in Session.objects.order_by("-pk").values_list("pk", flat=True)]
 
@@ -286,7 +286,7 @@ def test_sessions_are_found_by_id_external_id_and_title(
     assert found("parcel") == ["parcel", "Where is my Parcel?"]
     assert found("order") == []
     assert "Nothing matches." in text_of(staff.get(SESSIONS, {"q": "order"}))
-    # Titles are searched among the newest only, as the help text says.
+    # Only the newest titles are searched, as in the help text.
     monkeypatch.setattr(messages_admin, "TITLES_SEARCHED", 1)
     assert found("parcel") == ["parcel"]
     assert found("order-1") == ["Where is my Parcel?"]
@@ -349,7 +349,7 @@ def test_time_limit_ends_with_its_block() -> None:
 
 
 def said(response: Any) -> list[str]:
-    """What the messages of a page say, in order."""
+    """Return the contents of the messages on a page, in order."""
     return re.findall(r'<div class="value"><div class="text">(.*?)</div>', html_of(response), re.DOTALL)
 
 
@@ -569,7 +569,7 @@ def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
     assert response.redirect_chain == [(page_of(session), 302)]
     assert "“Talk” was restored." in text_of(response)
     assert Session.objects.filter(pk=session).exists()
-    # Twice: somebody else was quicker.
+    # Twice, as if another user was faster.
     assert "There is no deleted session of this id." in text_of(staff.post(url, data, follow=True))
     message = message_at(session, 1)
     staff.post(*undo_of(staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)))
@@ -677,7 +677,7 @@ def test_message_name_has_role_and_time_in_page_language(project: Project) -> No
         assert str(message) == f"{message.get_role_display()}消息，{time}"
 
 
-# --- Who may do what, and in which language ---------------------------------------------------------------------------
+# --- Permissions and languages ----------------------------------------------------------------------------------------
 
 
 def test_only_superusers_see_anything(client: Client, project: Project) -> None:
@@ -758,7 +758,7 @@ def test_session_that_failed_just_now_is_found_by_last_activity(staff: Client, p
 
 
 def test_list_by_last_activity_is_walked_to_its_end_and_back(staff: Client, project: Project) -> None:
-    # Some share a time, and none is in the order of the ids.
+    # Some have the same time, and none are in the order of their ids.
     for number in range(120):
         store(project, f"s{number:03}", created_at=NOON + timedelta(minutes=(number * 7) % 40))
     expected = list(Session.objects.order_by("-active_at", "-pk").values_list("external_id", flat=True))

@@ -1,4 +1,4 @@
-"""The plan of a task as people read it."""
+"""Parsing of the plan of a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding bodies: whole streams come back as they were, anything else is refused, and no bomb goes off."""
+"""Decoding of bodies: complete streams are decoded, others refused, and bombs only decoded up to the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes the filters on sessions, beside the same said in Python of the same rows."""
+"""The filters on sessions, compared with the same conditions in Python on the same rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTS = ["100%", "%", "_", "a_b", "A_B", "\\", "\\s", "straß", "上", "'", "%s"
 
 @pytest.fixture
 def rows(db: None) -> list[Session]:
-    """Sessions of every kind, in two projects."""
+    """Store sessions of all kinds in two projects."""
     pick = random.Random(7)
     projects = [Project.objects.create(slug=slug) for slug in ("owner", "stranger")]
     made = []
@@ -71,7 +71,7 @@ def found(query: dict[str, Any], scope: ProjectScope = ALL_PROJECTS, page_ids: I
 
 
 def upper(text: str) -> str:
-    # PostgreSQL changes letters one by one: "ß" has no single capital.
+    # PostgreSQL changes the case of single letters, and "ß" has no single capital.
     return "".join(letter.upper() if len(letter.upper()) == 1 else letter for letter in text)
 
 

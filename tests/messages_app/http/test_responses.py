@@ -1,4 +1,4 @@
-"""What lists answer."""
+"""Responses of lists."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_streamed_list_is_read_lazily() -> None:
 
 @dataclass
 class Reader:
-    """Reads resources of a given size, and remembers how many it was asked for at a time."""
+    """Return resources of a given size, and record the number requested at a time."""
 
     size: int
     missing: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Several statements at once, and how long they may take."""
+"""Several statements in one round trip, and their time limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From columns to resources: what is read, what is left out, and how values become JSON."""
+"""From columns to resources: the columns read, the fields left out, and the JSON of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages: cursors, requests and ranges. What pages hold is tested over HTTP, in traces_app/views/test_paging.py."""
+"""Pages: cursors, requests and ranges. The content of pages is tested over HTTP, in traces_app/views/test_paging.py."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def count(table: str) -> int:
 
 @contextmanager
 def other_connection() -> Iterator[psycopg.Connection]:
-    """A transaction of somebody else, rolled back at the end."""
+    """Open a transaction on another connection, and roll it back at the end."""
     settings = connection.get_connection_params()
     parameters = {name: settings[name] for name in ("dbname", "user", "password", "host", "port") if name in settings}
     with psycopg.connect(**parameters) as other:
@@ -208,7 +208,7 @@ def test_drop_gives_way_to_long_reader_and_continues_later() -> None:
         assert reader.execute("SELECT count(*) FROM test_book").fetchone() == (1,)
         with pytest.raises(MonthInUse, match=r"2024-03"):
             drop_month(SHELF, MARCH, patience=0)
-        # Hidden from everyone else, and still there for the reader, whom nothing ends.
+        # Hidden from others, but still readable for the reader, whose transaction continues.
         assert count("test_book") == 0
         assert reader.execute("SELECT count(*) FROM test_page").fetchone() == (2,)
         with pytest.raises(MonthInUse):

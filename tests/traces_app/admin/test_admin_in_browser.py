@@ -1,4 +1,4 @@
-"""The admin in a real browser: nothing is refused by the content security policy, and nothing of a trace runs.
+"""The admin in a real browser: no error of the content security policy, and no trace content is executed.
 
 Needs Debian's Chromium; skipped where there is none.
 """
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt in
 
 @pytest.fixture
 def pages(transactional_db: None) -> list[str]:
-    """The paths of the main pages, each with hostile content on it."""
+    """Return the paths of the main pages, each with hostile content."""
     project = Project.objects.create(slug="owner")
     call = {
         "id": HOSTILE,
@@ -72,7 +72,7 @@ def pages(transactional_db: None) -> list[str]:
 
 @pytest.fixture
 def session_key(transactional_db: None) -> str:
-    """The cookie of a superuser who is logged in."""
+    """Return the cookie of a logged-in superuser."""
     client = Client()
     client.force_login(User.objects.create_superuser("ada"))
     return client.cookies[settings.SESSION_COOKIE_NAME].value
@@ -95,7 +95,7 @@ def browse(
 
 
 def watched(context: BrowserContext) -> tuple[Page, list[str]]:
-    """A new tab, and the list that its complaints go to."""
+    """Return a new tab, and the list of its errors."""
     page = context.new_page()
     complaints: list[str] = []
     page.on(
@@ -126,7 +126,7 @@ def test_pages_have_no_browser_errors_and_run_no_trace_content(
                 assert page.locator("main").count() == 1
                 titles[language, path] = page.title()
         assert complaints == []
-        # Every page has a title of its own language, but for those that are named for their content.
+        # Each page has a title in its language, except those named after their content.
         named = [path for path in pages if titles["en", path] == titles["zh-hans", path]]
         assert all(path.split("?")[0].endswith("/change/") for path in named), named
 
@@ -148,7 +148,7 @@ def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, li
 
 @pytest.fixture
 def long_run(transactional_db: None) -> str:
-    """The path of a run of 2,000 steps, the first two of which have an output of 5 MB."""
+    """Return the path of a run of 2,000 steps, the first two with an output of 5 MB."""
     call = {"id": "c", "name": "read_file", "args": {"path": "log.txt"}, "result": {"output": "ok"}}
     steps = [{"iteration": step, "thought": f"thought {step}", "tool_calls": [call]} for step in range(2_000)]
     for step in steps[:2]:
@@ -164,7 +164,7 @@ def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server
         page.goto(long_run)
         assert page.locator("details.call").count() == 50
         assert page.get_by_text("thought 49", exact=True).is_visible()
-        # What a browser has to hold: 50 steps, and of 10 MB of output the beginnings.
+        # The browser gets 50 steps, and only the beginnings of 10 MB of output.
         assert page.evaluate("document.querySelectorAll('*').length") < 5_000
         assert page.evaluate("document.documentElement.outerHTML.length") < 500_000
         link = page.get_by_role("link", name="Download all of it (4.8 MB)")
@@ -188,7 +188,7 @@ def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server
 
 @pytest.fixture
 def lossy_run(transactional_db: None) -> str:
-    """The path of a run of which its recorder could not keep everything."""
+    """Return the path of a run with losses of its recorder."""
     missing = {"dropped": 12, "sampled_out": 3, "truncated": 1, "redacted": 2}
     outcome = store(Project.objects.create(slug="lossy"), answer(metadata={"recorder": missing}))
     return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
@@ -230,7 +230,7 @@ def test_session_is_deleted_and_restored_with_clicks(pages: list[str], session_k
 
 @pytest.fixture
 def weather(transactional_db: None) -> str:
-    """The path of the run of the short session that everyone knows."""
+    """Return the path of the run of the standard session."""
     outcome = store(Project.objects.create(slug="owner"), question(), answer())
     return f"/admin/messages_app/message/{outcome.messages[1].id}/change/"
 
@@ -270,7 +270,7 @@ def test_undo_works_without_scripts(weather: str, session_key: str, live_server:
 
 @pytest.fixture
 def samples(transactional_db: None) -> None:
-    """The sessions that `make run` loads; one run has 5,000 calls, and one took long."""
+    """Load the sessions of `make run`; one run has 5,000 calls, and one took long."""
     project = Project.objects.create(slug="demo")
     load_samples(project)
     long = Message.objects.filter(call_count__gt=0).order_by("-pk").first()
@@ -310,7 +310,7 @@ def test_message_list_fits_laptops_in_both_languages(samples: None, session_key:
 
 @pytest.fixture
 def failing_run(transactional_db: None) -> str:
-    """The path of a run of 60 steps on two pages; three of its calls failed."""
+    """Return the path of a run of 60 steps on two pages, with three failed calls."""
     steps = [
         {
             "thought": "Look. " * 40,
@@ -337,7 +337,7 @@ def test_bar_leads_through_failures_of_all_pages(failing_run: str, session_key: 
             assert f"Step {step} tool 1" in bar.inner_text()
             target = page.locator("details.call:target")
             assert f"boom {step - 1}" in target.inner_text()
-            # The bar is at the top edge; the call stands below it, not under it.
+            # The bar is at the top edge and does not cover the call.
             at, call = bar.bounding_box(), target.bounding_box()
             assert at is not None and call is not None
             assert at["y"] >= 0

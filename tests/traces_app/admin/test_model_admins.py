@@ -1,4 +1,4 @@
-"""The admin of runs and calls: the failed call is found, the tree is seen, and nothing of a trace can be changed."""
+"""The admin of runs and calls: failed calls, the tree of a run, read-only traces."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def staff(db: None) -> Client:
 
 @pytest.fixture
 def run(project: Project) -> UUID:
-    """The message of the short agent session that everyone knows."""
+    """Store the standard session; return its message."""
     message_id = store(project, question(), answer()).messages[1].id
     assert message_id is not None
     return message_id
@@ -166,7 +166,7 @@ def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -
         links = re.findall(r'<a [^>]*href="([^"]+\?failure)"', html_of(staff.get(page)))
         assert links == [f"{page_of(run)}?failure"], page
         assert staff.get(links[0]).headers["Location"] == place
-    # From the facts of a session, and from the list of sessions by way of its runs.
+    # From the page of a session, and from the list of sessions through its runs.
     page = html_of(staff.get(f"{SESSIONS}{session.pk}/change/"))
     links = [unescape(link) for link in re.findall(r'<a [^>]*href="([^"]*toolcall/[?]session=[^"]+)"', page)]
     assert links == [f"{CALLS}?session={session.pk}&status=error"]
@@ -207,7 +207,7 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     outcome = store(project, question(), answer(agent_steps=steps))
     run = text_of(staff.get(page_of(UUID(str(outcome.messages[1].id)))))
     assert "Duration 1 min 5 s Time in tools 12.0 s" in run
-    # Lists do not read steps: they have the sum, and say that it is one.
+    # Lists do not read steps: they show the sum, marked as such.
     row = rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
     assert "Σ 12.0 s" in row
     completed = answer(external_id="a2", completed_at=NOON + timedelta(seconds=99))
@@ -331,7 +331,7 @@ def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, pr
         assert [int(found) for found in re.findall(r"\bStep (\d+)\b", text)] == [step + 1 for step in shown]
         assert f"Page {number} of 40" in text
         assert len(html) < 500_000
-        # Of each long value there is the beginning, and a link to the rest.
+        # Each long value is shown by its beginning and a link to the whole.
         cut = sum(place in shown for place in (0, 1, 1_999))
         assert html.count("of 4.8\xa0MB.") == html.count(">Download all of it (4.8\xa0MB)</a>") == 2 * cut
     assert links_of(first)["Later steps →"] == "?page=2#run"
@@ -390,7 +390,7 @@ def test_long_value_is_downloaded_by_itself(
     assert file.headers["Content-Disposition"].endswith(f'.{extension}"')
     assert file.headers["Content-Type"] in ("text/plain; charset=utf-8", "application/json")
     assert file.headers["X-Content-Type-Options"] == "nosniff"
-    # An editor does not meet one line of 5 MB.
+    # The file is not one line of 5 MB.
     assert max(map(len, text.splitlines())) < 200
 
 
@@ -505,7 +505,7 @@ def test_call_search_finds_the_generated_id(staff: Client, run: UUID) -> None:
 def test_calls_of_deleted_messages_are_not_listed(staff: Client, run: UUID) -> None:
     writes.delete_message(run, by="ada")
     assert rows_of(staff.get(CALLS)) == []
-    # The page of the message still shows them: it is where restoring is decided.
+    # The page of the message still shows them, for the decision whether to restore it.
     assert "ask_researcher" in text_of(staff.get(page_of(run)))
 
 
@@ -520,7 +520,7 @@ def test_sessions_and_messages_are_filtered_by_tool(staff: Client, project: Proj
 
 
 def test_messages_filtered_by_tool_are_walked_to_the_end(staff: Client, project: Project) -> None:
-    # All in one microsecond: the bounds that the cursor puts on the calls must not cut any off.
+    # All in one microsecond: the bounds of the cursor must not exclude any call.
     store(project, *(answer(external_id=f"a{n}", agent_steps=steps(1, 1)) for n in range(120)))
     seen, url = [], f"{MESSAGES}?tool=tool 0"
     while True:
@@ -579,7 +579,7 @@ def test_trace_rows_are_read_only(staff: Client, run: UUID) -> None:
     assert before == (list(ToolCall.objects.order_by("pk").values()), list(Tool.objects.order_by("pk").values()))
 
 
-# --- What staff add -----------------------------------------------------------------------------------------------------
+# --- Adding rows --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("002-22")
@@ -652,7 +652,7 @@ def test_too_long_name_is_refused_at_its_field(staff: Client, project: Project) 
 
 
 def test_refusal_by_ingest_is_shown_above_the_form(staff: Client, project: Project) -> None:
-    # The form sees no trace of a session that was purged; the door remembers it for 30 days.
+    # The form cannot see that a session was purged; `ingest` refuses its id for 30 days.
     from django.utils import timezone
 
     from messages_app.models import SessionTombstone, session_key

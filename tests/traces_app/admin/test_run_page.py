@@ -1,4 +1,4 @@
-"""How a run becomes a tree of steps and calls, and a page of it."""
+"""The tree of steps and calls of a run, and its pages."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_failures_are_numbered_across_pages(project: Project) -> None:
     message_id = run_of(project, agent_steps=steps)
     run = read_run(message_id)
     assert (run.place.total, run.place.number, run.place.current, run.place.previous) == (3, None, None, None)
-    # Forwards from failure to failure, then back.
+    # From failure to failure, forwards and back.
     seen = []
     following = run.place.next
     while following is not None:
@@ -267,7 +267,7 @@ def test_page_without_chosen_call_is_between_failures(project: Project) -> None:
     place = read_run(message_id, page=2).place
     assert place.previous is not None and place.next is not None
     assert (place.number, place.previous.error, place.next.error) == (None, "boom 3", "boom 50")
-    # A call that did not fail is a place between failures, too.
+    # A successful call also has a place between failures.
     good = ToolCall.objects.filter(message_id=message_id, step__iteration=50).order_by("position")[1]
     place = read_run(message_id, call=good.pk).place
     assert place.previous is not None
@@ -313,7 +313,7 @@ def called(second: float | None = None, **fields: Any) -> dict[str, Any]:
 
 
 def test_duration_is_from_first_start_to_last_end(project: Project) -> None:
-    # Two calls side by side, then a pause, then one that ends 65 s after the beginning.
+    # Two parallel calls, a pause, and a call that ends 65 s after the start.
     steps = [
         {"tool_calls": [called(0, duration=4_000), called(0.5, duration=3_000)]},
         {"tool_calls": [called(60, duration=5_000)]},
@@ -330,7 +330,11 @@ def test_time_in_tools_counts_no_call_twice(project: Project) -> None:
 @pytest.mark.parametrize(
     ("step", "fields", "duration_ms"),
     [
-        ({"tool_calls": [called(duration=41)]}, {}, None),  # the first request of the README: no time but the message's
+        (
+            {"tool_calls": [called(duration=41)]},
+            {},
+            None,
+        ),  # the first request of the README has only the time of the message
         ({"timestamp": NOON + timedelta(seconds=2), "duration": 3_000}, {}, 5_000),
         ({"timestamp": NOON - timedelta(seconds=2), "duration": 500}, {}, 500),
         ({"timestamp": NOON}, {"completed_at": NOON + timedelta(seconds=9)}, 9_000),

@@ -1,4 +1,4 @@
-"""What goes behind references, and what an event keeps."""
+"""The split of event data into its own part and contexts."""
 
 from __future__ import annotations
 

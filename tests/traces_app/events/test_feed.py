@@ -1,4 +1,4 @@
-"""The events of a session, read in order and from any number on."""
+"""The events of a session, in order and after any number."""
 
 from __future__ import annotations
 

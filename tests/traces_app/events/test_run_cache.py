@@ -1,4 +1,4 @@
-"""The cache of runs: the latest state of each, of the runs used last, for a limited time."""
+"""The cache of runs: the latest state of recently used runs, for a limited time."""
 
 from __future__ import annotations
 

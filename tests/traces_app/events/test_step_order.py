@@ -1,4 +1,4 @@
-"""Where steps and calls stand: the same, whether all is known at once or it came in batches, in order or not."""
+"""Positions of steps and calls: the same for one batch and several, in order or not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def in_batches(events: list[EventFact], sizes: list[int]) -> tuple[Layout, list[
         change = layout.with_events(events[:size])
         events = events[size:]
         if not change.is_recomputed:
-            # What stood stands where it did, and only those who are named have other parents.
+            # Existing positions are unchanged, and only the adopted calls have other parents.
             assert change.layout.steps.items() >= layout.steps.items()
             assert change.layout.calls.items() >= layout.calls.items()
             changed = {name for name in layout.calls if change.layout.parents.get(name) != layout.parents.get(name)}

@@ -1,4 +1,4 @@
-"""What events come to: the same rows, in whatever order they arrive, how often, and from how many senders."""
+"""Storing of events: the same rows for any order, repetition and number of senders."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def second(one: dict[str, Any]) -> dict[str, Any]:
     return {**one, "message_id": SECOND_RUN}
 
 
-# Two turns as a recorder tells of them, with all that it can say.
+# Two turns with all events that a recorder sends.
 RECORDED = [
     said(1, "workflow_execute_start", prompt="Weather in Shanghai?", request_id="req-1", metadata={"try": 1, "app": "cli"},
          session={"title": "Weather", "end_user": "ada", "tags": ["a"], "metadata": {"plan": "free", "n": 1}}),
-    # What was lost before the message's own beginning could be sent is told as another beginning.
+    # Losses from before the start of the message are reported in another start event.
     {**said(1, "workflow_execute_start", recorder={"dropped": 2, "odd": True, "truncated": -1}), "id": "e1.lost"},
     said(2, "llm_request_start", step="s1", model="gpt", agent_name="planner", metadata={"temperature": 0, "seed": 1}),
     said(3, "tool_call_start", uuid="u1", call_id="c1", step="s1", name="weather", args={"city": "Shanghai"},
@@ -104,7 +104,7 @@ RECORDED = [
     said(8, "workflow_execute_complete", result="21 °C.", usage={"input_tokens": 10, "output_tokens": 4}, duration=7500,
          references=[{"id": "r1", "content": "one", "score": 0.5}, {"id": "r2"}, {"id": "r3", "color": "red"}],
          metadata={"try": 2}, recorder={"dropped": 1, "sampled_out": 3, "redacted": 1}, redactions="odd"),
-    # What is said of a call after its end changes nothing of its outcome.
+    # A later event does not change the outcome of a call.
     said(9, "tool_call_complete", uuid="u2", reflection="The inner tool is down."),
     second(said(10, "workflow_execute_start", prompt=PARTS, request_id="req-2",
                 session={"title": "", "description": "Two turns.", "end_user": "bob", "tags": ["b", "c"],
@@ -112,14 +112,14 @@ RECORDED = [
                 truncated=[{"path": "data.prompt[1].url", "bytes": 9}])),
     second(said(11, "workflow_execute_complete", result=[{"type": "text", "text": "Snow."}], error="Cut short.",
                 references=[{"id": "r1"}, {"id": "r2"}], redactions=[{"path": "data.result[0].text", "rule": "token"}])),
-    # The run ends again, with another list: the first is not mixed with it.
+    # The run ends again with another list, which replaces the first.
     second(said(12, "workflow_execute_complete", references=["A text only."], recorder={"truncated": 4, "failed": 1},
                 session={"metadata": {"password": "s3cret-word"}})),
 ]  # fmt: skip
 
 
 def rows() -> dict[str, Any]:
-    """Everything that the events made, but for when it was written and how often."""
+    """Return all rows made by the events, except times and numbers of writes."""
     steps = {step.pk: step for step in AgentStep.objects.all()}
     return {
         "session": Session.objects.values_list(
@@ -127,7 +127,7 @@ def rows() -> dict[str, Any]:
             "input_tokens", "output_tokens", "duration_ms", "last_event", "description", "end_user", "tags", "metadata",
             "redactions",
         ).get(),
-        # The id of what the user asked is derived from that of the session, which is another one each time.
+        # The id of the prompt derives from that of the session, which differs each time.
         "messages": list(
             Message.objects.order_by("pk").values_list(
                 "role", "content", "is_completed", "completed_at", "error", "health", "metadata", "step_count",
@@ -209,7 +209,7 @@ def test_events_of_a_recorder_become_rows(project: Project) -> None:
     send(project, *RECORDED)
     session = Session.objects.get()
     assert (session.title, session.description, session.end_user, session.tags, session.status) == (
-        # As its last run, whatever arrived last.
+        # The status of the last run, whatever arrived last.
         "Weather", "Two turns.", "bob", ["b", "c"], "error",
     )  # fmt: skip
     assert session.metadata == {"plan": "free", "n": 2, "password": "[redacted]"}
@@ -273,7 +273,7 @@ def test_status_of_session_follows_its_last_turn(project: Project) -> None:
         ("running", "execute"), ("error", "complete"), ("running", "execute"), ("completed", "complete"),
         ("running", "execute"),
     ]  # fmt: skip
-    # What comes late of an earlier turn changes nothing.
+    # A late event of an earlier turn changes nothing.
     send(project, {**said(2, "workflow_execute_complete", result="Late."), "id": "late"})
     assert Session.objects.get().status == "running"
 
@@ -292,7 +292,7 @@ def test_turn_reads_no_events_of_earlier_turns(project: Project, monkeypatch: py
         send(project, {**said(at + 1, "workflow_execute_start", prompt="Hello"), "message_id": name})
         send(project, {**said(at + 2, "workflow_execute_complete", result="Bye"), "message_id": name})
     assert max(read) == 2
-    # What is said late of an earlier turn is read with all that came after it.
+    # A late event of an earlier turn is folded with the events after it.
     read.clear()
     send(project, {**said(5, "workflow_execute_complete", error="No."), "message_id": "run 0"})
     assert (max(read), Session.objects.get().status) == (11, "completed")
@@ -361,7 +361,7 @@ def test_processes_with_different_caches_write_the_same_rows(transactional_db: N
     assert rows() == wanted
 
 
-# Calls without an id, of two agents: outcomes are theirs by their order.
+# Calls of two agents without ids: results are matched by order.
 WITHOUT_IDS = [
     said(1, "workflow_execute_start"),
     said(2, "llm_request_start", "n1", step="s1"),
@@ -400,7 +400,7 @@ def test_calls_without_ids_are_paired_in_any_arrival_order(transactional_db: Non
         send(project, *order[:size])
         order = order[size:]
     found = rows()
-    # An event is never changed: in which order it arrived is what its label says.
+    # Events are never changed, so their labels show the order of arrival.
     assert {**found, "events": None} == {**wanted, "events": None}
     called = ToolCall.objects.select_related("result").order_by("started_at")
     assert [(call.args, call.status, call.result.error or call.result.output or call.result.data) for call in called] == [
@@ -586,7 +586,7 @@ def test_result_without_tool_name_creates_no_tool(project: Project) -> None:
 
 
 def turn(number: int) -> list[dict[str, Any]]:
-    """Five events of a step with two calls, of which the second goes on from the first, and ends with the next step."""
+    """Five events of a step with two calls, the second inside the first and ended by the next step."""
     first, call = 5 * number + 1, {"call_id": f"c{number}", "name": "search"}
     return [
         said(first, "llm_request_complete", "n1", step=f"s{number}", thought="Look.", usage={"input_tokens": 7}),
@@ -603,7 +603,7 @@ def turns(first: int, last: int, session: str) -> list[dict[str, Any]]:
 
 
 def rows_read() -> Counter[str]:
-    """How many rows of each table this transaction has read so far."""
+    """Return the number of rows of each table that this transaction has read."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT regexp_replace(relname, '_y\\d+m\\d+$', ''), coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) "

@@ -1,4 +1,4 @@
-"""The bounded cache: what it keeps when it is full, and for how long."""
+"""The bounded cache: its limits of size and age."""
 
 from __future__ import annotations
 

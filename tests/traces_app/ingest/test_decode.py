@@ -1,4 +1,4 @@
-"""Decoding a request: what is right becomes records, what is wrong is named by its path."""
+"""Decoding of requests: valid data becomes records, an error has the path of the invalid part."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ SCALARS = st.one_of(
     st.text(max_size=20),
     st.sampled_from(["user", "assistant", "success", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "2026-01-01T00:00:00Z"]),
 )  # fmt: skip
-# Shaped like records often enough to get past the first look.
+# Often shaped like records, so that deeper checks are reached.
 DOCUMENTS = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),

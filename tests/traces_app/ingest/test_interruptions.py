@@ -1,4 +1,4 @@
-"""Runs that nobody is left to end: they are closed with a reason, and go on when their sender is back."""
+"""Interrupted runs: closed with a reason, and continued when their sender is back."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def close(*arguments: str) -> str:
 
 
 def grow_old(hours: float = 25) -> None:
-    """As if the last news had come so long ago."""
+    """Set the time of the last change back."""
     then: datetime = timezone.now() - timedelta(hours=hours)
     Message.objects.update(updated_at=then)
     Event.objects.update(timestamp=then)
@@ -232,7 +232,7 @@ def test_events_of_sender_that_was_away_reopen_run(project: Project) -> None:
     send(project, start())
     grow_old()
     close()
-    # It spooled this while it was offline, before the run was closed.
+    # Spooled offline, before the run was closed.
     send(project, call_begins(1))
     assert state() == OPEN
     grow_old()

@@ -1,4 +1,4 @@
-"""What ingest counts: the outcomes of messages, and the rows of those that are new."""
+"""Metrics of ingest: outcomes of messages, and rows of new ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from traces_app.models import AgentStep, ToolCall, ToolResult
 
 
 class Counts:
-    """What has been counted since this was made."""
+    """The increase of the counters since this object was created."""
 
     def __init__(self) -> None:
         self.before = self._now()

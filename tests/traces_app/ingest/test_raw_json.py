@@ -26,7 +26,7 @@ OTHER = base64.b64encode(b"\x01" * 120).decode()
 
 
 def call_with(args: str, data: str = "{}") -> records.ToolCall:
-    """The one call of a message whose arguments and data are written so."""
+    """Return the only call of a message with these JSON texts as arguments and data."""
     call = f'{{"name": "t", "args": {args}, "result": {{"success": true, "output": "x", "data": {data}}}}}'
     (message,) = decode_messages(f'{{"role": "assistant", "agent_steps": [{{"tool_calls": [{call}]}}]}}'.encode())
     assert message.agent_steps and message.agent_steps[0].tool_calls
@@ -45,7 +45,7 @@ def passes(args: str, data: str = "{}") -> bool:
     return is_raw
 
 
-# --- What passes ------------------------------------------------------------------------------------------------------
+# --- Accepted ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_omitted_values_stay_omitted() -> None:
     assert (call.args, data_of(call)) == (None, None)
 
 
-# --- What does not ----------------------------------------------------------------------------------------------------
+# --- Refused ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_decoding_does_not_change_the_result(args: Any, data: Any, write: Callab
 @settings(max_examples=300)
 @given(args=ANY_JSON, data=ANY_JSON, write=st.sampled_from(WRITERS))
 def test_raw_json_hides_no_secret(args: Any, data: Any, write: Callable[[Any], str]) -> None:
-    """What is redacted in decoded values is redacted in those that came undecoded, and leaves the same receipts."""
+    """Undecoded values are redacted like decoded ones, with the same receipts."""
 
     def redacted(call: records.ToolCall) -> tuple[Any, Any]:
         message = records.Message(role="assistant", agent_steps=[records.AgentStep(tool_calls=[call])])

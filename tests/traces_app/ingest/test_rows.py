@@ -1,4 +1,4 @@
-"""From a record to the rows below its message: which call is meant by the name of a parent."""
+"""From a record to the rows below its message: the parents of calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MESSAGE = ids.message_id(datetime(2026, 3, 1, 12, tzinfo=UTC), "assistant", 0, (
 
 
 def parents(*calls: ToolCall) -> tuple[list[int | None], set[str]]:
-    """For each call the place of the one that started it, and the flags."""
+    """Return the index of each call's parent, and the flags."""
     said = [
         ToolCall(id=call.id, uuid=call.uuid, name="a", args={}, status="pending", parent=call.parent) for call in calls
     ]

@@ -1,4 +1,4 @@
-"""The status and the problems of a session: as its messages, whichever way they come, unless its producer states one."""
+"""Status and problems of a session: they follow its messages unless the producer states a status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storing: every message once, whole, merged when it comes again, refused when it is gone."""
+"""Storing of messages: once, complete, merged when sent again, refused after a purge."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_own_id_is_kept_and_other_id_becomes_external_id(project: Project) -> No
 
 @pytest.mark.parametrize("others", [0, 150], ids=["written at once", "written step by step"])
 def test_messages_of_one_batch_with_one_id_are_one(project: Project, others: int) -> None:
-    """As they are when they are sent one by one; in another session the id is taken."""
+    """The same as for single messages; in another session the id is taken."""
     ours = ids.message_id(NOON, "user")
     batch = [
         session_of(
@@ -205,7 +205,7 @@ def test_messages_of_one_batch_with_one_id_are_one(project: Project, others: int
 
 @pytest.mark.parametrize("written", [str, lambda id_: str(id_).upper()], ids=["as we write it", "in capitals"])
 def test_sessions_of_one_batch_with_one_id_are_one(project: Project, written: Callable[[UUID], str]) -> None:
-    """As they are when they are sent one by one."""
+    """The same as for single sessions."""
     ours = ids.session_id(NOON)
     batch = [
         session_of(question(external_id="q1"), id=written(ours), external_id="first", created_at=NOON),

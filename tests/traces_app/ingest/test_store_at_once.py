@@ -1,4 +1,4 @@
-"""What is written at once, in one exchange that is its transaction, is what would be written step by step."""
+"""Writes in a single round trip: the same rows as step by step."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_insert_at_once_gives_the_rows_of_step_by_step(
         id_cache._claimed.clear()
         numbers = count()
         with (
-            # Random ids would be all that differs.
+            # Otherwise only random ids would differ.
             mock.patch.object(
                 sessions.ids, "session_id", lambda at, n=numbers: ids.message_id(at, "user", 0, (next(n),))
             ),
@@ -132,7 +132,7 @@ def test_batch_with_new_sessions_takes_two_round_trips() -> None:
     batch = [session_of(*(answer(external_id=f"a{n}") for n in range(20)), external_id=name) for name in ("x", "y")]
     with CaptureQueriesContext(connection) as queries:
         ingest(project.pk, batch)
-    # Which of the sessions are there or purged, and the write.
+    # The sessions that exist or are purged, and the write.
     assert len(queries) == 2
 
 
@@ -143,7 +143,7 @@ def test_repeated_session_fields_are_not_written_again() -> None:
     for number, added in enumerate([{}, {}, {"last": 1}]):
         store(project, question(external_id=f"q{number}"), metadata=metadata | added)
         with connection.cursor() as cursor:
-            # Of what is too large for the row itself.
+            # Of values that are too large for the row itself.
             cursor.execute(
                 "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 'messages_app_session'"
             )
@@ -179,7 +179,7 @@ def test_tables_analysed_while_small_are_read_by_index(
 
 
 def tables_read() -> dict[str, int]:
-    """How often our tables were read from end to end."""
+    """Return the number of sequential scans of our tables."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute("SELECT relname, seq_scan FROM pg_stat_user_tables WHERE relname ~ '^(messages|traces)_app_'")

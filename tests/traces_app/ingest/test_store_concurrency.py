@@ -1,4 +1,4 @@
-"""Storing while others store, delete and purge: nothing deadlocks, nothing is half there, nothing comes back."""
+"""Storing while others store, delete and purge: no deadlock, no partial write, no revival of purged rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def step_by_step(*_args: object) -> bool:
 
 
 def in_threads(*actions: Callable[[], Any]) -> list[Any]:
-    """Runs the actions at once, each on a connection of its own."""
+    """Run the actions concurrently, each on its own connection."""
     barrier = Barrier(len(actions))
 
     def run(action: Callable[[], Any]) -> Any:
@@ -114,7 +114,7 @@ def test_session_deleted_during_write_refuses_it(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("later", [timedelta(0), timedelta(seconds=5)], ids=["same time", "another time"])
 def test_message_that_another_process_stored_is_merged(later: timedelta, caplog: pytest.LogCaptureFixture) -> None:
-    """It looks new to this process, is written as such, and found to be there: by its id, or by its identity alone."""
+    """It looks new to this process and is written as such, but it exists: by its id, or only by its identity."""
     project = Project.objects.create(slug="merge")
     first = store(project, answer())
     id_cache._claimed.clear()
@@ -130,7 +130,7 @@ def test_message_that_another_process_stored_is_merged(later: timedelta, caplog:
 def test_cached_session_that_was_purged_is_looked_up_again() -> None:
     project = Project.objects.create(slug="gone")
     first = store(project, question(), external_id="s").id
-    store(project, question(external_id="q2"), external_id="s")  # remembered by now
+    store(project, question(external_id="q2"), external_id="s")  # cached by now
     Message.with_deleted.all().delete()
     Session.with_deleted.filter(pk=first).delete()
     again = store(project, question(external_id="new"), external_id="s")
@@ -178,7 +178,7 @@ def test_one_id_sent_to_two_sessions_goes_to_one(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(writes, "_look_new", step_by_step)
     project = Project.objects.create(slug="ours")
     ours = ids.message_id(NOON, "user")
-    # More than go into the tables row by row.
+    # Too many rows for INSERT, so that COPY is used.
     batch = [question(id=str(ours)), *(question(external_id=f"other{number}") for number in range(110))]
     outcomes = in_threads(*(lambda name=name: store(project, *batch, external_id=name) for name in "abc"))  # type: ignore[misc]
     assert [message.state for outcome in outcomes for message in outcome.messages] == ["created"] * 3 * len(batch)
@@ -190,7 +190,7 @@ def test_one_id_sent_to_two_sessions_goes_to_one(monkeypatch: pytest.MonkeyPatch
 def test_number_of_queries_does_not_grow_with_the_batch(project: Project) -> None:
     store(project, question(), answer(), external_id="warm")
     counts = []
-    for size in (30, 60):  # both are more than a few rows, which go in another way
+    for size in (30, 60):  # too many rows for INSERT
         batch = [session_of(question(), answer(), external_id=f"{size}-{n}") for n in range(size)]
         with CaptureQueriesContext(connection) as captured:
             ingest(project.pk, batch)

@@ -1,4 +1,4 @@
-"""Whatever is sent, however often, in whatever batches, by however many senders at once: each message once, whole, in order."""
+"""Any batches from any number of concurrent senders store each message once, complete, in order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def messages(draw: st.DrawFn, number: int) -> dict[str, Any]:
     role = draw(st.sampled_from(["user", "assistant", "system"]))
     message: dict[str, Any] = {"external_id": f"m{number}", "role": role, "content": f"{number} " + draw(texts)}
     if draw(st.booleans()):
-        # Few different times, so that many messages share one.
+        # Few different times, so that many messages have the same one.
         message["created_at"] = NOON + timedelta(seconds=draw(st.integers(0, 3)))
     if role == "assistant":
         message["agent_steps"] = draw(st.lists(steps, max_size=3))
@@ -53,7 +53,7 @@ def messages(draw: st.DrawFn, number: int) -> dict[str, Any]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
-    """Batches of (session, message): every message at least once complete, some again, some in earlier states too."""
+    """Return batches of (session, message): each message at least once complete, some repeated, some in earlier states, too."""
     sent: list[tuple[str, dict[str, Any]]] = []
     for session in ("one", "two")[: draw(st.integers(1, 2))]:
         for number in range(draw(st.integers(1, 6))):
@@ -105,7 +105,7 @@ def test_any_batches_store_each_message_once_and_in_order(
 
 
 def send(project: Project, prefix: str, batch: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """One request: the sessions of the batch in the order in which they first stand in it."""
+    """Send a request with the sessions of the batch in the order of their first messages."""
     of_session: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for session, message in batch:
         of_session[session].append(message)

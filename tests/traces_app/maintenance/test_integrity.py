@@ -35,7 +35,7 @@ def outcome(project: Project) -> SessionOutcome:
 
 
 def found(**scope: Any) -> list[tuple[str, str]]:
-    """(kind, detail) of all problems."""
+    """Return (kind, detail) of all problems."""
     return [(problem.kind, problem.detail) for problem in check(tally=Tally(), **scope)]
 
 
@@ -44,7 +44,7 @@ def steps(project: Project, *said: dict[str, Any], **fields: Any) -> None:
 
 
 def call(number: int) -> ToolCall:
-    """One of the calls a to d of the answer everyone knows."""
+    """Return one of the calls a to d of the standard answer."""
     return ToolCall.objects.get(call_id=f"call_{'abcd'[number]}")
 
 
@@ -144,7 +144,7 @@ def test_imported_turn_after_its_answer_has_no_gap() -> None:
 def test_calls_without_results_are_reported(outcome: SessionOutcome) -> None:
     ToolResult.objects.filter(call=call(0)).delete()
     assert found() == [("call_without_result", f"calls {call(0).pk}")]
-    # A pending call has no result yet; on a completed message it never will have one.
+    # A pending call has no result yet; on a completed message it will never have one.
     ToolCall.objects.filter(pk=call(0).pk).update(status="pending")
     assert found() == [("call_open", f"calls {call(0).pk}")]
     Message.objects.filter(role="assistant").update(is_completed=False)
@@ -273,7 +273,7 @@ def test_pages_are_read_in_a_bounded_number_of_queries(project: Project) -> None
 
 
 def run_command(*arguments: str) -> tuple[list[str], int]:
-    """The lines, and the exit status."""
+    """Run the command; return its lines and the exit status."""
     out = StringIO()
     try:
         call_command("check_traces", *arguments, stdout=out)
@@ -334,7 +334,7 @@ def test_only_the_named_project_or_session_is_checked(project: Project, stranger
 
 
 def test_report_holds_no_content(outcome: SessionOutcome) -> None:
-    """Every kind at once; what is printed is made of ids, numbers and our own words."""
+    """All kinds at once; the output consists of ids, numbers and fixed texts."""
     AgentStep.objects.update(iteration=1, agent_name="\x1b[31mHOSTILE", thought="HOSTILE")
     ToolCall.objects.update(step_id=UUID(int=1), parent_id=UUID(int=2), call_id="HOSTILE", status="pending")
     Message.objects.update(step_count=99, external_id="HOSTILE", health=["HOSTILE", "orphan_result"])

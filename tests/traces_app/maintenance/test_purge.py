@@ -1,4 +1,4 @@
-"""Tests of traces_app/maintenance/purge.py and of the command: whole months, batches, sessions, and being cut off."""
+"""Tests of traces_app/maintenance/purge.py and of the command: whole months, batches, sessions, and interruptions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PLANTED = "planted-2b7e1516"
 
 @pytest.fixture(autouse=True)
 def only_our_months() -> None:
-    """Months that earlier tests left behind are dropped, so that each test can say which months went."""
+    """Drop the months of earlier tests, so that a test can name the months that it drops."""
     settle_months(TABLES)
     with connection.cursor() as cursor:
         for month in months_of("messages_app_message"):
@@ -65,7 +65,7 @@ def only_our_months() -> None:
 
 
 def tell(project: Project, name: str, at: datetime, **fields: Any) -> SessionOutcome:
-    """The session everyone knows, begun at a time, with its question and its answer."""
+    """Store the standard session at a time, with its question and its answer."""
     return store(
         project,
         question(created_at=at, external_id=f"{name}-q"),
@@ -81,7 +81,7 @@ def add(project: Project, name: str, at: datetime, external_id: str = "late") ->
 
 
 def many(project: Project, sessions: int, at: datetime, prefix: str = "many") -> None:
-    """Sessions of four messages: two questions, two answers with calls."""
+    """Store sessions of four messages: two questions, two answers with calls."""
     batch = []
     for number in range(sessions):
         begun = at + timedelta(seconds=number)
@@ -109,7 +109,7 @@ def rows_of(report: Report) -> dict[str, int]:
 
 
 def places_of(*needles: object) -> set[str]:
-    """The tables that hold one of these texts anywhere in a row."""
+    """Return the tables with one of these texts anywhere in a row."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
@@ -205,7 +205,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
 
 
 def prompts(project: Project, name: str, *times: datetime) -> None:
-    """A session with a run at each of these times, whose prompt is the same and whose conversation is its own."""
+    """Store a session with a run at each of these times, with the same prompt and separate conversations."""
     for number, at in enumerate(times):
         said = {
             "prompt_build": {"text": PLANTED},
@@ -221,7 +221,7 @@ def prompts(project: Project, name: str, *times: datetime) -> None:
 
 
 def contexts_left() -> list[tuple[str, str]]:
-    """Runs and kinds of the contexts that are there."""
+    """Return the runs and kinds of the stored contexts."""
     return sorted(Context.objects.values_list("message__external_id", "kind"))
 
 
@@ -242,7 +242,7 @@ def test_contexts_are_removed_with_month_message_or_session(project: Project) ->
     add(project, "long", MARCH, "third")
     assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
     assert contexts_left() == [*of_run("long 2"), *of_run("trash 0")]
-    # What is said again of a run that is there has its own.
+    # An existing run gets its own context when the content is sent again.
     delete_session(Session.objects.get(external_id="trash").pk, by="test")
     assert rows_of(purge(Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
     assert contexts_left() == of_run("long 2")
@@ -380,7 +380,7 @@ def test_month_of_purged_projects_only_is_dropped(project: Project, stranger: Pr
 def test_month_with_late_foreign_message_is_kept(project: Project, stranger: Project) -> None:
     tell(project, "ours", JANUARY)
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
-        # Whoever drops a month waits for this lock, after the first look at whose rows are in it.
+        # A drop of the month waits for this lock, after it first checked whose rows are in it.
         other.execute("SELECT pg_advisory_lock(%s)", [0x7472_6163])
         purging = threads.submit(in_thread(lambda: purge(Scope(created_before=MARCH, project_ids=(project.pk,)))))
         wait_until(lambda: is_polling(other))
@@ -413,7 +413,7 @@ def test_purge_of_session_removes_only_its_messages(project: Project) -> None:
     assert counts() == TWO_MESSAGES
 
 
-# --- What is left -------------------------------------------------------------------------------------------------
+# --- Leftovers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("000-37", "000-38")
@@ -456,7 +456,7 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
         Session.objects.update(title="", external_id="stays")
     purge(scope)
     assert places_of(PLANTED, *below) == set()
-    # The documented exception: a key is a digest and the id, which says the time and nothing else.
+    # The documented exception: a key is a digest and an id, which reveals only the time.
     assert places_of(message.pk) == (set() if way == "trashed session" else {"messages_app_messagekey"})
     assert places_of(message.session_id) == ({"messages_app_session"} if way == "trashed message" else set())
     assert list(Tool.objects.values_list("name", flat=True)) == ["search"]
@@ -529,7 +529,7 @@ def test_session_that_is_being_purged_cannot_be_restored(project: Project) -> No
     assert outcome.id
     delete_session(outcome.id, by="test")
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
-        # Its messages cannot be removed yet: the purge waits between the tombstone and the first batch.
+        # A lock on its messages makes the purge wait between the tombstone and the first batch.
         other.execute("SELECT 1 FROM messages_app_message FOR UPDATE")
         purging = threads.submit(in_thread(lambda: purge(Scope(deleted_before=LATER + timedelta(days=3650)))))
         wait_until(lambda: SessionTombstone.objects.count() == 2)
@@ -599,7 +599,7 @@ def test_ingest_continues_during_a_purge(project: Project) -> None:
         number = 0
         while not done or number < 20:
             number += 1
-            # Into months that are about to go, too: whatever is acknowledged after its month went, stays or is refused.
+            # Also into months that are being dropped: acknowledged data stays or is refused.
             outcome = tell(project, f"live-{number}", MARCH)
             assert [message.state for message in outcome.messages] == ["created", "created"]
         return number
@@ -655,7 +655,7 @@ def test_killed_purge_is_completed_by_the_next(project: Project) -> None:
     assert counts() == {"Session": 1, "Message": 1, "AgentStep": 2, "ToolCall": 4, "ToolResult": 4}
     assert not wrong_counters()
     assert Session.objects.get().pk == began.id
-    # 300 sessions of four messages, and two of the session that goes on; what was in the trash went with its keys.
+    # 300 sessions of four messages, and two of the session that continues; trashed messages are removed with their keys.
     assert MessageKey.objects.filter(purged_at__isnull=False).count() == 1202
     assert SessionTombstone.objects.count() == 2 * 301
 
@@ -819,7 +819,7 @@ def drained(master: int) -> bytes:
     try:
         while chunk := os.read(master, 1000):
             shown += chunk
-    except OSError:  # how Linux says that the other end is closed
+    except OSError:  # Linux's error for a closed other end
         pass
     finally:
         os.close(master)

@@ -1,4 +1,4 @@
-"""Ids and names of calls as a provider meant them."""
+"""Repair of repeated ids and names of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images in results, found wherever they hide."""
+"""Extraction of images from results in all forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of any type, taken as what they should be."""
+"""Conversion of JSON values of any type."""
 
 from __future__ import annotations
 

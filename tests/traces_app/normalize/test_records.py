@@ -1,4 +1,4 @@
-"""One form for what producers say in many, and nothing lost on the way."""
+"""Normalization of records to one form without loss."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_session_without_time_starts_with_first_message() -> None:
 
 
 def normal_calls(*said: dict[str, Any]) -> tuple[list[records.ToolCall], list[str]]:
-    """The calls of one step in their normal form, and the flags of their message."""
+    """Return the normalized calls of one step, and the flags of their message."""
     normal = message(agent_steps=[{"tool_calls": list(said)}])
     (step,) = normal.agent_steps or ()
     return step.tool_calls or [], normal.health or []

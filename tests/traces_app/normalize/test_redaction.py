@@ -1,4 +1,4 @@
-"""Every field of a record that can hold a secret is searched, and the receipt says where it was."""
+"""Redaction of records: all fields that may hold a secret are searched, and receipts have the path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = f'{{"password": "{SECRET}"}}'
 
 
 def planted() -> dict[str, Any]:
-    """A session with a secret in every field that is free text or free JSON."""
+    """Build a session with a secret in each field of free text or JSON."""
     result = {
         "output": TEXT,
         "data": PLANTED,
@@ -95,7 +95,7 @@ def test_planted_session_covers_every_searched_field() -> None:
 
 
 def test_searched_fields_of_records_are_the_documented_ones() -> None:
-    """Moving a field from one side to the other is a decision, not an accident."""
+    """The lists are explicit, so that no field moves by accident."""
     expected = {
         records.Session: {"title", "description", "workflow", "metadata", "current_phase", "tags"},
         records.SessionPatch: {"title", "description", "workflow", "metadata", "current_phase", "tags"},

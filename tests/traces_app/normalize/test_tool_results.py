@@ -1,4 +1,4 @@
-"""Whatever a tool returned, in one form."""
+"""Normalization of tool results to one form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(received: Any, **said: Any) -> records.ToolResult:
 
 
 def form(result: records.ToolResult) -> dict[str, Any]:
-    """What the result says, without what it does not say."""
+    """Return the fields of a result that are not empty."""
     fields = msgspec.structs.asdict(result)
     assert fields.pop("success") is (fields["status"] == "success")
     return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
@@ -138,7 +138,7 @@ def test_wrappings_beyond_the_limit_are_kept() -> None:
         ({"status": "error", "id": 3}, "error", '{"status":"error","id":3}'),
         ({"status": "failed", "message": "Gone."}, "error", "Gone."),
         ({"status": "pending", "message": "Queued."}, "pending", ""),
-        # An order is pending, not the call that looked it up; and a payment failed.
+        # The order is pending, not the call that looked it up; and the payment failed, not the call.
         ({"order_id": "#W1", "status": "pending"}, "success", ""),
         ({"payment": 3, "status": "failed"}, "success", ""),
         ({"status": 500}, "success", ""),
@@ -348,7 +348,7 @@ def test_tool_result_of_anthropic_is_its_content_and_its_flag() -> None:
     }
 
 
-# --- What never happens ---------------------------------------------------------------------------------------------
+# --- Properties ----------------------------------------------------------------------------------------------------
 
 _texts = st.one_of(
     st.text(max_size=12),

@@ -1,4 +1,4 @@
-"""What passes the filters on messages, calls, chains and tools, beside the same said in Python of the same rows."""
+"""The filters on messages, calls, chains and tools, compared with the same conditions in Python on the same rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def made(pick: random.Random, number: int) -> dict[str, Any]:
 
 
 class Rows:
-    """All there is, as Django reads it, and what a reader may see of it."""
+    """All rows as Django reads them, and those visible in a scope."""
 
     def __init__(self) -> None:
         self.sessions = Session.with_deleted.in_bulk()
@@ -69,7 +69,7 @@ class Rows:
 
 @pytest.fixture
 def rows(project: Project, stranger: Project) -> Rows:
-    """Two sessions in each of two projects over two months; the second one of each is deleted."""
+    """Store two sessions in each of two projects over two months; the second of each is deleted."""
     pick = random.Random(11)
     for number in range(4):
         of = (project, stranger)[number % 2]
@@ -87,7 +87,7 @@ def check(
     *,
     session: FoundSession | None = None,
 ) -> int:
-    """Compares every case for a reader of all, of one project and of none; returns how many rows passed."""
+    """Compare all cases for scopes of all projects, one and none; return the number of rows that passed."""
     own = ProjectScope(frozenset({candidates[0].project_id}))
     passed = 0
     for query, passes in cases:
@@ -221,7 +221,7 @@ def test_chain_filters_match_the_same_in_python(rows: Rows) -> None:
             for names in (["search"], ["100%", "it's"], ["none"])
         ),
         *(
-            # Which of the calls without a parent is the root, chains.rooted_in says afterwards.
+            # chains.rooted_in decides afterwards which call without a parent is the root.
             (
                 {"root_tool": names},
                 with_call(lambda call, names=names: call.tool.name in names and call.parent_id is None),

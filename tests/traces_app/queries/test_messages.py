@@ -1,4 +1,4 @@
-"""The nested read below HTTP: which tables and partitions it touches, and what it leaves out."""
+"""The nested read below HTTP: the tables and partitions that it reads, and the parts that it leaves out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLES = ["messages_app_message", "messages_app_reference", "traces_app_agentste
 
 @pytest.fixture
 def months(project: Project) -> list[str]:
-    """The ids of one run in each of three months."""
+    """Store one run in each of three months; return their ids."""
     found = []
     for month in (1, 2, 3):
         at = datetime(2026, month, 15, tzinfo=UTC)
@@ -33,7 +33,7 @@ def months(project: Project) -> list[str]:
 
 
 def leaves_of(sql: str) -> set[str]:
-    """The partitions that PostgreSQL would open for a statement."""
+    """Return the partitions that PostgreSQL would open for a statement."""
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN {sql}")
         plan = "\n".join(line for (line,) in cursor.fetchall())

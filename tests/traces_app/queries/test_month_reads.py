@@ -1,4 +1,4 @@
-"""Reads while a month is dropped: they find nothing of it, and raise no error."""
+"""Reads while a month is dropped: they return nothing of it, and raise no error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def project(transactional_db: None) -> Project:
 
 @pytest.fixture
 def weather(project: Project) -> str:
-    """A message of March with steps and calls."""
+    """Store a message of March with steps and calls."""
     (message,) = store(project, answer(created_at=datetime.fromisoformat("2026-03-01T12:00:00Z"))).messages
     return str(message.id)
 
@@ -53,7 +53,7 @@ def calls(client: Client) -> list[dict[str, Any]]:
 
 
 def test_month_dropped_by_another_process_is_empty(client: Client, weather: str) -> None:
-    # Twice, so that statements are prepared; several ids are read by another statement than one.
+    # Twice, so that statements are prepared; several ids have another statement than one.
     for _again in range(2):
         assert messages([weather]) and messages([weather, weather]) and calls(client)
     drop_month(TABLES, MARCH)
@@ -68,7 +68,7 @@ def test_hidden_month_is_not_read(client: Client, weather: str) -> None:
 
     def look() -> bool:
         seen.extend([messages([weather]), calls(client)])
-        return False  # bring it back
+        return False  # attach it again
 
     assert drop_month(TABLES, MARCH, when_hidden=look) is None
     assert seen == [[], []]

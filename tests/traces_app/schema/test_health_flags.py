@@ -1,4 +1,4 @@
-"""Health flags: found over REST, in the lists of the admin, and said in words on the page of a message."""
+"""Health flags: in the REST filters, the lists of the admin, and as labels on the page of a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorder says that is missing, and where it belongs."""
+"""Loss reports of recorders, and the rows they belong to."""
 
 from __future__ import annotations
 

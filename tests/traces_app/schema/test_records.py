@@ -1,4 +1,4 @@
-"""Records, as far as they do not come down to decoding and storing them."""
+"""Records, except their decoding and storing."""
 
 from __future__ import annotations
 

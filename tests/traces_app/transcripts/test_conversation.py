@@ -25,7 +25,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def talk(*entries: Entry) -> list[Entry]:
-    """The entries with their index as their id."""
+    """Return the entries with their index as their id."""
     return [type(entry)(**{**_fields(entry), "id": str(index)}) for index, entry in enumerate(entries)]
 
 
@@ -42,7 +42,7 @@ def plain(text: str) -> Reply:
 
 
 def asks(*calls: str, text: str | None = None) -> Reply:
-    """A reply that calls tools: "id:name" each."""
+    """Build a reply that calls tools, each given as "id:name"."""
     named = [call.split(":") for call in calls]
     return Reply(id="", content=text, calls=[Call(id=id_ or None, name=name, args={}) for id_, name in named])
 
@@ -52,7 +52,7 @@ def result(output: str, *call_ids: str, name: str | None = None) -> Result:
 
 
 def outline(found: list[records.Message]) -> list[Any]:
-    """A message as (role, external id, content) and, of the assistant, its steps as (iteration, thought, calls)."""
+    """Return a message as (role, external id, content) and, for an answer, its steps as (iteration, thought, calls)."""
     return [
         (message.role, message.external_id, message.content)
         if message.agent_steps is None
@@ -595,7 +595,7 @@ def test_messages_without_times_are_a_millisecond_apart() -> None:
 
 
 def said_at(*times: datetime | None) -> list[records.Message]:
-    """The messages of a session that began at noon, with their times."""
+    """Return the messages of a session that began at noon, with their times."""
     said = [records.Message(role="user", created_at=time) for time in times]
     return with_times(records.Session(external_id="s", messages=said), NOON).messages or []
 
@@ -686,7 +686,7 @@ def hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def turns(count: int) -> list[Entry]:
-    """Turns of four entries: what the user says, a call, its result, and the answer."""
+    """Build turns of four entries: prompt, call, result, answer."""
     return talk(
         *(
             entry

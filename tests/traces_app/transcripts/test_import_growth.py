@@ -1,4 +1,4 @@
-"""Importing a start of a transcript and then the whole stores what importing the whole does: formats that grow, in turn."""
+"""Growth: importing a start of a transcript and then the whole equals importing the whole, for each format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lengths(document: list[Any]) -> list[int]:
 
 
 GROWING: dict[str, tuple[list[Any], list[int]]] = {
-    # The first message alone is one of any format; it is of the same session all the same.
+    # The first message alone may be of any format, but belongs to the same session.
     "Responses: items, whenever the model has answered": (test_openai_responses.WHOLE["items, whenever the model has answered"][0], [1, 4, 5, 6, 7]),
     "Responses: exchanges": test_openai_responses.WHOLE["exchanges"],
     "Responses: exchanges of two conversations": test_openai_responses.WHOLE["two conversations at a time"],
@@ -53,7 +53,7 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
     "LangChain: history": (test_langchain.GROWING["history"], lengths(test_langchain.GROWING["history"])[1:]),
     "Pydantic AI": (own("pydantic_ai/every_part.json"), lengths(own("pydantic_ai/every_part.json"))),
     "Pydantic AI: runs": ([test_pydantic_ai.MESSAGES[:2], test_pydantic_ai.MESSAGES], [1]),
-    # The first message alone may be one of OpenAI's.
+    # The first message alone may be in OpenAI's format.
     "Anthropic: messages": (test_anthropic_messages.MESSAGES, [2, 3]),
     "Anthropic: a log of exchanges": (test_anthropic_messages.LOG, [1]),
     "Bedrock Converse: messages": (test_bedrock_converse.MESSAGES, [1, 2, 3]),
@@ -61,10 +61,10 @@ GROWING: dict[str, tuple[list[Any], list[int]]] = {
     "AI SDK: messages of the model": (test_ai_sdk.MODEL, [1, 2, 3]),
     "AI SDK: messages of the user interface": (test_ai_sdk.GROWING["UIMessages"], [1, 2, 3]),
     "AI SDK: a message that grows": (test_ai_sdk.SHAPES["a chat that grows"][1:], [1]),
-    # Before the first message that is said there is nothing to import.
+    # Nothing to import before the first message.
     "Eko": (test_eko.RUN, list(range(2, len(test_eko.RUN)))),
     "Eko: agents at the same time": (test_eko.PARALLEL, [3, 4, 5]),
-    # Before there is a generation, what is known of a trace is its input.
+    # Without a generation a trace has only its input.
     "Langfuse": ([test_langfuse.TRACE | {"output": None}, *test_langfuse.OBSERVATIONS], [3, 4, 5, 6]),
     "Langfuse: traces of a session": (test_langfuse.SESSION, [1]),
     "OpenAI chat: exchanges": (test_openai_chat.LOG, [1]),
@@ -80,7 +80,7 @@ STATES: dict[str, list[Any]] = {
     "claude.ai": [[test_claude_ai.conversation(test_claude_ai.WHOLE[:count])] for count in range(1, 5)],
     "OpenCode": [test_opencode.export(test_opencode.WHOLE[:count]) for count in range(1, 6)],
 }
-"""Formats that keep a conversation within one JSON value: the states of one, the last being the whole."""
+"""The states of a conversation that is one JSON value, the last one complete."""
 
 
 def imported(path: Path, document: object, project: Project) -> Project:

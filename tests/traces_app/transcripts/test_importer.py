@@ -1,4 +1,4 @@
-"""Importing files and folders: what is stored, what a second import changes (nothing), and what is reported."""
+"""Import of files and folders: rows, reports, and idempotence."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def imported(path: Path, project: Project) -> FileReport:
 
 
 def stored(project: Project) -> list[Any]:
-    """Everything of a project that does not depend on when it was imported, in reading order."""
+    """Return all rows of a project, without fields that depend on the time of import, in reading order."""
     sessions = []
     for session in Session.objects.filter(project=project).order_by("external_id"):
         messages = []
@@ -85,7 +85,7 @@ def stored(project: Project) -> list[Any]:
                 calls = [
                     (
                         call.position,
-                        # One that was made from ours is another in another project.
+                        # An id derived from ours differs between projects.
                         "" if call.call_id == f"call_{call.pk.hex[-12:]}" else call.call_id,
                         call.tool.name,
                         call.args,
@@ -116,7 +116,7 @@ def stored(project: Project) -> list[Any]:
     return sessions
 
 
-# --- What is stored -----------------------------------------------------------------------------------------------
+# --- Stored rows --------------------------------------------------------------------------------------------------
 
 
 def test_transcript_becomes_a_session_with_its_traces(project: Project, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_second_import_changes_nothing(project: Project, tmp_path: Path) -> None
     path = write(tmp_path / "talk.json", TALK)
     imported(path, project)
     before = stored(project), list(Message.objects.values("id", "version", "created_at", "updated_at").order_by("id"))
-    # Neither the name of the file nor its date say what it is.
+    # The name and the date of the file do not matter.
     assert imported(path.rename(tmp_path / "other.json"), project).stored == {"unchanged": 5}
     assert (
         stored(project),
@@ -266,7 +266,7 @@ TRAIN = [*TRIP[:3], {"role": "assistant", "content": "By train."}]
 
 
 def contents(project: Project) -> list[tuple[str, list[str]]]:
-    """What was said in each session, and its title."""
+    """Return the contents and the title of each session."""
     return sorted((title, [message[2] for message in said]) for _id, title, _status, _meta, _n, said in stored(project))
 
 
@@ -288,7 +288,7 @@ def test_conversations_that_diverge_late_are_separate_sessions(
 ) -> None:
     path = tmp_path / "talk.json"
     for talk in order:
-        # As they came: first up to where they begin to differ, then whole.
+        # In the order of import: first up to the divergence, then whole.
         imported(write(path, talk[:3]), project)
         imported(write(path, talk), project)
     expected = sorted(("Help me", said_in(talk)) for talk in order)
@@ -326,7 +326,7 @@ def test_names_of_a_batch_are_assigned_together(project: Project, tmp_path: Path
     found += [outline.outline(one, openai_chat.NAME)] * 9
     with CaptureQueriesContext(connection) as queries:
         settled = importer._assign_names(found, project.pk)
-    # One, and one more each time that they part from what is there.
+    # One lookup, and one more for each divergence.
     assert len(queries) == 3
     assert {one.name for one in settled[3:]} < {session[0] for session in stored(project)}
     assert len({one.name for one in settled[3:]}) == 1

@@ -1,4 +1,4 @@
-"""Importing again: a folder that holds several states of one session of Claude Code changes nothing the second time."""
+"""Repeated import: a folder with several states of one session of Claude Code changes nothing the second time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = [
 AT_ONCE = [*PARTS[:4], *({**one, "timestamp": PARTS[4]["timestamp"]} for one in PARTS[4:])]
 """The lines of one answer may have the same time."""
 LARGEST = 300_000
-"""Characters of the real files that are imported state by state."""
+"""Size of the real files that are imported state by state, in characters."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def imported(path: Path, project: Project) -> None:
 
 
 def state(project: Project) -> tuple[list[Any], list[Any]]:
-    """What is stored, and how often each message was written."""
+    """Return the stored rows, and the number of writes of each message."""
     return stored(project), list(Message.objects.filter(project=project).values_list("id", "version").order_by("id"))
 
 
@@ -115,7 +115,7 @@ TURNS = [
 
 
 def figures(project: Project) -> list[Any]:
-    """The counters of the sessions, and the stored messages as (role, content, steps as (thought, calls))."""
+    """Return the counters of the sessions, and the messages as (role, content, steps as (thought, calls))."""
     return [
         (
             counters,
@@ -159,7 +159,7 @@ def test_tail_of_a_real_session_and_the_whole_are_the_whole(name: str, project: 
 
 
 def calls(project: Project) -> Counter[tuple[str, str]]:
-    """How often each call is stored, with its status."""
+    """Return how often each call is stored, with its status."""
     return Counter(
         call
         for _counters, messages in figures(project)

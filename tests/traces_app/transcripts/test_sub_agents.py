@@ -34,7 +34,7 @@ def project(db: None) -> Project:
 
 
 def imported(folder: Path, project: Project, *documents: list[Any]) -> dict[str, int]:
-    """What became of the messages of these files, imported one after the other."""
+    """Import these files in turn; return the outcomes of their messages."""
     states: dict[str, int] = {}
     for number, lines in enumerate(documents):
         path = folder / f"{number}.jsonl"
@@ -47,7 +47,7 @@ def imported(folder: Path, project: Project, *documents: list[Any]) -> dict[str,
 
 
 def stored(project: Project) -> list[Any]:
-    """All that is there, without our ids and the order in which it came."""
+    """Return all rows, without our ids and the order of import."""
     calls: dict[Any, list[Any]] = {}
     ids = dict(ToolCall.objects.filter(project=project).values_list("id", "call_id"))
     for call in ToolCall.objects.filter(project=project).select_related("tool", "result").order_by("position"):
@@ -105,7 +105,7 @@ def test_placed_steps_are_recognised_by_a_second_import(project: Project, tmp_pa
 
 def test_progress_lines_and_file_of_sub_agent_give_same_steps(project: Project, tmp_path: Path) -> None:
     other = Project.objects.create(slug="other")
-    # They leave out the words that come with a call, and say a usage before its end.
+    # They omit the text beside a call, and report the usage before its end.
     early = json.loads(json.dumps(OF_AGENT[2]))
     early["message"]["usage"] = {"output_tokens": 1}
     repeated = [OF_AGENT[0], early, OF_AGENT[3]]

@@ -1,4 +1,4 @@
-"""The cast of the API tests: an owner who may do everything, a viewer who may read, an outsider with a project of their own."""
+"""Shared fixtures of the API tests: an owner with all scopes, a viewer with read, an outsider with another project."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from traces_app.ingest.batch import SessionOutcome
 
 
 class Caller:
-    """Someone who calls the API, with a key or without."""
+    """A client of the API, with or without a key."""
 
     def __init__(self, token: str = "") -> None:
         self.client = Client(headers={"Authorization": f"Bearer {token}"} if token else {})
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def error(self) -> tuple[int, str, str | None]:
-        """Status, code and field of an error in the one shape."""
+        """Status, code and field of an error."""
         error = self.json["error"]
         assert list(error) == ["code", "message", "field", "request_id"]
         assert error["request_id"] == self.headers["X-Request-ID"]
@@ -84,5 +84,5 @@ def outsider(stranger: Project) -> Caller:
 
 @pytest.fixture
 def weather(project: Project) -> SessionOutcome:
-    """The session that everyone knows: a question and its answer."""
+    """Store the standard session: a question and its answer."""
     return store(project, question(), answer(), title="The weather", end_user="ada", tags=["demo", "weather"])

@@ -121,7 +121,7 @@ def test_message_without_calls_is_not_a_chain(viewer: Caller, weather: SessionOu
 
 @pytest.fixture
 def runs(project: Project) -> None:
-    """Runs of every kind, a minute apart."""
+    """Store runs of all kinds, a minute apart."""
 
     def run(minute: int, name: str, *calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
         steps = [{"iteration": index, "tool_calls": [call]} for index, call in enumerate(calls)]
@@ -241,7 +241,7 @@ def test_pages_by_root_tool_skip_other_chains(
     expected = expected if order == "asc" else expected[::-1]
     assert expected == [name for page in forward for name in _names(page)]
     assert expected == [name for page in reversed(backward) for name in _names(page)]
-    # Of 35 chains six are looked at for a page.
+    # Six of 35 chains are read for a page.
     assert len(forward) == 6
 
 
@@ -253,7 +253,7 @@ def test_slow_root_tool_search_gives_short_page_and_next(
     pages = [viewer.get("chains/", root_tool="plan")]
     while pages[-1].json["next"]:
         pages.append(viewer.get("chains/", root_tool="plan", cursor=pages[-1].json["next"]))
-    # One look a page. "failed" has a root call of the tool, but another is its root; the last look finds nothing.
+    # One read for each page. "failed" has a call of the tool without a parent, but another root; the last read finds nothing.
     assert [_names(page) for page in pages] == [["nested"], ["running"], [], ["fine"], []]
 
 

@@ -1,4 +1,4 @@
-"""Recorders whose clock is wrong lose nothing: their times are moved to now, and the message says so."""
+"""Recorders with a wrong clock lose nothing: their times are shifted to now, and the message gets a flag."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRONG = {
 
 
 def run_at(start: datetime) -> list[dict[str, Any]]:
-    """A run of 30 s with one call of 2 s, as a recorder tells of it."""
+    """Events of a recorder for a run of 30 s with one call of 2 s."""
     told: list[tuple[float, str, dict[str, Any]]] = [
         (0, "workflow_execute_start", {"prompt": "weather?"}),
         (1, "tool_call_start", {"callId": "c1", "name": "get_weather", "args": {}}),

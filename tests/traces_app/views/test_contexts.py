@@ -1,4 +1,4 @@
-"""/sessions/{id}/contexts/: what events refer to is read whole or in parts, and goes with what refers to it."""
+"""/sessions/{id}/contexts/: contexts are read whole or in parts, and removed with their run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT = "2026-03-01T12:00:00Z"
 MESSAGES = [
     {"role": role, "content": f"{n}: 你好\u0000"} for n, role in enumerate(("system", "user", "assistant", "user"))
 ]
-# PostgreSQL holds no U+0000: it is written out.
+# U+0000 is stored as an escape, because PostgreSQL rejects it.
 STORED = [{**one, "content": one["content"].replace("\u0000", "\\u0000")} for one in MESSAGES]
 VARIABLES = {"city": "上海", "days": 3, "tokens\u0000": [1]}
 
@@ -27,7 +27,7 @@ def event(type_: str, number: int = 1, **fields: Any) -> dict[str, Any]:
 
 
 def send(owner: Caller, *events: dict[str, Any]) -> list[dict[str, Any]]:
-    """The data of the session's events, as they are answered."""
+    """Return the data of the session's events."""
     sent = owner.post("events/", list(events))
     assert (sent.status, sent.json["refused"]) == (200, [])
     return [one["data"] for one in owner.get("sessions/task-1/events/?limit=1000").results]
@@ -119,7 +119,7 @@ def test_session_lists_the_references_of_its_contexts(owner: Caller) -> None:
         "context_refs": [said[1]["contextRef"]],
     }
     assert owner.get("sessions/task-1/?fields=last_event").json == {"last_event": 3}
-    # What is derived is not taken back.
+    # Derived fields are not accepted in input.
     owner.post("sessions/", {**session, "id": None, "external_id": "copy"})
     assert Session.objects.get(external_id="copy").metadata == {"customer": 7}
 
@@ -174,7 +174,7 @@ def test_large_value_is_stored_by_reference_and_whole_in_rows(owner: Caller) -> 
         event("llm_request_complete", 2, agent="n1", data={"step": "s1", "thought": thought}),
         event("tool_call_start", 3, agent="n1", data={"step": "s1", "call_id": "c1", "name": "write", "args": args}),
         event("tool_call_complete", 4, agent="n1", data={"call_id": "c1", "result": result}),
-        # What was said before is folded anew each time that something is added.
+        # Earlier events are folded again with each addition.
         event("tool_call_complete", 5, agent="n1", data={"call_id": "c1", "duration": 7}),
         event("llm_request_complete", 6, agent="n1", data={"step": "s1", "model": "gpt"}),
         event("tool_call_error", 7, agent="n1", data={"call_id": "c2", "name": "read", "error": "No such file."}),
@@ -240,7 +240,7 @@ def test_contexts_of_deleted_run_are_hidden_until_restored(owner: Caller) -> Non
     owner.delete(f"messages/{run.pk}/")
     assert seen() == set(owner.get("sessions/task-1/").json["context_refs"]) == {other}
     assert owner.get(f"sessions/task-1/contexts/{one}/").status == 404
-    # The other run refers to it, too.
+    # Another run refers to it, too.
     assert owner.get(f"sessions/task-1/contexts/{other}/").json["text"] == "other"
     owner.post(f"messages/{run.pk}/restore/")
     assert seen() == {one, other}

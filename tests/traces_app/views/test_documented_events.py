@@ -1,5 +1,5 @@
-"""Events as the monitor's own document writes them, {id, sessionId, timestamp, type, level, category, data}: they have times and
-no numbers, and the agent stands in `data`."""
+"""Events in the form of the monitor's own document, {id, sessionId, timestamp, type, level, category, data}: with times but
+without numbers, and with the agent in `data`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def monitor(second: float, type_: str, **payload: Any) -> dict[str, Any]:
 
 
 def calls() -> dict[str, str]:
-    """The output of each call, by what it was asked."""
+    """Return the output of each call by its arguments."""
     found = ToolCall.objects.select_related("result")
     return {call.args["q"]: call.result.output for call in found}
 
@@ -250,7 +250,7 @@ def test_end_that_brings_its_arguments_is_a_call(owner: Caller) -> None:
     assert Message.objects.get().health == []
 
 
-# --- What an event states beside its result -------------------------------------------------------------------------
+# --- Outcomes beside the result -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""/events/ over HTTP: what is taken, what is refused and how it is read again."""
+"""/events/ over HTTP: accepted and refused events, and reading them."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_monitor_messages_are_events(owner: Caller) -> None:
 
 
 def run_of_monitor_messages() -> list[dict[str, Any]]:
-    """What a monitor tells of a task of two agents, one of which fails, as it happens."""
+    """Messages of a monitor for a task of two agents, one of which fails."""
     tree = {"type": "normal", "agent": {"id": "n1"}, "nextAgent": {"type": "normal", "agent": {"id": "n2"}}}
     told = [
         ("workflow", {"agentTree": {"type": "normal"}, "partial": True}),
@@ -274,7 +274,7 @@ def test_session_message_sets_the_status_of_the_session(
 
 @pytest.mark.requirement("002-29", "002-30", "002-31", "000-42")
 def test_events_are_readable_as_a_message_at_once(owner: Caller) -> None:
-    """As the message API shows the run after each event: the call, then its result, then the answer."""
+    """The run in the message API after each event: the call, then its result, then the answer."""
 
     def after(type_: str, **data: Any) -> dict[str, Any]:
         assert owner.post("events/", event(type_, agent="n1", message_id="run-1", data=data)).status == 200

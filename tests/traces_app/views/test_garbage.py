@@ -1,4 +1,4 @@
-"""What a request brought and was answered is freed with its end: pages of megabytes do not wait for Python's collector."""
+"""Requests and responses of megabytes are freed at their end, without waiting for a garbage collection."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_view_does_not_outlive_its_request(
 
 
 def views() -> list[TraceViewSet]:
-    # By type: an instance may be lazy, and would be made by the question.
+    # By type, because isinstance() would evaluate lazy objects.
     return [one for one in gc.get_objects() if issubclass(type(one), TraceViewSet)]

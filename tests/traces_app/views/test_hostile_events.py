@@ -1,4 +1,4 @@
-"""Events whose data is anything at all: stored or refused by name, never an error of ours."""
+"""Events with any data: stored or refused with the path, never a server error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES = st.recursive(
     ),
     max_leaves=6,
 )
-# What recorders say has values of its own, which are rarely drawn.
+# Recorders send special values, which are rarely drawn at random.
 PATHS = st.one_of(
     TEXTS, st.sampled_from(["data.args.a", "data.prompt", "data.session.title", "data.session.", "data."])
 )

@@ -1,4 +1,4 @@
-"""Whatever a client writes into a request, it is answered in the one shape, and never with a 5xx."""
+"""Any request gets a response in the documented form, never a 5xx."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def test_unknown_field_or_part_is_refused(
 
 @pytest.fixture
 def mixed(project: Project) -> SessionOutcome:
-    """A conversation of four messages, a minute apart."""
+    """Store a conversation of four messages, a minute apart."""
 
     def at(minute: int) -> Any:
         return NOON + timedelta(minutes=minute)
@@ -602,7 +602,7 @@ def test_trash_shows_messages_deleted_with_their_session(owner: Caller, weather:
     assert owner.get(f"chains/{weather.messages[1].id}/").error == (404, "chain_not_found", None)
 
 
-# --- What views share ------------------------------------------------------------------------------------------------
+# --- All views -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

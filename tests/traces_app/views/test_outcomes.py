@@ -1,6 +1,6 @@
-"""One result, one record: whatever shape it has, as an object and as its JSON text, and whichever way it comes.
+"""One result, one record: in each shape, as an object and as its JSON text, and over each way of input.
 
-Each way sends all shapes in one batch and compares whole rows with the same table. To see what a new shape becomes, add a
+Each way sends all shapes in one batch and compares whole rows with the same table. To see the record of a new shape, add a
 line to SHAPES and run `pytest tests/traces_app/views/test_outcomes.py`: a failure names the way and the shape.
 """
 
@@ -29,7 +29,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <modu
 
 
 class Row(NamedTuple):
-    """The columns of a call and its result, `raw` aside."""
+    """The columns of a call and its result, without `raw`."""
 
     status: str
     output: str = ""
@@ -52,12 +52,12 @@ def failed(error: str, output: str = "", data: Any = None, **more: Any) -> Row:
 
 
 def told(message: str) -> Row:
-    """A text that says that the tool failed."""
+    """A text that reports a failure of the tool."""
     return failed(message, message)
 
 
 def whole(value: Any, error: str | None = None, **more: Any) -> Row:
-    """Data of the tool's own, all of it."""
+    """Data of the tool, complete."""
     return fine(text(value), value, **more) if error is None else failed(error, text(value), value, **more)
 
 
@@ -94,7 +94,7 @@ SHAPES: dict[str, tuple[Any, Row]] = {
                failed("{'success': False, 'reason': 'gone'}", "{'success': False, 'reason': 'gone'}",
                       {"success": False, "reason": "gone"})),
     "encoded twice": (text(text({"success": False, "error": "no such table"})), failed("no such table")),
-    # Objects of a tool's own.
+    # Objects of the tool.
     "rows": ({"rows": [1]}, whole({"rows": [1]})),
     "nothing": ({}, whole({})),
     "message": ({"message": "Hello"}, whole({"message": "Hello"})),
@@ -118,7 +118,7 @@ SHAPES: dict[str, tuple[Any, Row]] = {
         failed("Error: no such file", "Error: no such file", {"output": "Error: no such file", "exit_code": 1})),
     "own meaning of success": ({"success": "partly", "output": "x"}, fine("x", {"success": "partly", "output": "x"})),
     "flag alone": ({"isError": True, "message": "Gone."}, whole({"isError": True, "message": "Gone."}, "Gone.")),
-    # Results, in the words of tools.
+    # Results with the names of tools.
     "success, data": ({"success": True, "data": {"rows": [1]}}, fine("", {"rows": [1]})),
     "success, data, own fields": (
         {"success": True, "data": {"rows": []}, "sql_query": "SELECT 1", "qa_pairs": []},
@@ -163,7 +163,7 @@ class Sent(NamedTuple):
     id: str
     shape: str
     value: Any
-    """As it is sent: the value of the shape, or its JSON."""
+    """The value of the shape as it is sent, or its JSON."""
 
 
 def sent() -> list[Sent]:
@@ -213,7 +213,7 @@ def by_monitor_messages(owner: Caller, sent: list[Sent]) -> None:
 
 
 def by_callbacks(owner: Caller, sent: list[Sent]) -> None:
-    """Tools of Eko return {content, isError}: what else they return stands as text in it."""
+    """Tools of Eko return {content, isError}: anything else is text in it."""
     messages = []
     for one in sent:
         call = {"taskId": "s", "agentName": "A", "nodeId": "n", "toolName": "query", "toolCallId": one.id, "params": {}}
@@ -225,7 +225,7 @@ def by_callbacks(owner: Caller, sent: list[Sent]) -> None:
 
 
 def by_import(owner: Caller, sent: list[Sent]) -> None:
-    """Texts in a transcript of OpenAI's chat, objects in an export of our own."""
+    """Texts in a transcript of OpenAI's chat format, objects in an export of Tracesite."""
     texts = [one for one in sent if isinstance(one.value, str)]
     asked = [{"id": one.id, "type": "function", "function": {"name": "query", "arguments": "{}"}} for one in texts]
     talk: list[dict[str, Any]] = [{"role": "user", "content": "Try."}, {"role": "assistant", "tool_calls": asked}]
@@ -270,7 +270,7 @@ WAYS: list[Callable[[Caller, list[Sent]], None]] = [
 
 
 def rows() -> dict[str, tuple[Row, str | None]]:
-    """The rows of all calls with `raw`, by the id of the call."""
+    """Return the rows of all calls with `raw`, by the id of the call."""
     found = {}
     for call in ToolCall.objects.select_related("result"):
         result = call.result
@@ -290,7 +290,7 @@ def test_result_of_any_shape_is_one_record(owner: Caller, way: Callable[[Caller,
     for one in all_sent:
         expected = SHAPES[one.shape][1]
         row, raw = found[one.id]
-        # What was received is kept where the row does not hold all of it: as the text that it was.
+        # The received text is kept if the row does not hold all of it.
         received_text = one.value if isinstance(one.value, str) else text(one.value)
         if row != expected or raw not in (None, received_text, *_inner_texts(one)):
             wrong.append(f"{one.shape!r} as {type(one.value).__name__}:\n    {expected}\n    {row}\n    raw {raw!r}")
@@ -303,7 +303,7 @@ def test_result_of_any_shape_is_one_record(owner: Caller, way: Callable[[Caller,
 
 
 def _inner_texts(one: Sent) -> list[str]:
-    """Where an object wraps the text that a tool returned, that is the text received."""
+    """If an object wraps the text of a tool, that text is the received one."""
     value = msgspec.json.decode(one.value) if one.id.endswith("_text") else one.value
     inner = value.get("content", value.get("output")) if isinstance(value, dict) else None
     return [inner] if isinstance(inner, str) else [part["text"] for part in inner or ()]

@@ -31,7 +31,7 @@ def names(answer: Answer) -> list[str]:
 
 
 def walk(caller: Caller, path: str, way_on: str = "next", **parameters: Any) -> Iterator[list[str]]:
-    """The pages that one cursor after another leads to."""
+    """Yield the pages by following the cursors."""
     answer = caller.get(path, **parameters)
     yield names(answer)
     while answer.json[way_on]:
@@ -174,7 +174,7 @@ def test_page_by_time_never_splits_messages_of_one_time(owner: Caller, project: 
     assert (expected[::-1] if order == {"order": "desc"} else expected) == names(page)
     assert not page.streamed
     assert {"e0", "e1"} == set(names(owner.get(path, limit=3, before_time="2026-03-01T13:00:00Z", **order)))
-    # Cursors go on where the tie ends, and back over what came after it.
+    # Cursors continue after the tie, and back over later messages.
     before_time = "2026-03-01T13:02:00Z"
     assert {"e0", "e1"} == set(
         names(owner.get(path, limit=3, before_time=before_time, cursor=page.json["next"], **order))
@@ -208,14 +208,14 @@ def test_4000_messages_of_one_time_are_each_reached_once(owner: Caller, project:
             assert_once(expected, seen, order)
             seen = [name for page in walk_by_time(owner, path, order=order, limit=200, expand="none") for name in page]
             assert_once(expected, seen, order)
-        # Without an order: the way of a client that scrolls up.
+        # Without an order, like a client that scrolls up.
         seen = [name for page in walk_by_time(owner, path, start={}, limit=50, expand="none") for name in page]
         assert_once(expected, seen, "recent")
     assert inserted
 
 
 def assert_once(expected: set[str], seen: list[str], order: str) -> None:
-    """Each of the expected once; what was inserted meanwhile may be there, and once at most."""
+    """Assert that each expected message occurs once, and messages inserted meanwhile at most once."""
     assert len(seen) == len(set(seen)), order
     assert expected <= set(seen), order
 
@@ -223,7 +223,7 @@ def assert_once(expected: set[str], seen: list[str], order: str) -> None:
 def walk_by_time(
     caller: Caller, path: str, start: dict[str, str] | None = None, **parameters: Any
 ) -> Iterator[list[str]]:
-    """The pages that one oldest time after another leads to, as before_time."""
+    """Yield the pages by following the oldest time as before_time."""
     place = {"before_time": "2099-01-01T00:00:00Z"} if start is None else start
     while messages := caller.get(path, **parameters, **place).results:
         yield [message["external_id"] for message in messages]
@@ -231,7 +231,7 @@ def walk_by_time(
 
 
 class inserting:
-    """Another sender, who stores messages before, at and after a time as long as the block lasts."""
+    """Store messages before, at and after a time from another thread during the block."""
 
     def __init__(self, project: Project, *, at: datetime) -> None:
         self._project = project
@@ -270,7 +270,7 @@ def test_pages_by_time_end_with_an_empty_page(owner: Caller, project: Project) -
 def test_cursor_of_one_list_is_valid_for_another(owner: Caller, five: SessionOutcome) -> None:
     cursor = owner.get("messages/", limit=2).json["next"]
     assert names(owner.get(f"sessions/{five.id}/messages/", limit=2, cursor=cursor)) == ["m1", "m2"]
-    # Tools have no time: the place lies after all of them, or before.
+    # Tools have no time: the position is after all of them, or before.
     assert owner.get("tools/", cursor=cursor).results == []
 
 

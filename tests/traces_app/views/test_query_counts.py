@@ -1,6 +1,6 @@
-"""The number of queries of every route that reads is the same, however much there is.
+"""The number of queries of each reading route is constant, whatever the number of rows.
 
-A page of more than 20 rows is read in two exchanges, because the first rows tell how large the others are.
+A page of more than 20 rows is read in two round trips, because the first rows show the size of the others.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def queries_in(captured: CaptureQueriesContext) -> list[str]:
 
 def test_export_is_read_in_chunks(viewer: Caller, project: Project) -> None:
     session: SessionOutcome = store(project, *(run(number, 1, 1) for number in range(45)))
-    viewer.get("sessions/")  # the first use of a key is noted
+    viewer.get("sessions/")  # the first use of a key is recorded
     with CaptureQueriesContext(connection) as queries:
         exported = viewer.get(f"sessions/{session.id}/export/")
     assert len(exported.json["messages"]) == 45
-    # The key, the session twice, and for each of three chunks its ids and four statements; one look finds no fourth.
+    # The key, the session twice, for each of three chunks its ids and four statements, and a read that finds no fourth chunk.
     assert len(queries_in(queries)) == 3 + 3 * (1 + 4) + 1
     # The four of the two whole chunks are sent at once.
     assert len(queries) <= len(queries_in(queries)) - 2 * 3

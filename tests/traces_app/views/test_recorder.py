@@ -1,4 +1,4 @@
-"""/recorder/: what a project asks of its recorders."""
+"""/recorder/: the settings of a project for its recorders."""
 
 from __future__ import annotations
 

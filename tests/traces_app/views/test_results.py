@@ -1,4 +1,4 @@
-"""Results of any shape come in over HTTP and go out in one."""
+"""Results of any shape over HTTP, normalized to one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PNG = "iVBORw0KGgo" + "A" * 121
 
 
 def stored(owner: Caller, *calls: dict[str, Any]) -> list[dict[str, Any]]:
-    """The calls of one message, sent and read again."""
+    """Store the calls of one message; return them as read."""
     sent = [{"name": "query", "id": f"call_{place}", **call} for place, call in enumerate(calls)]
     message = {"role": "assistant", "external_id": "a1", "agent_steps": [{"tool_calls": sent}]}
     session = {"external_id": "s1", "messages": [message]}
     for _time in range(2):
-        # Whatever is sent again changes nothing.
+        # Sending it again changes nothing.
         assert owner.post("ingest/", {"sessions": [session]}).status == 200
     (found,) = owner.get("messages/", session="s1").results
     calls_found: list[dict[str, Any]] = found["agent_steps"][0]["tool_calls"]

@@ -1,4 +1,4 @@
-"""An export is imported again: into its own project nothing changes, into another one the same trace arises."""
+"""Import of an export: no change in its own project, the same trace in another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import Caller
 from .test_sessions import _said
 
 _OF_THE_PLACE = ("id", "project", "external_id", "updated_at", "active_at")
-"""What a session says of where it is stored."""
+"""The fields of a session that depend on where it is stored."""
 
 
 def imported(path: Path, document: bytes | str, project: Project) -> FileReport:

@@ -1,4 +1,4 @@
-"""Keys that may write or delete but not read learn nothing of what is stored from the answers to their writes."""
+"""Keys without the scope `read` learn no stored data from the responses to their writes."""
 
 from __future__ import annotations
 

@@ -441,7 +441,7 @@ def test_export_sent_back_is_unchanged(owner: Caller, weather: SessionOutcome) -
 
 def test_export_can_be_sent_to_another_project(viewer: Caller, outsider: Caller, weather: SessionOutcome) -> None:
     exported = viewer.get("sessions/weather/export/").json
-    # The id is taken, here; in another installation it would be kept.
+    # The id is taken here; another installation would keep it.
     sent = outsider.post("sessions/", {name: value for name, value in exported.items() if name != "id"})
     assert sent.status == 201, sent.body
     again = outsider.get("sessions/weather/export/").json
@@ -453,7 +453,7 @@ def _said(message: dict[str, Any]) -> Any:
 
 
 def _steps(message: dict[str, Any]) -> Any:
-    """The steps without the ids that say whose they are."""
+    """Return the steps without the ids of their message."""
     steps = json.loads(json.dumps(message["agent_steps"]))
     for step in steps:
         step.pop("id")

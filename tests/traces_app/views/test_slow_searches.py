@@ -1,4 +1,4 @@
-"""A list that would take the database for minutes is stopped, and the client is told what would be quicker."""
+"""A list that would take minutes is stopped, and the error names faster filters."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def owner(transactional_db: None) -> Caller:
 
 @contextmanager
 def kept_from_others(table: str) -> Iterator[None]:
-    """Whoever reads from the table waits, as for a search that never ends."""
+    """Make reads of the table wait, like a search without end."""
     info = connection.connection.info
     with psycopg.connect(make_conninfo(info.dsn, password=info.password or None)) as other:
         other.execute(f"LOCK TABLE {table}")
@@ -55,7 +55,7 @@ def test_slow_list_is_refused_with_a_hint(
     assert answer.error == (400, "too_slow", None)
     assert "give created_after and created_before" in answer.json["error"]["message"]
     assert "Retry-After" not in answer.headers
-    # The connection goes on, without a limit.
+    # The connection is usable afterwards, without a limit.
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == ("0",)

@@ -1,4 +1,4 @@
-"""Uploads that are small and ask for gigabytes or minutes: each is refused, within a bound of memory and time.
+"""Small uploads that would take gigabytes or minutes: each is refused within limits of memory and time.
 
 Each is read in a process of its own, as POST import/ does with dry_run, whose peak of memory is measured.
 """
@@ -24,9 +24,9 @@ from .conftest import Caller
 
 MEGABYTE = 1_000_000
 MOST_MEGABYTES = 450
-"""A process with Django and the readers has 70; 64 MB of text may be held, and some 2 million values of it."""
+"""A process with Django and the parsers takes 70 MB; 64 MB of text and some 2 million values may be held."""
 MOST_SECONDS = 20
-"""Of processor time; what was refused after 0.1 to 3 s when it was measured took 24 to 129 s before, or 3.7 GB."""
+"""Seconds of processor time. Measured: refused after 0.1 to 3 s; without the limits 24 to 129 s, or 3.7 GB."""
 
 _READ = """
 import json, re, sys, tempfile, time
@@ -65,7 +65,7 @@ def uploaded(data: bytes) -> Outcome:
 
 
 def refused(data: bytes, reason: str) -> Outcome:
-    """Read an upload that asks for too much, and check the reason, the memory and the time."""
+    """Read an upload beyond the limits, and check the reason, the memory and the time."""
     outcome = uploaded(data)
     assert [one[0] for one in outcome.reports] == ["failed"]
     assert reason in outcome.reports[0][2]
@@ -75,7 +75,7 @@ def refused(data: bytes, reason: str) -> Outcome:
 
 
 def packed(megabytes: int, unit: bytes = b"a") -> bytes:
-    """So many megabytes of a text as gzip, of a part for each: 1 : 1000, and made at once."""
+    """Build gzip data of `megabytes` parts of 1 MB each, which compress by a factor of 1000."""
     return gzip.compress((unit * (MEGABYTE // len(unit) + 1))[:MEGABYTE], mtime=0) * megabytes
 
 
@@ -170,17 +170,17 @@ def test_attack_over_http_is_answered_with_its_reason(owner: Caller) -> None:
 # --- Zip archives -----------------------------------------------------------------------------------------------------
 
 
-def zip_directory(count: int, told: int) -> bytes:
-    """A zip archive of nothing but a directory of so many entries, which says that it has `told`."""
+def zip_directory(count: int, declared: int) -> bytes:
+    """Build a zip archive that is only a directory of `count` entries but declares `declared` of them."""
     begin = b"PK\3\4" + b"\0" * 26
     entry = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, told, told, count * len(entry), len(begin), 0)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, declared, declared, count * len(entry), len(begin), 0)
     return begin + entry * count + end
 
 
-@pytest.mark.parametrize("told", [1, 65_535])
-def test_zip_directory_is_counted_before_it_is_read(told: int) -> None:
-    outcome = refused(zip_directory(300_000, told), "it holds more than 10000 files")
+@pytest.mark.parametrize("declared", [1, 65_535])
+def test_zip_directory_is_counted_before_it_is_read(declared: int) -> None:
+    outcome = refused(zip_directory(300_000, declared), "it holds more than 10000 files")
     assert outcome.megabytes < 200
 
 

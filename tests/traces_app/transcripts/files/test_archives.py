@@ -1,4 +1,4 @@
-"""What is found in archives, and what archives that mean harm come to."""
+"""Unpacking of archives, also hostile ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def source(data: bytes, name: str = "x") -> Source:
 
 
 def found(data: bytes, **options: Any) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
-    """The files by their names, read twice each, and what was left out."""
+    """Return the files by name, each read twice, and the omissions."""
     skipped: list[tuple[str, str]] = []
     files = {}
     for file in files_in(source(data), lambda where, why: skipped.append((where, why)), **options):
@@ -186,7 +186,7 @@ def test_stream_is_kept_in_an_unnamed_temporary_file(tmp_path: Path, monkeypatch
         for _time in range(2):
             with file.open() as stream:
                 assert stream.read() == b"[1]"
-        # A process that is killed here leaves nothing behind.
+        # A process killed here leaves no file behind.
         assert list(tmp_path.iterdir()) == []
     assert list(tmp_path.iterdir()) == []
 

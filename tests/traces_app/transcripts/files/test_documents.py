@@ -1,4 +1,4 @@
-"""What is found in the bytes of a file: one JSON value, or lines that are read again and again."""
+"""Decoding of the bytes of a file: one JSON value, or lines that are read repeatedly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def source(data: bytes) -> Source:
 
 
 def found(data: bytes) -> tuple[Any, list[tuple[str, str]]]:
-    """The document, lines as a list, and what was left out."""
+    """Return the document, lines as a list, and the omissions."""
     left_out: list[tuple[str, str]] = []
     document = read(source(data), lambda where, why: left_out.append((where, why)))
     return (list(document) if isinstance(document, Lines) else document), left_out

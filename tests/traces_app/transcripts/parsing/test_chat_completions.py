@@ -1,4 +1,4 @@
-"""Answers of chat completions: chunks become the message that was meant, however a server cuts it."""
+"""Answers of chat completions: chunks of any server become the same message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_pieces_are_joined() -> None:
         # A server that repeats id and name in every chunk.
         [{"index": 0, "id": "c1", "function": {"name": "look", "arguments": "{"}}, {"index": 0, "id": "c1", "function": {"name": "look", "arguments": "}"}}],
         [{"index": 0, "id": "c1", "function": {"name": "lo"}}, {"index": 0, "id": "", "function": {"name": "ok", "arguments": "{}"}}],
-        # One that sends calls whole and does not count them.
+        # A server that sends whole calls without an index.
         [{"id": "c1", "function": {"name": "look", "arguments": "{}"}}],
     ],
 )  # fmt: skip

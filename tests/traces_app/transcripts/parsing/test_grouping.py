@@ -1,4 +1,4 @@
-"""What belongs together in a log is given out together, as soon as it is complete."""
+"""Grouping of a log: each group is yielded as soon as it is complete."""
 
 from __future__ import annotations
 

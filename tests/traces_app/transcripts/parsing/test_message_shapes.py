@@ -1,4 +1,4 @@
-"""Messages in the shapes of all SDKs: each says the same."""
+"""Messages in the shapes of all SDKs, parsed to the same result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT_ARGS = '{"city":"Oslo"}'
 
 
 def outline(spoken: list[Spoken]) -> list[Any]:
-    """A message as (role, text, calls, results), calls without ids where the SDK has none."""
+    """Return messages as (role, text, calls, results), calls without ids if the SDK has none."""
     return [
         (
             one.role,
