@@ -28,7 +28,7 @@ from traces_app.normalize.call_ids import folded
 from traces_app.schema import records
 from traces_app.schema.health_flags import ORPHAN_RESULT, REPAIRED_ID
 
-from .entries import Call, Entry, Reply, Result, Said, size_of
+from .entries import Call, Entry, Prompt, Reply, Result, size_of
 from .times import Clock, with_time
 from .turn_records import prompt_message, turn_message
 from .turns import Turn, TurnCall
@@ -62,7 +62,7 @@ def stream_messages(entries: Iterable[Entry], clock: Clock | None) -> Iterator[t
 @dataclass(eq=False)
 class _Prompt:
     index: int
-    entry: Said
+    entry: Prompt
     entries: int = 0
     characters: int = 0
 
@@ -90,7 +90,7 @@ class Conversation:
         self._last_of_id: dict[str, TurnCall] = {}
 
     def add(self, entry: Entry) -> None:
-        if isinstance(entry, Said):
+        if isinstance(entry, Prompt):
             self._add_prompt(entry)
         elif isinstance(entry, Reply):
             self._add_reply(entry)
@@ -141,7 +141,7 @@ class Conversation:
         message = turn_message(turn)
         return turn.index, with_time(message, *turn.time) if turn.time else message
 
-    def _add_prompt(self, entry: Said) -> None:
+    def _add_prompt(self, entry: Prompt) -> None:
         prompt = _Prompt(self._next_index(), entry)
         self._items.append(prompt)
         self._count_size(prompt, entry)

@@ -1,6 +1,6 @@
 """Entries: the parts of a transcript that every format reads its file into.
 
-A format yields entries (Said, Reply, Result) in the order of the file. The modules beside this one turn them into records:
+A format yields entries (Prompt, Reply, Result) in the order of the file. The modules beside this one turn them into records:
 turns.py and conversation.py group them, turn_records.py builds the messages, times.py gives every message a time, and
 outline.py names the session.
 
@@ -18,7 +18,7 @@ from traces_app.schema import records
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class Prompt:
     """A message of the user or of the system."""
 
     id: str
@@ -106,7 +106,7 @@ class Result:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-Entry = Said | Reply | Result
+Entry = Prompt | Reply | Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def size_of(entry: Entry) -> int:
     values: list[Any]
     if isinstance(entry, Result):
         values = [entry.output, entry.data, entry.attachments, entry.metadata]
-    elif isinstance(entry, Said):
+    elif isinstance(entry, Prompt):
         values = [entry.content, entry.metadata]
     else:
         values = [entry.content, entry.reasoning, entry.metadata, *((call.args, call.metadata) for call in entry.calls)]

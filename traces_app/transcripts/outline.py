@@ -20,7 +20,7 @@ from traces_app.schema import records
 
 from . import conversation
 from .conversation import messages, stream_messages
-from .entries import Call, Entry, Reply, Result, Said, Transcript, is_text, size_of
+from .entries import Call, Entry, Prompt, Reply, Result, Transcript, is_text, size_of
 from .times import Clock, first_time, is_time
 from .turn_records import MOST_NAME_CHARACTERS
 
@@ -193,7 +193,7 @@ class _Summary:
         self.first_prompt: str | None = None
         """The text of the first user message."""
         self._running_digest = None if has_own_ids else blake2b(digest_size=DIGEST_BYTES)
-        self._system: Said | None = None
+        self._system: Prompt | None = None
         self._first: Entry | None = None
         """The first entry that is not the system's."""
         self._has_failed = self._failed_last = False
@@ -207,11 +207,11 @@ class _Summary:
                 self.digests += self._running_digest.digest()
         self.began = self.began or entry.created_at
         if self._first is None:
-            if isinstance(entry, Said) and entry.role == "system":
+            if isinstance(entry, Prompt) and entry.role == "system":
                 self._system = self._system or entry
             else:
                 self._first = entry
-        if isinstance(entry, Said):
+        if isinstance(entry, Prompt):
             if self.first_prompt is None and entry.role == "user":
                 self.first_prompt = text_of(entry.content)[0]
         elif isinstance(entry, Reply) and entry.parent_call is None:
@@ -226,7 +226,7 @@ class _Summary:
         """Return the first system text and the first other entry: they are fixed as soon as the conversation begins."""
         system_text = _canonical(self._system.content) if self._system is not None else ""
         first = self._first
-        if isinstance(first, Said):
+        if isinstance(first, Prompt):
             return (system_text, "user", _canonical(first.content))
         if isinstance(first, Reply):
             called = (part for call in first.calls for part in _call_parts(call))
@@ -255,7 +255,7 @@ def _identity_parts(entry: Entry) -> list[list[str]]:
         return [["tool", _canonical(entry.output), *entry.call_ids]]
     text, content_parts = text_of(entry.content)
     others = [_canonical(part) for part in content_parts or () if not is_text(part)]
-    if isinstance(entry, Said):
+    if isinstance(entry, Prompt):
         return [[entry.role, text, *others]]
     parts = [["assistant", text, *others]] if text or others or entry.error else []
     return [*parts, *(["call", *_call_parts(call)] for call in entry.calls)]

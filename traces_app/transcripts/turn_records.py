@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from traces_app.normalize.records import text_of, tokens
 from traces_app.schema import records
 
-from .entries import Reply, Result, Said, is_text
+from .entries import Prompt, Reply, Result, is_text
 from .turns import Turn, TurnCall, TurnStep
 
 MOST_NAME_CHARACTERS = 512
 """The length of records.Name."""
 
 
-def prompt_message(entry: Said) -> records.Message:
+def prompt_message(entry: Prompt) -> records.Message:
     return records.Message(
         role=entry.role,
         external_id=entry.id,

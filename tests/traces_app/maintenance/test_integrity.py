@@ -23,7 +23,7 @@ from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
 from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
-from traces_app.transcripts.entries import Call, Reply, Said
+from traces_app.transcripts.entries import Call, Prompt, Reply
 from traces_app.transcripts.outline import session
 
 pytestmark = pytest.mark.django_db
@@ -129,7 +129,7 @@ def test_imported_answer_between_steps_is_no_gap(project: Project) -> None:
 def test_imported_turn_after_its_answer_has_no_gap() -> None:
     call = Call(id="c", name="search", args={})
     turn = [
-        Said(id="0", role="user", content="?"),
+        Prompt(id="0", role="user", content="?"),
         Reply(id="1", content=None, calls=[call]),
         Reply(id="2", content="So far."),
         Reply(id="3", content=None, calls=[call]),

@@ -16,7 +16,7 @@ from tests.traces_app.growing import merged
 from traces_app.normalize.records import tokens
 from traces_app.schema import records
 from traces_app.transcripts.conversation import Conversation, messages, stream_messages
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript, size_of
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript, size_of
 from traces_app.transcripts.outline import digests, digests_of, messages_of, session, session_of
 from traces_app.transcripts.outline import outline as outline_of
 from traces_app.transcripts.times import with_times
@@ -33,8 +33,8 @@ def _fields(entry: Entry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__dataclass_fields__}
 
 
-def user(text: str) -> Said:
-    return Said(id="", role="user", content=text)
+def user(text: str) -> Prompt:
+    return Prompt(id="", role="user", content=text)
 
 
 def plain(text: str) -> Reply:
@@ -76,7 +76,7 @@ def _output(call: records.ToolCall) -> Any:
 @pytest.mark.requirement("003-12")
 def test_turn_between_user_messages_is_one_assistant_message() -> None:
     entries = talk(
-        Said(id="", role="system", content="Be kind."),
+        Prompt(id="", role="system", content="Be kind."),
         user("Weather?"),
         asks("c1:get_weather", text="I look."),
         result("31 °C", "c1"),
@@ -118,7 +118,7 @@ def test_replies_before_any_user_message_are_a_message() -> None:
 
 def test_system_message_within_a_turn_does_not_end_it() -> None:
     entries = talk(
-        user("Go"), asks("c1:a"), Said(id="", role="system", content="Hurry."), result("one", "c1"), plain("done")
+        user("Go"), asks("c1:a"), Prompt(id="", role="system", content="Hurry."), result("one", "c1"), plain("done")
     )
     assert outline(messages(entries)) == [
         ("user", "0", "Go"),
@@ -247,13 +247,13 @@ def test_failed_result_makes_its_call_failed() -> None:
 
 def test_reasoning_and_agent_of_the_answer_are_kept_beside_it() -> None:
     reply = Reply(id="1", content="Yes.", reasoning="Hm.", agent_name="ada", metadata={"weight": 1})
-    answer = messages([Said(id="0", role="user", content="?"), reply])[1]
+    answer = messages([Prompt(id="0", role="user", content="?"), reply])[1]
     assert answer.metadata == {"weight": 1, "reasoning_content": "Hm.", "agent_name": "ada"}
 
 
 def test_too_long_names_are_cut_and_kept_in_the_metadata() -> None:
     entries = [
-        Said(id="0", role="user", content="?"),
+        Prompt(id="0", role="user", content="?"),
         Reply(id="1", content=None, calls=[Call(id="i" * 600, name="n" * 600, args={})]),
     ]
     (step,) = messages(entries)[1].agent_steps or ()
@@ -435,7 +435,7 @@ _entries = st.lists(
         _times,
         st.one_of(
             st.builds(user, st.sampled_from(["Go", "Hurry"])),
-            st.just(Said(id="", role="system", content="Be kind.")),
+            st.just(Prompt(id="", role="system", content="Be kind.")),
             st.builds(
                 lambda content, fields: replace(plain(""), content=content, **fields),
                 st.sampled_from(["Done.", "", [{"type": "text", "text": "Wait."}]]),
@@ -483,7 +483,7 @@ def test_all_entries_are_in_the_messages(entries: list[Entry]) -> None:
     contents = sum(m.content is not None for m in found if m.role == "assistant")
     thoughts = sum(not step.tool_calls for m in found for step in m.agent_steps or ())
     assert contents + thoughts == len(plain_replies)
-    assert sum(m.role != "assistant" for m in found) == sum(isinstance(entry, Said) for entry in entries)
+    assert sum(m.role != "assistant" for m in found) == sum(isinstance(entry, Prompt) for entry in entries)
     assert all(m.content is not None or m.agent_steps for m in found)
 
 
@@ -503,7 +503,7 @@ def named(*entries: Entry, place: int = 0, external_id: str | None = None) -> st
 
 
 def test_session_name_derives_from_its_start_and_place() -> None:
-    policy = Said(id="", role="system", content="Be kind.")
+    policy = Prompt(id="", role="system", content="Be kind.")
     name = named(policy, user("Go"))
     assert name == named(policy, user("Go"), plain("Done."), policy, user("More"))
     others = [
@@ -511,7 +511,7 @@ def test_session_name_derives_from_its_start_and_place() -> None:
         named(policy, user("Stop")),
         named(policy, user("Go"), place=1),
         named(policy, plain("Go")),
-        named(Said(id="", role="system", content="Be quick."), user("Go")),
+        named(Prompt(id="", role="system", content="Be quick."), user("Go")),
         named(policy, user("Go"), external_id="thread-1"),
     ]
     assert len({name, *others}) == 7
@@ -547,14 +547,14 @@ def test_digests_of_transcript_begin_with_those_of_its_start() -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [user("Stop"), plain("Go"), asks("c1:a"), result("Go"), Said(id="", role="system", content="Go")],
+    [user("Stop"), plain("Go"), asks("c1:a"), result("Go"), Prompt(id="", role="system", content="Go")],
 )
 def test_any_other_content_has_another_digest(entry: Entry) -> None:
     assert digests(talk(entry)) != digests(talk(user("Go")))
 
 
 def test_form_of_text_and_metadata_do_not_change_the_digest() -> None:
-    beside = Said(id="0", role="user", content=[{"type": "text", "text": "Go"}], metadata={"name": "li"})
+    beside = Prompt(id="0", role="user", content=[{"type": "text", "text": "Go"}], metadata={"name": "li"})
     assert digests([beside]) == digests(talk(user("Go")))
 
 
@@ -759,7 +759,7 @@ def test_late_result_matches_its_call_in_a_waiting_turn() -> None:
     (first,) = [m for m in finished(entries) if m.external_id == "1"]
     assert outline([first]) == [("assistant", "1", None, [(0, None, [("late", "a", "at last")])])]
     assert [m.external_id for m in messages(entries)] == [
-        e.id for e in entries if isinstance(e, Said) or e.id == "1" or _begins(e)
+        e.id for e in entries if isinstance(e, Prompt) or e.id == "1" or _begins(e)
     ]
 
 

@@ -31,9 +31,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
     is_text,
@@ -283,12 +283,12 @@ def _parts(message: dict[str, Any]) -> list[Any]:
     return [*thoughts, *tools, *texts]
 
 
-def _message(id_: str, message: dict[str, Any]) -> Said:
+def _message(id_: str, message: dict[str, Any]) -> Prompt:
     metadata = json_values.rest(message, _MESSAGE_FIELDS)
     if message["role"] == "data":
         metadata["role"] = "data"
     parts = [_content_part(part) for part in _parts(message)]
-    return Said(
+    return Prompt(
         id=id_,
         role="user" if message["role"] == "user" else "system",
         content=_content(parts),
@@ -317,13 +317,13 @@ class _Step:
 
 
 def _replies(id_: str, message: dict[str, Any], model: str | None, approvals: list[Any]) -> Iterator[Entry]:
-    items: list[Said | _Step] = []
+    items: list[Prompt | _Step] = []
     for number, part in enumerate(_parts(message)):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "steering-message":
             # The user wrote it while the run continued.
             content = _content([_content_part(item) for item in json_values.items(part.get("parts"))])
-            items.append(Said(id=json_values.text(part.get("id")) or f"{id_}.{number}", role="user", content=content))
+            items.append(Prompt(id=json_values.text(part.get("id")) or f"{id_}.{number}", role="user", content=content))
             continue
         step = items[-1] if items and isinstance(items[-1], _Step) else None
         is_call = kind in _MODEL_PARTS or (isinstance(part, dict) and _is_tool(part))
@@ -331,7 +331,7 @@ def _replies(id_: str, message: dict[str, Any], model: str | None, approvals: li
             step = _Step()
             items.append(step)
         _add(step, f"{id_}.{number}", part)
-    items = [item for item in items if isinstance(item, Said) or not item.is_empty()] or [_Step()]
+    items = [item for item in items if isinstance(item, Prompt) or not item.is_empty()] or [_Step()]
     own = json_values.fields(message.get("metadata"))
     metadata = json_values.rest(message, _MESSAGE_FIELDS)
     usage = next((own[key] for key in ("usage", "totalUsage") if isinstance(own.get(key), dict)), None)
@@ -341,7 +341,7 @@ def _replies(id_: str, message: dict[str, Any], model: str | None, approvals: li
         steps[0].metadata["approvals"] = approvals
     replies = 0
     for item in items:
-        if isinstance(item, Said):
+        if isinstance(item, Prompt):
             yield item
             continue
         is_last = item is steps[-1]

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import EMPTY_CONVERSATION, Entry, Reply, Said, Transcript, has_conversation
+from traces_app.transcripts.entries import EMPTY_CONVERSATION, Entry, Prompt, Reply, Transcript, has_conversation
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, has_marks, read_blocks, report_unknown, turns_of
 from traces_app.transcripts.parsing.request_logs import Exchange, joined
@@ -242,7 +242,7 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
     if system := request.get("system"):
         blocks = read_blocks(system, "system", "system", skip)
         if blocks.content is not None:
-            yield Said(id="system", role="system", content=blocks.content, created_at=exchange.times.get(0))
+            yield Prompt(id="system", role="system", content=blocks.content, created_at=exchange.times.get(0))
     model = request.get("model") or request.get("modelId")
     flags = time_flags(*(request.get(key) for key in _TIMES)) if exchange.times else []
     for index, message in enumerate(exchange.messages):
@@ -269,7 +269,7 @@ def _prompt(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterat
     yield from blocks.results
     metadata = {**rest(message, _MESSAGE_FIELDS), **blocks.metadata}
     if blocks.content is not None or not blocks.results:
-        yield Said(
+        yield Prompt(
             id=id_,
             role="system" if message["role"] == "system" else "user",
             content=blocks.content,

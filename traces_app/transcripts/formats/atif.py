@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
@@ -154,7 +154,7 @@ class _Reader:
             if source == "agent":
                 yield from self._reply(agent.prefix + own, step, agent, place)
             elif source in ("user", "system"):
-                yield Said(
+                yield Prompt(
                     id=agent.prefix + own,
                     role="user" if source == "user" else "system",
                     content=content(step.get("message")),
@@ -244,10 +244,10 @@ class _Reader:
             self.unreferenced.append((where, trajectory))
             return
         # Messages to a sub-agent are not messages of this conversation.
-        messages = [{"role": entry.role, "content": entry.content} for entry in entries if isinstance(entry, Said)]
+        messages = [{"role": entry.role, "content": entry.content} for entry in entries if isinstance(entry, Prompt)]
         others = rest(trajectory, ("steps", "subagent_trajectories"))
         for entry in entries:
             if entry is first:
                 yield replace(first, metadata={**first.metadata, "trajectory": others, "said": messages})
-            elif not isinstance(entry, Said):
+            elif not isinstance(entry, Prompt):
                 yield entry

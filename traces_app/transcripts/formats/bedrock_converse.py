@@ -20,7 +20,15 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import EMPTY_CONVERSATION, Entry, Reply, Result, Said, Transcript, has_conversation
+from traces_app.transcripts.entries import (
+    EMPTY_CONVERSATION,
+    Entry,
+    Prompt,
+    Reply,
+    Result,
+    Transcript,
+    has_conversation,
+)
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, read_blocks, turns_of
 from traces_app.transcripts.parsing.request_logs import Exchange, joined
@@ -170,7 +178,7 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         converted = [system] if isinstance(system, str) else [_anthropic_block(block) for block in items(system)]
         system_blocks = read_blocks(converted, "system", "system", skip)
         if system_blocks.content is not None:
-            yield Said(id="system", role="system", content=system_blocks.content, created_at=exchange.times.get(0))
+            yield Prompt(id="system", role="system", content=system_blocks.content, created_at=exchange.times.get(0))
     model = _text(request.get("modelId"))
     for index, message in enumerate(exchange.messages):
         where = f"{exchange.where}[{index}]"
@@ -201,7 +209,7 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         for result in blocks.results:
             yield replace(result, created_at=time, health=flags)
         if blocks.content is not None or not blocks.results:
-            yield Said(
+            yield Prompt(
                 id=str(index),
                 role="system" if message["role"] == "system" else "user",
                 content=blocks.content,

@@ -32,9 +32,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
 )
@@ -272,7 +272,7 @@ def _entries(branch: list[tuple[str, dict[str, Any]]]) -> list[Entry]:
             elif role != "system" and not is_prompt:
                 metadata["role"] = role
             entries.append(
-                Said(
+                Prompt(
                     id=own,
                     role="user" if is_prompt else "system",
                     content=content.content,

@@ -26,9 +26,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
 )
@@ -155,7 +155,7 @@ def _prompt(own: str, message: dict[str, Any], place: str, skip: Skip) -> Iterat
     for kind, files in (("attachment", message.get("attachments")), ("file", message.get("files_v2") or message.get("files"))):  # fmt: skip
         blocks.visible += [{"type": kind, **rest(file, ("type",))} for file in items(files) if isinstance(file, dict)]
     if blocks.visible or not blocks.results:
-        yield Said(
+        yield Prompt(
             id=own,
             role="user",
             content=blocks.content,

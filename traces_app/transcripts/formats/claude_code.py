@@ -43,7 +43,7 @@ from typing import Any
 import msgspec
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Line, Lines, Skip
 from traces_app.transcripts.outline import SHARE
 from traces_app.transcripts.parsing.content_blocks import Blocks, blocks_of, read_blocks
@@ -657,7 +657,7 @@ class _Reader:
         elif (typed := self._typed.pop(ordinal, None)) is not None and self._only is None:
             time = value.get("timestamp")
             self._waiting.append(
-                Said(
+                Prompt(
                     id=f"queued-{_hash(str(typed.get('timestamp')), _text_of(typed)):016x}",
                     role="user",
                     content=typed["content"],
@@ -674,7 +674,7 @@ class _Reader:
         role, content = aside
         used = _LINE_FIELDS | {"content", "isMeta", *({"attachment"} if role == "user" else ())}
         self._waiting.append(
-            Said(
+            Prompt(
                 id=self._id(ordinal, value),
                 role="user" if role == "user" else "system",
                 content=content if isinstance(content, str | list) else text(content),
@@ -723,7 +723,7 @@ class _Reader:
                 self._prompts.setdefault(agent, []).append(blocks.content)
             return
         self._waiting.append(
-            Said(
+            Prompt(
                 id=id_,
                 role="user",
                 content=blocks.content,

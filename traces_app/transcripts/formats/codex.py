@@ -39,7 +39,7 @@ import msgspec
 
 from traces_app.normalize.json_values import fields, instant, items, milliseconds, rest, text
 from traces_app.normalize.records import text_of
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
 from traces_app.transcripts.parsing.response_items import (
     CARRIED_OUT,
@@ -532,7 +532,7 @@ def _entries(document: Document, survey: _Survey) -> Iterator[Entry]:
         prompt = text(fields(instructions).get("text")) if isinstance(instructions, dict) else text(instructions)
         if prompt:
             at = instant(survey.meta.get("timestamp"))
-            yield Said(id="instructions", role="system", content=prompt, created_at=at)
+            yield Prompt(id="instructions", role="system", content=prompt, created_at=at)
     if survey.held is not None:
         lines: Iterator[_Line] = iter(survey.held)
     else:
@@ -713,7 +713,7 @@ class _Reader:
             self._end_turn()
         self.close()
         self._waiting.append(
-            Said(
+            Prompt(
                 id=id_,
                 role="user" if is_typed else "system",
                 content=content,

@@ -34,7 +34,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import as_json, fields, instant, items, rest, text
 from traces_app.schema.records import SessionStatus
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values, skip_silently
 
 NAME = "eko"
@@ -214,7 +214,7 @@ class _TaskReader:
         if self.has_entries:
             self._facts["taskPrompt"] = prompt
         else:
-            yield Said(id=_PROMPT, role="user", content=prompt, created_at=_time(message))
+            yield Prompt(id=_PROMPT, role="user", content=prompt, created_at=_time(message))
 
     def _read_plan(self, workflow: object, message: dict[str, Any]) -> Iterator[Entry]:
         if workflow is None:
@@ -512,7 +512,7 @@ def _chain_transcript(chain: dict[str, Any], value: dict[str, Any], where: str, 
 
 def _chain_entries(chain: dict[str, Any], where: str, skip: Skip) -> Iterator[Entry]:
     if prompt := text(chain.get("taskPrompt")):
-        yield Said(id=_PROMPT, role="user", content=prompt)
+        yield Prompt(id=_PROMPT, role="user", content=prompt)
     for index, link in enumerate(chain["agents"]):
         path = f"{where}.agents[{index}]".lstrip(".")
         if not isinstance(link, dict):

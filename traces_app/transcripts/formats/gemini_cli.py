@@ -35,7 +35,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Lines, Skip
 from traces_app.transcripts.parsing.gemini_parts import read_parts
 
@@ -209,8 +209,8 @@ def _entries(session: _Session, skip: Skip) -> Iterator[Entry]:
             skip(where, f"the type is {kind or 'missing'}; a type is one of {', '.join(_TYPES)}")
 
 
-def _message(own: str, message: dict[str, Any], role: str, content: Any, metadata: dict[str, Any]) -> Said:
-    return Said(
+def _message(own: str, message: dict[str, Any], role: str, content: Any, metadata: dict[str, Any]) -> Prompt:
+    return Prompt(
         id=own,
         role="user" if role == "user" else "system",
         content=content,

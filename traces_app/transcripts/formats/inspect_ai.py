@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import as_json, between, content, fields, instant, items, milliseconds, rest, text
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Skip, Unreadable
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
@@ -343,7 +343,7 @@ def _entries(messages: list[Any], where: str, events: _Events, started: datetime
         ids.add(id_)
         role = message.get("role")
         if role in ("system", "user"):
-            yield Said(
+            yield Prompt(
                 id=id_,
                 role="user" if role == "user" else "system",
                 content=content(message.get("content")),

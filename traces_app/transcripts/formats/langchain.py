@@ -41,9 +41,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
     is_text,
@@ -620,8 +620,8 @@ def _sum(first: Any, second: Any) -> Any:
     return second if first is None else first
 
 
-def _message(id_: str, role: str, message: dict[str, Any], at: datetime | None) -> Said:
-    return Said(
+def _message(id_: str, role: str, message: dict[str, Any], at: datetime | None) -> Prompt:
+    return Prompt(
         id=id_,
         role="user" if role == "user" else "system",
         content=json_values.content(message.get("content")),

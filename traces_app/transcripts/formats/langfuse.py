@@ -29,9 +29,9 @@ from hashlib import blake2b
 from typing import Any
 
 from traces_app.normalize.json_values import as_json, between, fields, instant, items, rest, text
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
-from traces_app.transcripts.parsing.message_shapes import Spoken, decoded, joined, messages_in
+from traces_app.transcripts.parsing.message_shapes import ParsedMessage, decoded, joined, messages_in
 from traces_app.transcripts.parsing.python_notation import json_or_python
 
 NAME = "langfuse"
@@ -92,7 +92,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             external_id=id_ or None,
             has_own_ids=True,
             title=None
-            if any(isinstance(entry, Said) for entry in entries)
+            if any(isinstance(entry, Prompt) for entry in entries)
             else text(session_traces[0].row.get("name")),
             end_user=next(
                 (user for trace in session_traces if (user := text(_get(trace.row, "userId", "user_id")))), None
@@ -363,7 +363,7 @@ class _Reader:
                 continue
             messages = messages_in(value)
             if not any(message.role == "user" and message.content for message in messages):
-                messages.append(Spoken(role="user", content=_content(value, _PROMPT_KEYS)))
+                messages.append(ParsedMessage(role="user", content=_content(value, _PROMPT_KEYS)))
             yield from self._new_messages(trace, messages, trace.id, trace.began)
             return
 
@@ -391,7 +391,9 @@ class _Reader:
             ended_at = max(filter(None, ends), default=None)
             yield Reply(id=f"{trace.id}:output", content=content, error=error, created_at=ended_at)
 
-    def _new_messages(self, trace: _Trace, messages: list[Spoken], id_: str, when: datetime | None) -> Iterator[Entry]:
+    def _new_messages(
+        self, trace: _Trace, messages: list[ParsedMessage], id_: str, when: datetime | None
+    ) -> Iterator[Entry]:
         """Yield the messages of a model's input that no earlier input had."""
         time = when if when is not None and when > _EARLIEST else None
         here: Counter[tuple[str, str]] = Counter()
@@ -414,7 +416,7 @@ class _Reader:
         here[key] += 1
         return here[key] > self._seen[key]
 
-    def _message(self, trace: _Trace, message: Spoken, id_: str, time: datetime | None) -> Said:
+    def _message(self, trace: _Trace, message: ParsedMessage, id_: str, time: datetime | None) -> Prompt:
         if message.role == "system":
             # The id must not depend on the trace, because traces of a session may be imported one by one.
             id_ = f"system:{_digest(message.content).hex()}"
@@ -422,7 +424,7 @@ class _Reader:
             self._prompted, id_ = True, f"{trace.id}:prompt"
         metadata = {**message.metadata, **({"name": message.name} if message.name else {})}
         role: Any = message.role
-        return Said(id=id_, role=role, content=message.content, created_at=time, metadata=metadata)
+        return Prompt(id=id_, role=role, content=message.content, created_at=time, metadata=metadata)
 
     def _result_in_input(self, result: Result, id_: str, time: datetime | None) -> Iterator[Entry]:
         """Yield a result that is in the input of a generation, and in no observation."""
@@ -467,9 +469,9 @@ class _Reader:
             if is_read and isinstance(value, dict) and "role" not in value and (others := rest(value, _MESSAGE_FIELDS)):
                 metadata[name] = others
         if answer is None and generation.output not in _EMPTY:
-            answer = Spoken(role="assistant", content=_content(generation.output, _ANSWER_KEYS))
+            answer = ParsedMessage(role="assistant", content=_content(generation.output, _ANSWER_KEYS))
         yield self._reply(
-            answer or Spoken(role="assistant"),
+            answer or ParsedMessage(role="assistant"),
             Reply(
                 id=generation.id,
                 content=None,
@@ -485,7 +487,7 @@ class _Reader:
             ),
         )
 
-    def _unknown(self, messages: list[Spoken]) -> list[Any]:
+    def _unknown(self, messages: list[ParsedMessage]) -> list[Any]:
         """Return the replies and results of an input that are no entries: those of another agent, or examples."""
         unknown: list[Any] = []
         for message in messages:
@@ -499,14 +501,14 @@ class _Reader:
             ]
         return unknown
 
-    def _without_earlier_turns(self, trace: _Trace, messages: list[Spoken]) -> list[Spoken]:
+    def _without_earlier_turns(self, trace: _Trace, messages: list[ParsedMessage]) -> list[ParsedMessage]:
         """Drop the turns up to the last answer from the first input of a trace: they belong to other traces."""
         if self._replied or trace.session_id is None:
             return messages
         last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
         return [message for index, message in enumerate(messages) if index > last or message.role == "system"]
 
-    def _reply(self, message: Spoken, reply: Reply) -> Reply:
+    def _reply(self, message: ParsedMessage, reply: Reply) -> Reply:
         """Return the reply with the content of a message, and register its calls."""
         if reply.step_id is not None:
             self._replied = True
@@ -718,6 +720,6 @@ def _canonical(args: Any) -> str:
     return as_json(dict(sorted(value.items()))) if isinstance(value, dict) else as_json(value)
 
 
-def _reply_key(message: Spoken) -> str:
+def _reply_key(message: ParsedMessage) -> str:
     """Return a text that identifies a reply by its content and its calls."""
     return as_json([message.content, [call.id or f"{call.name} {_canonical(call.args)}" for call in message.calls]])

@@ -32,7 +32,7 @@ from typing import Any
 import msgspec
 
 from traces_app.normalize.json_values import content, fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 from traces_app.transcripts.parsing.chat_completions import answer_in, is_chunk, is_finished, is_response
 from traces_app.transcripts.parsing.request_logs import prefix_digests
@@ -465,11 +465,11 @@ def _role_problem(message: dict[str, Any]) -> str:
     return f"{problem}; a role is one of {', '.join(_ROLES)}"
 
 
-def _message(id_: str, message: dict[str, Any]) -> Said:
+def _message(id_: str, message: dict[str, Any]) -> Prompt:
     metadata = rest(message, _MESSAGE_FIELDS)
     if message["role"] == "developer":
         metadata["role"] = "developer"
-    return Said(
+    return Prompt(
         id=id_,
         role="user" if message["role"] == "user" else "system",
         content=content(message.get("content")),

@@ -37,9 +37,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
     is_text,
@@ -655,7 +655,7 @@ def _is_output(item: object) -> bool:
     return not is_input
 
 
-def _input_entry(id_: str, kind: str, item: _Item) -> Said | Result:
+def _input_entry(id_: str, kind: str, item: _Item) -> Prompt | Result:
     value = item.value
     if is_result(kind):
         return result_of(id_, kind, value)
@@ -663,13 +663,13 @@ def _input_entry(id_: str, kind: str, item: _Item) -> Said | Result:
         content = content_of(
             [value["content"]] if isinstance(value["content"], str) else _instructions(value["content"])
         )
-        return Said(id="instructions" if id_ == "-1" else f"instructions-{id_}", role="system", content=content)
+        return Prompt(id="instructions" if id_ == "-1" else f"instructions-{id_}", role="system", content=content)
     metadata = json_values.rest(value, frozenset({"type", "role", "content"}))
     if kind != "message":
         metadata["type"] = kind
     if value.get("role") == "developer":
         metadata["role"] = "developer"
-    return Said(
+    return Prompt(
         id=id_,
         role="user" if kind == "message" and value.get("role") == "user" else "system",
         content=content_of(value.get("content")),

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import between, fields, instant, items, rest, text
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 
 NAME = "opencode"
@@ -154,7 +154,7 @@ def _created_at(info: dict[str, Any]) -> datetime | None:
     return instant(fields(info.get("time")).get("created"))
 
 
-def _prompt(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Iterator[Said]:
+def _prompt(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Iterator[Prompt]:
     typed: list[Any] = []
     inserted: list[Any] = []
     others: list[dict[str, Any]] = []
@@ -173,10 +173,10 @@ def _prompt(own: str, info: dict[str, Any], parts: list[dict[str, Any]]) -> Iter
     summary = rest({**summary, "diffs": diffs}, ())
     metadata = {**rest(info, _MESSAGE_FIELDS), **rest({"summary": summary}, ())}
     if typed or not (inserted or others):
-        yield Said(id=own, role="user", content=_content(typed), created_at=_created_at(info), metadata=metadata)
+        yield Prompt(id=own, role="user", content=_content(typed), created_at=_created_at(info), metadata=metadata)
     if inserted or others:
         compactions = [part for part in others if part.get("type") == "compaction"]
-        yield Said(
+        yield Prompt(
             id=f"{own}#added" if typed else own,
             role="system",
             content=_content(inserted) or ("[compaction]" if compactions else None),

@@ -27,7 +27,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import as_json, content, fields, instant, items, rest, text, time_flags
 from traces_app.schema.records import SessionStatus
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, skip_silently
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
@@ -267,8 +267,8 @@ class _Conversation:
             self.others.append(event)
         self._has_message = self._has_message or action == "message"
 
-    def _text_entry(self, id_: str, role: Any, value: Any, event: dict[str, Any], metadata: dict[str, Any]) -> Said:
-        return Said(
+    def _text_entry(self, id_: str, role: Any, value: Any, event: dict[str, Any], metadata: dict[str, Any]) -> Prompt:
+        return Prompt(
             id=id_,
             role=role,
             content=content(value),

@@ -23,7 +23,7 @@ from typing import Any
 
 from traces_app.normalize.json_values import between, content, fields, instant, items, rest, text
 from traces_app.schema.records import SessionStatus
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
@@ -150,7 +150,7 @@ class _Session:
         elif kind in ("compaction", "branch_summary", "custom_message"):
             summary = content(value.get("summary") if kind != "custom_message" else value.get("content"))
             self.entries.append(
-                Said(id=id_, role="system", content=summary, created_at=at, metadata={"type": kind, **metadata})
+                Prompt(id=id_, role="system", content=summary, created_at=at, metadata={"type": kind, **metadata})
             )
         elif isinstance(kind, str) and kind != "message":
             self.others.append(value)
@@ -160,15 +160,15 @@ class _Session:
             skip(where, "no entry: it has no type, or a message without a role")
 
 
-def _message(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Said:
+def _message(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Prompt:
     metadata = {**metadata, **rest(message, _MESSAGE_FIELDS)}
     if message["role"] == "user":
-        return Said(id=id_, role="user", content=content(message.get("content")), created_at=at, metadata=metadata)
+        return Prompt(id=id_, role="user", content=content(message.get("content")), created_at=at, metadata=metadata)
     value = content(message.get("content", message.get("summary")))
     if message["role"] == "bashExecution":
         lines = (f"$ {text(message.get('command')) or ''}", text(message.get("output")))
         value = "\n".join(line for line in lines if line)
-    return Said(id=id_, role="system", content=value, created_at=at, metadata={"role": message["role"], **metadata})
+    return Prompt(id=id_, role="system", content=value, created_at=at, metadata={"role": message["role"], **metadata})
 
 
 def _reply(

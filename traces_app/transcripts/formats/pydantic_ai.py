@@ -30,9 +30,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
     is_text,
@@ -216,7 +216,7 @@ def _entries(run: _Run, skip: Skip) -> Iterator[Entry]:
         if new is not None and new != instructions:
             instructions = new
             at = message.get("timestamp")
-            yield Said(
+            yield Prompt(
                 id=f"{index}.instructions",
                 role="system",
                 content=instructions,
@@ -239,7 +239,7 @@ def _parts(message: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[in
             skip(f"{where}.parts[{number}]", "not an object")
 
 
-def _request_entry(id_: str, part: dict[str, Any]) -> Said | Result | None:
+def _request_entry(id_: str, part: dict[str, Any]) -> Prompt | Result | None:
     """Return the entry of a part of a request; None for a part about the request itself."""
     kind = part.get("part_kind")
     at = json_values.instant(part.get("timestamp"))
@@ -250,14 +250,14 @@ def _request_entry(id_: str, part: dict[str, Any]) -> Said | Result | None:
     if kind == "instruction-baseline":
         texts = [json_values.fields(item).get("content") for item in json_values.items(part.get("instructions"))]
         content: Any = "\n\n".join(text for text in texts if isinstance(text, str))
-        return Said(id=id_, role="system", content=content, metadata=json_values.rest(part, ("instructions",)))
+        return Prompt(id=id_, role="system", content=content, metadata=json_values.rest(part, ("instructions",)))
     if kind not in _MESSAGE_PARTS:
         return None
     content = _speech(part) if kind == "speech" else part.get("content")
     metadata = json_values.rest(part, ("part_kind", "content", "timestamp", "transcript", "audio", "scope"))
     if kind not in ("system-prompt", "user-prompt"):
         metadata["part_kind"] = kind
-    return Said(
+    return Prompt(
         id=id_,
         role="user" if kind in ("user-prompt", "speech") else "system",
         content=_content(content),

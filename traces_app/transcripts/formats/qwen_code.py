@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Line, Lines, Skip
 from traces_app.transcripts.parsing.gemini_parts import read_parts
 
@@ -169,7 +169,7 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
     parts = read_parts(fields(value.get("message")).get("parts"))
     if kind == "user":
         is_typed = subtype in (None, "mid_turn_user_message")
-        yield Said(
+        yield Prompt(
             id=own,
             role="user" if is_typed else "system",
             content=parts.content,
@@ -203,7 +203,7 @@ def _read(own: str, value: dict[str, Any], metadata: dict[str, Any]) -> Iterator
         metadata = {**metadata, **rest(payload, ("compressedHistory", "promptIds", "rawCommand")), "type": subtype}
         if dropped:
             metadata["compressedHistory"] = dropped
-        yield Said(
+        yield Prompt(
             id=own, role="system", content=command, created_at=at, health=flags, is_aside=True, metadata=metadata
         )
 

@@ -29,9 +29,9 @@ from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
     Entry,
+    Prompt,
     Reply,
     Result,
-    Said,
     Transcript,
     has_conversation,
 )
@@ -119,7 +119,7 @@ def _role(turn: dict[str, Any]) -> str | None:
 def _entries(row: _Row, skip: Skip) -> Iterator[Entry]:
     system = content(row.rest.get("system"))
     if system:
-        yield Said(id="system", role="system", content=system)
+        yield Prompt(id="system", role="system", content=system)
     has_tools = _has_tools(row)
     for index, turn in enumerate(row.turns):
         where = f"{row.where}[{index}]"
@@ -130,7 +130,7 @@ def _entries(row: _Row, skip: Skip) -> Iterator[Entry]:
             continue
         metadata, value = rest(turn, ("from", "value")), turn.get("value")
         if role in ("user", "system"):
-            yield Said(id=str(index), role="user" if role == "user" else "system", content=content(value), metadata=metadata)  # fmt: skip
+            yield Prompt(id=str(index), role="user" if role == "user" else "system", content=content(value), metadata=metadata)  # fmt: skip
         elif role == "result":
             yield from _results(str(index), value, metadata)
         elif role == "call":

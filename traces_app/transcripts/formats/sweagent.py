@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import content, fields, items, milliseconds, rest, text
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
@@ -96,7 +96,7 @@ def _entries(history: list[Any], where: str, observed: dict[int, dict[str, Any]]
             continue
         role = message.get("role")
         if role in ("user", "system"):
-            yield Said(
+            yield Prompt(
                 id=str(index),
                 role="user" if role == "user" else "system",
                 content=content(message.get("content")),

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from traces_app.normalize.json_values import content, fields, items, rest, text
-from traces_app.transcripts.entries import Call, Entry, Reply, Result, Said, Transcript
+from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
 
 NAME = "toolbench"
@@ -169,7 +169,7 @@ def _entries(messages: list[Any], path: str, skip: Skip) -> Iterator[Entry]:
             continue
         role, id_ = message.get("role"), str(index)
         if role in ("user", "system"):
-            yield Said(
+            yield Prompt(
                 id=id_,
                 role="user" if role == "user" else "system",
                 content=content(message.get("content")),

@@ -48,7 +48,7 @@ _LAYERS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spoken:
+class ParsedMessage:
     """One message."""
 
     role: Role
@@ -76,21 +76,21 @@ def decoded(value: Any) -> Any:
     return value
 
 
-def messages_in(value: Any, role: Role = "user") -> list[Spoken]:
+def messages_in(value: Any, role: Role = "user") -> list[ParsedMessage]:
     """Return the messages in a value, or none; `role` is the role of messages without one."""
     return _messages(value, role, 0)
 
 
-def joined(spoken: Iterable[Spoken]) -> Spoken | None:
+def joined(messages: Iterable[ParsedMessage]) -> ParsedMessage | None:
     """Merge the assistant's messages or items of one response into one message; None if there are none."""
-    found = [one for one in spoken if one.role == "assistant"]
+    found = [one for one in messages if one.role == "assistant"]
     if len(found) < 2:
         return found[0] if found else None
     contents = [one.content for one in found if one.content]
     metadata: dict[str, Any] = {}
     for one in found:
         metadata.update(one.metadata)
-    return Spoken(
+    return ParsedMessage(
         role="assistant",
         content="\n\n".join(filter(None, map(_only_text, contents)))
         if all(isinstance(one, str) for one in contents)
@@ -108,7 +108,7 @@ def joined(spoken: Iterable[Spoken]) -> Spoken | None:
 # --- Wrappings ----------------------------------------------------------------------------------------------------
 
 
-def _messages(value: Any, role: Role, depth: int) -> list[Spoken]:
+def _messages(value: Any, role: Role, depth: int) -> list[ParsedMessage]:
     if depth > _DEEPEST:
         return []
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def _messages(value: Any, role: Role, depth: int) -> list[Spoken]:
         return []
     if message := _single(value, role):
         return [message]
-    found: list[Spoken] = []
+    found: list[ParsedMessage] = []
     for key in ("system", "system_instruction", "systemInstruction", "instructions"):
         # The instructions of a response are those of its request, repeated.
         if value.get(key) and value.get("object") != "response":
@@ -136,17 +136,20 @@ def _messages(value: Any, role: Role, depth: int) -> list[Spoken]:
         if isinstance(inner, dict | list) and (messages := _messages(inner, _role_below(key, role), depth + 1)):
             return found + _with_model_and_usage(messages, value)
     if isinstance(value.get("prompt"), str):
-        return [*found, Spoken(role="user", content=value["prompt"], metadata=rest(value, ("prompt", "system")))]
+        return [*found, ParsedMessage(role="user", content=value["prompt"], metadata=rest(value, ("prompt", "system")))]
     if "prompt" in value:
         return found + _messages(value["prompt"], "user", depth + 1)
     if isinstance(value.get("text"), str) and ("toolCalls" in value or "generation_info" in value):
         calls = [call for part in items(value.get("toolCalls")) if (call := _call(part))]
         taken = ("text", "toolCalls", "message", "type")
-        return [*found, Spoken(role="assistant", content=value["text"], calls=calls, metadata=rest(value, taken))]
+        return [
+            *found,
+            ParsedMessage(role="assistant", content=value["text"], calls=calls, metadata=rest(value, taken)),
+        ]
     return found
 
 
-def _listed(values: list[Any], role: Role, depth: int) -> list[Spoken]:
+def _listed(values: list[Any], role: Role, depth: int) -> list[ParsedMessage]:
     objects = [value for value in values if isinstance(value, dict)]
     if objects and not any("role" in value for value in objects) and any(map(_is_part, objects)):
         # Parts without a message around them, such as calls alone.
@@ -178,7 +181,7 @@ def _role_below(key: str, role: Role) -> Role:
     return "assistant" if key in ("choices", "candidates", "generations", "output", "response") else role
 
 
-def _with_model_and_usage(messages: list[Spoken], response: dict[str, Any]) -> list[Spoken]:
+def _with_model_and_usage(messages: list[ParsedMessage], response: dict[str, Any]) -> list[ParsedMessage]:
     """Add the model and the usage of a response to its last message."""
     if not messages or messages[-1].role != "assistant":
         return messages
@@ -188,7 +191,7 @@ def _with_model_and_usage(messages: list[Spoken], response: dict[str, Any]) -> l
     return [*messages[:-1], replace(last, model=last.model or model, usage=last.usage or usage)]
 
 
-def _system(value: Any) -> list[Spoken]:
+def _system(value: Any) -> list[ParsedMessage]:
     content = value.get("parts", value.get("content", value)) if isinstance(value, dict) else value
     message = _parsed("system", content, {})
     return [message] if message.content else []
@@ -197,7 +200,7 @@ def _system(value: Any) -> list[Spoken]:
 # --- Messages -----------------------------------------------------------------------------------------------------
 
 
-def _single(value: dict[str, Any], role: Role) -> Spoken | None:
+def _single(value: dict[str, Any], role: Role) -> ParsedMessage | None:
     """Parse an object that is a message; return None for any other, which may contain messages."""
     kind = value.get("type")
     if kind == "constructor" and isinstance(value.get("kwargs"), dict):
@@ -210,29 +213,29 @@ def _single(value: dict[str, Any], role: Role) -> Spoken | None:
     if isinstance(kind, str) and kind in _ROLES and "content" in value:
         return _message(_ROLES[kind], value, ("type",))
     if kind in ("function_call", "custom_tool_call") or (_is_part(value) and _call(value)):
-        return Spoken(role="assistant", calls=[call]) if (call := _call(value)) else None
+        return ParsedMessage(role="assistant", calls=[call]) if (call := _call(value)) else None
     if kind in ("function_call_output", "custom_tool_call_output") or (_is_part(value) and _result(value)):
-        return Spoken(role="tool", results=[result]) if (result := _result(value)) else None
+        return ParsedMessage(role="tool", results=[result]) if (result := _result(value)) else None
     if kind == "reasoning" and "summary" in value:
         thoughts = [text(fields(part).get("text")) for part in [*items(value["summary"]), *items(value.get("content"))]]
-        return Spoken(role="assistant", reasoning="\n\n".join(filter(None, thoughts)) or None)
+        return ParsedMessage(role="assistant", reasoning="\n\n".join(filter(None, thoughts)) or None)
     return None
 
 
-def _with_role(value: dict[str, Any]) -> Spoken | None:
+def _with_role(value: dict[str, Any]) -> ParsedMessage | None:
     name = value["role"]
     role = _ROLES.get(name)
     if role is None:
         # Langfuse's handler for LangChain writes the name of the tool in place of the role.
-        return Spoken(
+        return ParsedMessage(
             role="tool", results=[Result(id="", output=value.get("content"), failed=None, name=name)], name=name
         )
     return _message(role, value, ("role",))
 
 
-def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> Spoken:
+def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> ParsedMessage:
     if role == "tool" and not _holds_results(value):
-        return Spoken(role="tool", results=[_tool_message(value)], name=text(value.get("name")))
+        return ParsedMessage(role="tool", results=[_tool_message(value)], name=text(value.get("name")))
     content = value.get("parts", value.get("content"))
     if isinstance(content, dict):
         content = content.get("parts", [content])
@@ -261,7 +264,7 @@ def _tool_message(value: dict[str, Any]) -> Result:
     )
 
 
-def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, ...] = ()) -> Spoken:
+def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, ...] = ()) -> ParsedMessage:
     """Build a message from its content and from the calls that some formats keep beside it, in `value`."""
     kept: list[Any] = []
     calls: list[Call] = []
@@ -286,7 +289,7 @@ def _parsed(role: Role, content: Any, value: dict[str, Any], taken: tuple[str, .
     extra = rest(
         value, (*beside, "reasoning_content", "reasoning", "name", "usage_metadata", "usage", "model", "id", "type")
     )
-    return Spoken(
+    return ParsedMessage(
         role=role,
         content=_kept(kept) if isinstance(content, list) else content_of(content),
         calls=calls,

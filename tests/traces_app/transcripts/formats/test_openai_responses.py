@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from traces_app.schema import records
-from traces_app.transcripts.entries import Reply, Said
+from traces_app.transcripts.entries import Prompt, Reply
 from traces_app.transcripts.files.documents import Lines
 from traces_app.transcripts.formats import openai_responses
 from traces_app.transcripts.formats.openai_responses import recognises, transcripts
@@ -161,7 +161,7 @@ def test_response_gives_model_usage_and_time() -> None:
 
 def test_input_of_request_has_time_of_response() -> None:
     (transcript,) = transcripts({"request": {"input": "Hi"}, "response": response(DONE)}, lambda *_: None)
-    times = [entry.created_at for entry in transcript.entries() if isinstance(entry, Said)]
+    times = [entry.created_at for entry in transcript.entries() if isinstance(entry, Prompt)]
     assert times == [datetime(2025, 3, 4, 12, tzinfo=UTC)]
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traces_app.transcripts.parsing.message_shapes import Spoken, decoded, joined, messages_in
+from traces_app.transcripts.parsing.message_shapes import ParsedMessage, decoded, joined, messages_in
 
 ARGS = {"city": "Oslo"}
 TEXT_ARGS = '{"city":"Oslo"}'
 
 
-def outline(spoken: list[Spoken]) -> list[Any]:
+def outline(messages: list[ParsedMessage]) -> list[Any]:
     """Return messages as (role, text, calls, results), calls without ids if the SDK has none."""
     return [
         (
@@ -24,7 +24,7 @@ def outline(spoken: list[Spoken]) -> list[Any]:
             [(call.id, call.name, decoded(call.args)) for call in one.calls],
             [(next(iter(result.call_ids), None), result.output, result.failed) for result in one.results],
         )
-        for one in spoken
+        for one in messages
     ]
 
 
