@@ -126,7 +126,7 @@ class Live:
         token = _token(headers, query)
         if token is not None:
             return await self.viewer_of_key(token)
-        cookie = _cookies_of(headers).get(settings.SESSION_COOKIE_NAME)
+        cookie = parse_cookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
         if not cookie:
             return None
         origin = headers.get("origin")
@@ -307,10 +307,6 @@ def error_message(name: str | None, error: ApiError) -> Message:
 
 def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _cookies_of(headers: Mapping[str, str]) -> dict[str, str]:
-    return parse_cookie(headers.get("cookie", ""))
 
 
 def _token(headers: Mapping[str, str], query: Mapping[str, str]) -> str | None:

@@ -233,9 +233,9 @@ class Hub:
                 await self._read(changed)
 
     async def _read(self, changed: set[UUID]) -> None:
-        asked = {session_id: self.feeds[session_id].read_to for session_id in changed}
-        found, states = await self.source.news(asked, KEPT_EVENTS)
-        for session_id, read_to in asked.items():
+        positions = {session_id: self.feeds[session_id].read_to for session_id in changed}
+        found, states = await self.source.news(positions, KEPT_EVENTS)
+        for session_id, read_to in positions.items():
             feed = self.feeds.get(session_id)
             if feed is None or feed.read_to != read_to:
                 continue  # all followers left, and later ones have a new feed

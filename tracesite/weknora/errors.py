@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 BASE = "/weknora/"
-"""Where the routes begin."""
+"""Prefix of all routes."""
 
 INTERNAL = 1007
 _CODES = {

@@ -108,9 +108,10 @@ async def _send_all(live: Live, client: Client, following: _Following, send: Any
 async def _follow(
     live: Live, client: Client, scope: Mapping[str, Any], query: Mapping[str, str], request_id: str
 ) -> _Following:
-    """Raises ApiError."""
+    """Check the request and subscribe to the session of its answer. Raises ApiError."""
     headers = headers_of(scope)
-    token = _token(headers)
+    # X-API-Key before Authorization, as in KeyBeforeBearer.
+    token = headers.get("x-api-key", "").strip() or bearer_in(headers.get("authorization", ""))
     if token is None:
         raise NotAuthenticated
     client.viewer = await live.viewer_of_key(token)
@@ -258,8 +259,3 @@ class _Following:
     def _queue(self, message: Message) -> None:
         self.client.urgent.append(message)
         self.client.wake.set()
-
-
-def _token(headers: Mapping[str, str]) -> str | None:
-    """Return the token of X-API-Key, else that of Authorization, as in KeyBeforeBearer."""
-    return headers.get("x-api-key", "").strip() or bearer_in(headers.get("authorization", ""))

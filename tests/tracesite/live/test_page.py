@@ -250,10 +250,10 @@ def test_page_of_running_run_announces_new_events(
 ) -> None:  # fmt: skip
     name = f"running in {language}"
 
-    def tell(type_: str, **data: Any) -> None:
+    def send_event(type_: str, **data: Any) -> None:
         post(port, key, "/api/v1/events/", {"session_id": name, "type": type_, "data": data})
 
-    tell("workflow_execute_start", prompt="How many?")
+    send_event("workflow_execute_start", prompt="How many?")
     row = database.execute(
         "SELECT message.id FROM messages_app_message AS message JOIN messages_app_session AS session"
         " ON session.id = message.session_id WHERE session.external_id = %s AND role = 'assistant'",
@@ -266,14 +266,14 @@ def test_page_of_running_run_announces_new_events(
         expect(page.locator(".nothing")).to_have_count(0)
         page.wait_for_timeout(3_000)
         expect(page.locator("#run-news")).to_be_hidden()
-        tell("llm_request_start", step="s1")
-        tell("tool_call_start", step="s1", call_id="c1", name="count")
+        send_event("llm_request_start", step="s1")
+        send_event("tool_call_start", step="s1", call_id="c1", name="count")
         expect(page.locator("#run-news")).to_contain_text(more)
         page.get_by_text(show).click()
         expect(page.locator(".working")).to_contain_text(step)
         expect(page.locator(".step")).to_have_count(1)
         expect(page.locator("#run-news")).to_be_hidden()
-        tell("workflow_execute_complete", result="Three.")
+        send_event("workflow_execute_complete", result="Three.")
         expect(page.locator("#run-news")).to_contain_text(finished)
         page.get_by_text(show).click()
         expect(page.locator(".working, #run-news")).to_have_count(0)

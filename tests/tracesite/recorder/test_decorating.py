@@ -450,7 +450,7 @@ def test_message_that_is_a_generator_left_half_way_is_marked() -> None:
 
 
 def test_function_that_returns_a_generator_returns_another_one() -> None:
-    """As docs/recorder.md states: only a wrapper can record the values that are read."""
+    """Only a wrapper can record the values that are read, as docs/recorder.md states."""
     with recording() as recorder, recorder.message():
         inner = yields(1)
         outer = recorder.tool_call("makes")(lambda: inner)()

@@ -779,7 +779,7 @@ def test_command_without_a_server_names_missing_options(
 def test_events_of_other_addresses_are_sent_on_request(
     fake: FakeTracesite, sinks: Sinks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After http became https, or a mistyped address was mended."""
+    """After a change from http to https, or of a mistyped address."""
     for url, key, name in (
         ("http://127.0.0.1:1", KEY, "old"),
         ("https://127.0.0.1:1/traces", KEY, "older"),
@@ -806,11 +806,11 @@ def test_events_of_other_addresses_are_sent_on_request(
     assert capsys.readouterr().out.splitlines()[-1] == "2 events were delivered, 0 wait."
 
 
-# --- A server that does not come to an end ----------------------------------------------------------------------------
+# --- A server that times out ------------------------------------------------------------------------------------------
 
 
 def silent_about(*names: str, seconds: float = 0.6) -> Callable[[Request], Response | None]:
-    """A server that takes longer than anybody waits where one of these events is in a batch."""
+    """A server that times out if a batch contains one of these events."""
 
     def answer(request: Request) -> Response | None:
         if not set(names).isdisjoint(request.ids):
@@ -837,13 +837,13 @@ def test_event_that_times_out_is_found_and_set_aside(
     assert [message for message in messages(caplog) if "timed_out" in message] == [
         f"{fake.url} cannot take some events (timed_out). They are counted and not sent again; they are kept in {kept}."
     ]
-    # Each timeout costs the server a request that nobody waits for.
+    # Each timeout leaves the server with an abandoned request.
     assert sum(not set(poison).isdisjoint(request.ids) for request in fake.posts()) <= 14 * len(poison)
 
 
 @pytest.mark.usefixtures("quick")
 def test_slow_server_loses_no_event(fake: FakeTracesite, sinks: Sinks) -> None:
-    """One that answers nobody in time is no reason to put events aside, also where it comes back later."""
+    """A server that always times out does not cause events to be set aside, even if it recovers later."""
     names = [str(number) for number in range(20)]
     fake.answer = silent_about(*names, seconds=0.3)
     sink = sinks.to(fake.url, read_timeout=0.1)
@@ -857,7 +857,7 @@ def test_slow_server_loses_no_event(fake: FakeTracesite, sinks: Sinks) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_event_alone_that_times_out_waits(fake: FakeTracesite, sinks: Sinks) -> None:
-    """Nothing tells whether it or the server is at fault, and nothing waits behind it."""
+    """The cause may be the event or the server, and no other event waits behind it."""
     fake.answer = silent_about("poison")
     sink = sinks.to(fake.url, read_timeout=0.1)
     sink.send(events("poison"))
@@ -903,7 +903,7 @@ BURST = """
 
 
 def burst(url: str, key: str, sinks: Sinks, calls: int, options: str = "") -> tuple[float, str]:
-    """How long the process took, and its log."""
+    """Return the run time of the process and its log."""
     script = BURST.format(url=url, key=key, spool=str(sinks.root), calls=calls, options=options)
     began = time.monotonic()
     done = subprocess.run(
@@ -919,7 +919,7 @@ def test_exit_does_not_wait_for_a_server_that_refuses_the_key(
     began, _log = burst(fake.url, KEY, sinks, 1)
     fake.answer = lambda _request: response
     took, log = burst(fake.url, KEY, sinks, 1)
-    # It takes 1.8 s where waiting might help.
+    # The process waits 1.8 s only if waiting might help.
     assert took - began < 1.2
     assert "Events are not delivered" in log
 

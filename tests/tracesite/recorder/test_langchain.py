@@ -64,7 +64,7 @@ class ScriptedChat(BaseChatModel):
 
 
 class StreamingChat(ScriptedChat):
-    """Says each word by itself."""
+    """A model that streams each word separately."""
 
     def _stream(
         self,
@@ -84,7 +84,7 @@ class StreamingChat(ScriptedChat):
 
 
 class Library(BaseRetriever):
-    """Finds the same two passages for every question."""
+    """A retriever that returns the same two passages for every question."""
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         return [
@@ -93,8 +93,8 @@ class Library(BaseRetriever):
         ]
 
 
-def say(text: str = "", *calls: tuple[str, str, dict[str, Any]], **said: Any) -> AIMessage:
-    return AIMessage(text, tool_calls=[{"id": id_, "name": name, "args": args} for id_, name, args in calls], **said)
+def reply(text: str = "", *calls: tuple[str, str, dict[str, Any]], **fields: Any) -> AIMessage:
+    return AIMessage(text, tool_calls=[{"id": id_, "name": name, "args": args} for id_, name, args in calls], **fields)
 
 
 @tool
@@ -131,7 +131,7 @@ def agent(
     handle_tool_errors: bool = True,
     **compiled: Any,
 ) -> Any:
-    """The usual agent of LangGraph: it asks the model, and runs the tools that this calls for, until it calls for none."""
+    """Return LangGraph's usual agent: it calls the model and runs the requested tools until the model requests none."""
     chat = model(script=list(script))
 
     def ask(state: MessagesState) -> dict[str, Any]:
@@ -155,20 +155,20 @@ def asks(text: str = "What is the weather in Shanghai?") -> dict[str, Any]:
     return {"messages": [HumanMessage(text)]}
 
 
-def config(recorder: RecorderForTests, **said: Any) -> RunnableConfig:
-    return {"callbacks": [TracesiteHandler(recorder)], **said}  # type: ignore[typeddict-item]
+def config(recorder: RecorderForTests, **fields: Any) -> RunnableConfig:
+    return {"callbacks": [TracesiteHandler(recorder)], **fields}  # type: ignore[typeddict-item]
 
 
-def on_thread(recorder: RecorderForTests, thread: str = "weather-1", **said: Any) -> RunnableConfig:
-    return config(recorder, configurable={"thread_id": thread}, **said)
+def on_thread(recorder: RecorderForTests, thread: str = "weather-1", **fields: Any) -> RunnableConfig:
+    return config(recorder, configurable={"thread_id": thread}, **fields)
 
 
-def said_of(events: Sequence[dict[str, Any]], *types: str) -> list[dict[str, Any]]:
+def data_of(events: Sequence[dict[str, Any]], *types: str) -> list[dict[str, Any]]:
     return [event["data"] for event in events if event["type"] in types]
 
 
-def told(recorder: RecorderForTests) -> list[tuple[str, str, dict[str, Any]]]:
-    """The events with ids that count in the order of the events: 1 is the message."""
+def numbered_events(recorder: RecorderForTests) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return id, type and data of the events, with ids numbered in order of appearance; 1 is the message."""
     names: dict[str, str] = {}
     found = []
     for event in recorder.events:
@@ -182,7 +182,7 @@ def told(recorder: RecorderForTests) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def ends(recorder: RecorderForTests) -> list[dict[str, Any]]:
-    return said_of(recorder.events, "workflow_execute_complete")
+    return data_of(recorder.events, "workflow_execute_complete")
 
 
 # --- Rows ---------------------------------------------------------------------------------------------------------
@@ -199,13 +199,13 @@ def other(db: None) -> Project:
 
 
 def send(project: Project, recorder: RecorderForTests) -> None:
-    """As POST /api/v1/events/ takes them."""
+    """Store the events as POST /api/v1/events/ does."""
     body = msgspec.json.encode({"events": recorder.events})
     record_events(project.pk, [redact_event(event) for event in decode_events(body, ndjson=False)])
 
 
 def answers(project: Project) -> list[dict[str, Any]]:
-    """The assistant messages as the API gives them."""
+    """Return the assistant messages from the API."""
     found = Message.objects.filter(project_id=project.pk, role="assistant").order_by("id")
     documents = msgspec.json.encode(queries.messages([str(one.pk) for one in found]))
     return msgspec.json.decode(documents, type=list[dict[str, Any]])
@@ -215,7 +215,7 @@ IDS_AND_TIMES = ("uuid", "id", "timestamp", "duration", "started_at", "completed
 
 
 def without_ids_and_times(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of steps; the ids that the model gave its calls are kept."""
+    """Return steps without ids and times, but with the ids that the model gave its calls."""
     return [
         {name: value for name, value in step.items() if name not in IDS_AND_TIMES}
         | {
@@ -234,7 +234,7 @@ INVALID = AIMessage(
     tool_calls=[{"id": "c7", "name": "get_weather", "args": {"city": "Oslo"}}],
 )
 SCRIPT = [
-    say(
+    reply(
         "Both at once.",
         ("c1", "get_weather", {"city": "Shanghai"}),
         ("c2", "get_weather", {"city": "Atlantis"}),
@@ -248,7 +248,7 @@ SCRIPT = [
     AIMessage([{"type": "thinking", "thinking": "It is enough."}, {"type": "text", "text": "Over to the writer."},
                {"type": "tool_use", "id": "c8", "name": "transfer_to_writer", "input": {}}],
               tool_calls=[{"id": "c8", "name": "transfer_to_writer", "args": {}}]),
-    say("31 degrees.", usage_metadata={"input_tokens": 30, "output_tokens": 3, "total_tokens": 33}),
+    reply("31 degrees.", usage_metadata={"input_tokens": 30, "output_tokens": 3, "total_tokens": 33}),
 ]  # fmt: skip
 
 
@@ -263,8 +263,11 @@ def test_recorded_run_equals_its_imported_transcript(project: Project, other: Pr
     (imported,) = answers(other)
     steps, expected = (without_ids_and_times(one["agent_steps"]) for one in (recorded, imported))
     # The transcript holds only the error text that the model received.
-    raised, told = (one[0]["tool_calls"][1]["result"] for one in (steps, expected))
-    assert (raised.pop("error"), told.pop("error")) == ("ValueError: no such city", told["output"])
+    raised, numbered_events = (one[0]["tool_calls"][1]["result"] for one in (steps, expected))
+    assert (raised.pop("error"), numbered_events.pop("error")) == (
+        "ValueError: no such city",
+        numbered_events["output"],
+    )
     assert steps == expected
     assert recorded["content"] == imported["content"] == "31 degrees."
     assert recorded["usage"] == imported["usage"] == {"input_tokens": 50, "output_tokens": 12, "total_tokens": 62}
@@ -276,13 +279,13 @@ RUN = UUID("01900000-0000-7000-8000-000000000001")
 
 @pytest.mark.requirement("000-15", "004-39")
 def test_run_is_sent_event_by_event() -> None:
-    script = [say("Let me look.", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
-    said = {"request_id": "req-1", "user_id": "ada", "app": "cli"}
+    script = [reply("Let me look.", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]
+    fields = {"request_id": "req-1", "user_id": "ada", "app": "cli"}
     with recording() as recorder:
-        agent(script, name="forecaster").invoke(asks(), on_thread(recorder, metadata=said, tags=["test"], run_id=RUN))
+        agent(script, name="forecaster").invoke(asks(), on_thread(recorder, metadata=fields, tags=["test"], run_id=RUN))
     assert {event["session_id"] for event in recorder.events} == {"weather-1"}
     step = {"step": "2", "agent_name": "forecaster", "iteration": 0}
-    events = told(recorder)
+    events = numbered_events(recorder)
     # The request to the model in LangChain's form.
     requests = [data.pop("request") for _name, _type, data in events if "request" in data]
     asked = [[(one["type"], one["content"]) for one in request["messages"]] for request in requests]
@@ -317,7 +320,7 @@ def test_run_is_sent_event_by_event() -> None:
 
 
 def test_call_starts_when_its_tool_takes_it_up(project: Project) -> None:
-    script = [say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
+    script = [reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]
     with recording() as recorder:
         agent(script).invoke(asks(), on_thread(recorder))
     send(project, recorder)
@@ -330,7 +333,7 @@ def test_call_starts_when_its_tool_takes_it_up(project: Project) -> None:
 
 
 def test_agent_in_a_tool_is_inside_its_call(project: Project) -> None:
-    helper = agent([say("I look.", ("h1", "get_weather", {"city": "Oslo"})), say("It is warm.")], name="helper")
+    helper = agent([reply("I look.", ("h1", "get_weather", {"city": "Oslo"})), reply("It is warm.")], name="helper")
     with recording() as recorder:
 
         @tool
@@ -340,7 +343,7 @@ def test_agent_in_a_tool_is_inside_its_call(project: Project) -> None:
                 call.result = "none"
             return str(helper.invoke(asks(task))["messages"][-1].content)
 
-        script = [say("", ("c1", "ask_helper", {"task": "Oslo?"})), say("Warm.")]
+        script = [reply("", ("c1", "ask_helper", {"task": "Oslo?"})), reply("Warm.")]
         agent(script, [ask_helper]).invoke(asks(), on_thread(recorder))
     send(project, recorder)
     (answer,) = answers(project)
@@ -363,7 +366,7 @@ def test_agent_in_a_tool_is_inside_its_call(project: Project) -> None:
 
 def test_graph_in_a_node_belongs_to_the_same_message() -> None:
     with recording() as recorder:
-        inner = agent([say("", ("i1", "get_weather", {"city": "Oslo"})), say("Warm.")])
+        inner = agent([reply("", ("i1", "get_weather", {"city": "Oslo"})), reply("Warm.")])
         graph = StateGraph(MessagesState)
         graph.add_node("ask", lambda state: inner.invoke(asks(), on_thread(recorder, "another")))
         graph.add_edge(START, "ask")
@@ -376,8 +379,8 @@ def test_graph_in_a_node_belongs_to_the_same_message() -> None:
 
 def test_agents_as_nodes_are_named_and_the_last_answers(project: Project) -> None:
     graph = StateGraph(MessagesState)
-    graph.add_node("researcher", agent([say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]))
-    writer = ScriptedChat(script=[say("It will be warm.")])
+    graph.add_node("researcher", agent([reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]))
+    writer = ScriptedChat(script=[reply("It will be warm.")])
     graph.add_node("writer", lambda state: {"messages": [writer.invoke(state["messages"])]})
     graph.add_edge(START, "researcher")
     graph.add_edge("researcher", "writer")
@@ -399,9 +402,9 @@ def test_handoff_to_another_agent_ends_at_once(project: Project) -> None:
         message = ToolMessage("Handed over.", tool_call_id=tool_call_id)
         return Command(goto="booker", graph=Command.PARENT, update={"messages": [message]})
 
-    booker = ScriptedChat(script=[say("Booked.")])
+    booker = ScriptedChat(script=[reply("Booked.")])
     graph = StateGraph(MessagesState)
-    graph.add_node("planner", agent([say("", ("c1", "transfer_to_booker", {}))], [transfer_to_booker]))
+    graph.add_node("planner", agent([reply("", ("c1", "transfer_to_booker", {}))], [transfer_to_booker]))
     graph.add_node("booker", lambda state: {"messages": [booker.invoke(state["messages"])]})
     graph.add_edge(START, "planner")
     with recording() as recorder:
@@ -434,8 +437,8 @@ def rows_of(project: Project, recorder: RecorderForTests) -> list[tuple[Any, ...
 
 
 TWO = [
-    say("Both.", ("c1", "get_weather", {"city": "Shanghai"}), ("c2", "get_weather", {"city": "Oslo"})),
-    say("Warm in both.", id="last"),
+    reply("Both.", ("c1", "get_weather", {"city": "Shanghai"}), ("c2", "get_weather", {"city": "Oslo"})),
+    reply("Warm in both.", id="last"),
 ]
 
 
@@ -472,14 +475,14 @@ def test_every_way_to_run_stores_the_same_rows(
 
 
 def test_stream_makes_one_step_without_token_events() -> None:
-    script = [say("One two three.", ("c1", "get_weather", {"city": "Oslo"}), id="a1"), say("Four five.", id="a2")]
+    script = [reply("One two three.", ("c1", "get_weather", {"city": "Oslo"}), id="a1"), reply("Four five.", id="a2")]
     with recording() as recorder:
         list(agent(script, model=StreamingChat).stream(asks(), on_thread(recorder), stream_mode="messages"))
-    assert [id_ for id_, _type, _data in told(recorder)] == [
+    assert [id_ for id_, _type, _data in numbered_events(recorder)] == [
         "1.s", "2.a", "2.s", "2.e", "3.s", "3.u1", "3.e", "4.a", "1.u1a", "1.e"
     ]  # fmt: skip
-    assert [data.get("thought") for data in said_of(recorder.events, "llm_request_complete")] == ["One two three. "]
-    assert [data["args"] for data in said_of(recorder.events, "tool_call_start") if "args" in data] == [
+    assert [data.get("thought") for data in data_of(recorder.events, "llm_request_complete")] == ["One two three. "]
+    assert [data["args"] for data in data_of(recorder.events, "tool_call_start") if "args" in data] == [
         {"city": "Oslo"}
     ]
 
@@ -496,7 +499,7 @@ def test_concurrent_runs_are_separate_messages() -> None:
     for name in ("one", "two", "three"):
         events = [event for event in recorder.events if event["session_id"] == name]
         assert tree(events) == whole
-        assert said_of(events, "workflow_execute_start")[0]["prompt"] == name
+        assert data_of(events, "workflow_execute_start")[0]["prompt"] == name
 
 
 def test_interleaved_streams_are_two_messages() -> None:
@@ -512,7 +515,7 @@ def test_interleaved_streams_are_two_messages() -> None:
 
 
 def test_plain_replies_of_branches_are_steps_but_the_last() -> None:
-    replies = {name: ScriptedChat(script=[say(f"I am {name}.")]) for name in ("a", "b", "c")}
+    replies = {name: ScriptedChat(script=[reply(f"I am {name}.")]) for name in ("a", "b", "c")}
     graph = StateGraph(MessagesState)
     for name, chat in replies.items():
         graph.add_node(name, lambda state, chat=chat: {"messages": [chat.invoke(state["messages"])]})
@@ -520,21 +523,21 @@ def test_plain_replies_of_branches_are_steps_but_the_last() -> None:
     with recording() as recorder:
         state = graph.compile().invoke(asks(), on_thread(recorder))
     (end,) = ends(recorder)
-    thoughts = {data["thought"] for data in said_of(recorder.events, "llm_request_complete")}
+    thoughts = {data["thought"] for data in data_of(recorder.events, "llm_request_complete")}
     assert end["result"] == state["messages"][-1].content
     assert thoughts | {end["result"]} == {"I am a.", "I am b.", "I am c."}
 
 
 def test_models_tools_and_chains_without_graph_are_messages() -> None:
     with recording() as recorder:
-        ScriptedChat(script=[say("Good day.")]).invoke([HumanMessage("Hello")], config(recorder))
+        ScriptedChat(script=[reply("Good day.")]).invoke([HumanMessage("Hello")], config(recorder))
         get_weather.invoke({"city": "Oslo"}, config(recorder))
         (RunnableLambda(lambda text: f"{text}!", name="shout") | RunnableLambda(str.upper)).invoke(
             "hey", config(recorder)
         )
         Library().invoke("Where?", config(recorder))
     assert [(data.get("prompt"), end.get("result")) for data, end in zip(
-        said_of(recorder.events, "workflow_execute_start"), ends(recorder), strict=True
+        data_of(recorder.events, "workflow_execute_start"), ends(recorder), strict=True
     )] == [("Hello", "Good day."), (None, None), ("hey", "HEY!"), ("Where?", None)]  # fmt: skip
     assert tree(recorder.events) == ["message", "message", "  get_weather", "message", "message", "  Library"]
 
@@ -544,23 +547,23 @@ def test_models_tools_and_chains_without_graph_are_messages() -> None:
 
 @pytest.mark.requirement("004-39")
 def test_tool_exception_passes_and_fails_the_message() -> None:
-    script = [say("", ("c1", "get_weather", {"city": "Atlantis"}))]
+    script = [reply("", ("c1", "get_weather", {"city": "Atlantis"}))]
     with recording() as recorder, pytest.raises(ValueError, match="^no such city"):
         agent(script, handle_tool_errors=False).invoke(asks(), on_thread(recorder))
     assert [event["type"] for event in recorder.events[-3:]] == [
         "tool_call_start", "tool_call_error", "workflow_execute_complete"
     ]  # fmt: skip
-    assert [data["error"] for data in said_of(recorder.events, "tool_call_error")] == ["ValueError: no such city"]
+    assert [data["error"] for data in data_of(recorder.events, "tool_call_error")] == ["ValueError: no such city"]
     assert ends(recorder)[0]["error"] == "ValueError: no such city"
 
 
 def test_failed_and_retried_model_leaves_a_failed_step() -> None:
-    script = [ConnectionError("away"), say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
+    script = [ConnectionError("away"), reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]
     retry = RetryPolicy(initial_interval=0.001, retry_on=ConnectionError)
     with recording() as recorder:
         agent(script, retry=retry).invoke(asks(), on_thread(recorder))
     (end,) = ends(recorder)
-    assert [(data["iteration"], data.get("error")) for data in said_of(recorder.events, "llm_request_complete")] == [
+    assert [(data["iteration"], data.get("error")) for data in data_of(recorder.events, "llm_request_complete")] == [
         (0, "ConnectionError: away"),
         (1, None),
     ]
@@ -611,8 +614,8 @@ def ask_person(question: str) -> str:
 
 def test_graph_that_waits_is_paused_and_resumes_its_message(project: Project) -> None:
     script = [
-        say("", ("c1", "get_weather", {"city": "Oslo"}), ("c2", "ask_person", {"question": "Book?"})),
-        say("Booked."),
+        reply("", ("c1", "get_weather", {"city": "Oslo"}), ("c2", "ask_person", {"question": "Book?"})),
+        reply("Booked."),
     ]
     graph = agent(script, [get_weather, ask_person], checkpointer=InMemorySaver())
     with recording() as recorder:
@@ -642,28 +645,28 @@ def test_graph_that_waits_is_paused_and_resumes_its_message(project: Project) ->
 
 
 def test_graph_interrupted_before_a_node_is_paused() -> None:
-    script = [say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]
+    script = [reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]
     graph = agent(script, checkpointer=InMemorySaver(), interrupt_before=["tools"])
     with recording() as recorder:
-        said = on_thread(recorder)
-        graph.invoke(asks(), said)
-        assert [data["status"] for data in said_of(recorder.events, "workflow_execute_start") if "status" in data] == [
+        fields = on_thread(recorder)
+        graph.invoke(asks(), fields)
+        assert [data["status"] for data in data_of(recorder.events, "workflow_execute_start") if "status" in data] == [
             "paused"
         ]
-        graph.invoke(None, said)
+        graph.invoke(None, fields)
     assert tree(recorder.events) == ["message", "  step", "    get_weather"]
     assert [end["result"] for end in ends(recorder)] == ["31 degrees."]
 
 
 def test_new_question_on_a_paused_thread_is_a_new_message() -> None:
-    script = [say("", ("c1", "ask_person", {"question": "Book?"})), say("Never mind then.")]
+    script = [reply("", ("c1", "ask_person", {"question": "Book?"})), reply("Never mind then.")]
     graph = agent(script, [ask_person], checkpointer=InMemorySaver())
     with recording() as recorder:
-        said = on_thread(recorder)
-        graph.invoke(asks("Book a flight."), said)
-        graph.update_state(said, {"messages": [ToolMessage("no", tool_call_id="c1")]}, as_node="tools")
-        graph.invoke(asks("Never mind."), said)
-    assert [data["prompt"] for data in said_of(recorder.events, "workflow_execute_start") if "prompt" in data] == [
+        fields = on_thread(recorder)
+        graph.invoke(asks("Book a flight."), fields)
+        graph.update_state(fields, {"messages": [ToolMessage("no", tool_call_id="c1")]}, as_node="tools")
+        graph.invoke(asks("Never mind."), fields)
+    assert [data["prompt"] for data in data_of(recorder.events, "workflow_execute_start") if "prompt" in data] == [
         "Book a flight.",
         "Never mind.",
     ]
@@ -675,14 +678,14 @@ def test_new_question_on_a_paused_thread_is_a_new_message() -> None:
 def test_run_without_thread_uses_current_or_new_session() -> None:
     with recording() as recorder:
         with recorder.session("open"):
-            agent([say("One.")]).invoke(asks(), config(recorder))
-            agent([say("Two.")]).invoke(asks(), on_thread(recorder, "named"))
+            agent([reply("One.")]).invoke(asks(), config(recorder))
+            agent([reply("Two.")]).invoke(asks(), on_thread(recorder, "named"))
         with recorder.session("titled", title="A title"):
-            agent([say("Two.")]).invoke(asks(), on_thread(recorder, "titled"))
-        agent([say("Three.")]).invoke(asks(), config(recorder))
+            agent([reply("Two.")]).invoke(asks(), on_thread(recorder, "titled"))
+        agent([reply("Three.")]).invoke(asks(), config(recorder))
     *named, made = [event["session_id"] for event in recorder.events if event["type"] == "workflow_execute_complete"]
     assert named == ["open", "named", "titled"]
-    assert [data.get("session") for data in said_of(recorder.events, "workflow_execute_start")] == [
+    assert [data.get("session") for data in data_of(recorder.events, "workflow_execute_start")] == [
         None, None, {"title": "A title"}, None
     ]  # fmt: skip
     assert made.startswith("session-")
@@ -690,7 +693,7 @@ def test_run_without_thread_uses_current_or_new_session() -> None:
 
 def test_graph_inside_a_message_is_a_part_of_it() -> None:
     with recording() as recorder, recorder.session("open"), recorder.message("Question") as message:
-        agent([say("", ("c1", "get_weather", {"city": "Oslo"})), say("31 degrees.")]).invoke(
+        agent([reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("31 degrees.")]).invoke(
             asks(), on_thread(recorder)
         )
         assert message.content == "31 degrees."
@@ -713,13 +716,13 @@ def test_graph_inside_a_message_is_a_part_of_it() -> None:
 )
 def test_prompt_is_the_last_human_message(inputs: dict[str, Any], prompt: Any) -> None:
     with recording() as recorder:
-        agent([say("Well.")]).invoke(inputs, on_thread(recorder))
+        agent([reply("Well.")]).invoke(inputs, on_thread(recorder))
     assert recorder.events[0]["data"]["prompt"] == prompt
 
 
 @pytest.mark.requirement("000-10")
 def test_retriever_is_a_call_with_unique_references(project: Project) -> None:
-    script = [say("", ("c1", "get_weather", {"city": "Oslo"})), say("At the sea.")]
+    script = [reply("", ("c1", "get_weather", {"city": "Oslo"})), reply("At the sea.")]
     with recording() as recorder:
         agent(script, before=lambda: Library().invoke("Where is Oslo?")).invoke(asks(), on_thread(recorder))
     send(project, recorder)

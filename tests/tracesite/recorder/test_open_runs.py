@@ -148,7 +148,7 @@ def test_run_of_living_process_is_not_closed(machine: Machine) -> None:
         die()
     """)
     assert interrupted(machine.delivered()) == ["own"]
-    assert interrupted(machine.delivered()) == [], "it is said once"
+    assert interrupted(machine.delivered()) == [], "it is reported once"
     machine.processes[0].kill()
     machine.processes[0].wait()
     events = machine.delivered()
@@ -192,14 +192,14 @@ def test_undelivered_interruption_is_sent_by_next_process(machine: Machine) -> N
     (directory,) = machine.root.iterdir()
     spool = Spool.at(directory)
     assert spool.adopt()
-    said = 0
+    ended = 0
     while (batch := spool.next_batch(own=False, most_events=100, most_bytes=2**20)) is not None:
         if any(b'"interrupted"' in line for line in batch.lines):
-            said += 1
+            ended += 1
             break
         spool.settle(batch)
     spool.release()
-    assert said == 1
+    assert ended == 1
     assert interrupted(machine.delivered()) == ["open"]
 
 

@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool], seconds: float = 5) -> None:
         time.sleep(0.001)
 
 
-def told(recorder: RecorderForTests) -> dict[str, dict[str, int]]:
+def reported_losses(recorder: RecorderForTests) -> dict[str, dict[str, int]]:
     """Return the losses by message from the separate loss reports."""
     reports = [event for event in recorder.events if ".r" in event["id"]]
     assert len({event["id"] for event in reports}) == len(reports)
@@ -139,16 +139,16 @@ def test_dropped_entries_are_counted_by_message_and_reported() -> None:
     assert lost > 40
     sink.open.set()
     recorder.flush()
-    assert told(recorder).keys() == {"a", "b"}
-    assert sum(one["dropped"] for one in told(recorder).values()) == lost == recorder.report().dropped
+    assert reported_losses(recorder).keys() == {"a", "b"}
+    assert sum(one["dropped"] for one in reported_losses(recorder).values()) == lost == recorder.report().dropped
     arrived = {message: sum(event["message_id"] == message for event in recorder.events) for message in ("a", "b")}
     assert {message: 42 - arrived[message] + 1 for message in arrived} == {
-        message: one["dropped"] for message, one in told(recorder).items()
+        message: one["dropped"] for message, one in reported_losses(recorder).items()
     }
     with recorder.message(external_id="after"), recorder.tool_call("tool"):
         pass
     recorder.close()
-    assert told(recorder).keys() == {"a", "b"}
+    assert reported_losses(recorder).keys() == {"a", "b"}
     assert adds_up(recorder)
 
 
@@ -181,7 +181,7 @@ def test_ends_have_room_in_a_full_queue() -> None:
     names = Counter(event["type"] for event in recorder.events)
     assert names["tool_call_start"] < 20, "the queue was full"
     assert (names["tool_call_complete"], names["workflow_execute_complete"]) == (3, 1)
-    assert told(recorder)["m"]["dropped"] == 20 - names["tool_call_start"] == recorder.report().dropped
+    assert reported_losses(recorder)["m"]["dropped"] == 20 - names["tool_call_start"] == recorder.report().dropped
 
 
 @pytest.mark.parametrize("takes", [0, 1, OSError("disk full"), KeyError("a bug")])
@@ -200,7 +200,7 @@ def test_events_refused_by_the_sink_are_reported_later(takes: int | Exception) -
         pass
     recorder.close()
     assert recorder.report().dropped == 4 - taken + (takes != 1)
-    assert sum(one["dropped"] for one in told(recorder).values()) == recorder.report().dropped
+    assert sum(one["dropped"] for one in reported_losses(recorder).values()) == recorder.report().dropped
     assert {event["message_id"] for event in recorder.events} >= {"c"}
     assert adds_up(recorder)
 
@@ -214,7 +214,7 @@ def test_counts_of_a_lost_end_are_reported() -> None:
     recorder.flush()
     sink.takes = None
     recorder.close()
-    assert told(recorder) == {"m": {"dropped": 1, "sampled_out": 1, "redacted": 1}}
+    assert reported_losses(recorder) == {"m": {"dropped": 1, "sampled_out": 1, "redacted": 1}}
 
 
 def test_flush_returns_at_its_deadline() -> None:

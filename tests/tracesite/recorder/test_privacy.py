@@ -247,10 +247,10 @@ def test_secret_at_a_cut_is_redacted_before_cutting() -> None:
 
 @pytest.mark.requirement("001-53")
 def test_oversized_session_keeps_its_names() -> None:
-    said = {"title": "Weather", "description": "d" * 200, "metadata": {"a": "m" * 200}}
+    fields = {"title": "Weather", "description": "d" * 200, "metadata": {"a": "m" * 200}}
     with (
         recording(privacy=Privacy(max_bytes=100)) as recorder,
-        recorder.session("s", tags=["a"], **said),  # type: ignore[arg-type]
+        recorder.session("s", tags=["a"], **fields),  # type: ignore[arg-type]
         recorder.message(),
     ):
         pass
@@ -413,10 +413,10 @@ def test_batch_search_finds_all_that_single_search_finds(values: list[Any]) -> N
             with recorder.tool_call("tool", value):
                 pass
     begun = [event["data"] for event in recorder.events if event["type"] == "tool_call_start"]
-    said = [
+    recorded = [
         (data["args"], [(receipt["path"], receipt["rule"]) for receipt in data.get("redactions", [])]) for data in begun
     ]
-    assert said == expected(values)
+    assert recorded == expected(values)
 
 
 @pytest.mark.requirement("001-51")

@@ -174,7 +174,7 @@ def test_losses_of_a_full_spool_are_reported_once(tmp_path: Path) -> None:
             with recorder.tool_call("tool", {"text": "x" * 20_000}):
                 pass
     # An event that left the queue may not have reached the spool yet.
-    until(lambda: (said := recorder.report()).delivered_to_sink + said.dropped == 302)
+    until(lambda: (report := recorder.report()).delivered_to_sink + report.dropped == 302)
     lost = recorder.report().dropped
     assert 0 < lost < 302
     bodies: list[dict[str, Any]] = []

@@ -154,28 +154,28 @@ def test_sampling_changes_by_assignment() -> None:
 class ToldSink(MemorySink):
     """A sink whose server sends project settings."""
 
-    told: ServerSampling | None = None
+    sampling: ServerSampling | None = None
 
     def settings(self) -> ServerSettings | None:
-        return ServerSettings(sampling=self.told)
+        return ServerSettings(sampling=self.sampling)
 
 
 @pytest.mark.requirement("001-45", "004-67")
 def test_sampling_changes_by_server_settings() -> None:
     sink = ToldSink()
     recorder = RecorderForTests(sink=sink, sampling=Sampling(rate=0, tools={"plan": 0}))
-    for name, told in (
+    for name, sampling in (
         ("own", None),
         ("nothing asked", ServerSampling()),
         ("all", ServerSampling(rate=1)),
         ("all but searches", ServerSampling(rate=1, tools={"search": 0, "plan": 1})),
         ("none", ServerSampling(rate=0)),
     ):
-        sink.told = told
+        sink.sampling = sampling
         run(recorder, name)
         recorder.flush()
     run(recorder, "bad", failing="call")
-    sink.told = ServerSampling(rate=0, keep_errors=False)
+    sink.sampling = ServerSampling(rate=0, keep_errors=False)
     recorder.flush()
     recorder.close()
     assert sessions(recorder) == ["all", "all but searches"]
@@ -185,7 +185,7 @@ def test_sampling_changes_by_server_settings() -> None:
 
 def test_invalid_server_settings_keep_everything() -> None:
     sink = ToldSink()
-    sink.told = ServerSampling(rate=7)
+    sink.sampling = ServerSampling(rate=7)
     recorder = RecorderForTests(sink=sink, strict=False)
     run(recorder, "s")
     recorder.close()
@@ -304,7 +304,7 @@ def test_failures_are_always_kept_and_all_is_counted(runs: list[Any], rate: floa
     assert {f"{one}.s" for one in failed} | {f"{one}.e" for one in failed} <= ids
     report = recorder.report()
     assert report.recorded == len(events) + report.sampled_out
-    told = sum(event["data"].get("recorder", {}).get("sampled_out", 0) for event in events)
+    reported = sum(event["data"].get("recorder", {}).get("sampled_out", 0) for event in events)
     kept = {event["message_id"] for event in events}
-    assert told <= report.sampled_out // 2
-    assert rate < 1 or (2 * told == report.sampled_out and len(kept) == len(runs))
+    assert reported <= report.sampled_out // 2
+    assert rate < 1 or (2 * reported == report.sampled_out and len(kept) == len(runs))

@@ -553,8 +553,8 @@ def test_invalid_setting_warns_and_default_is_used(wrong: dict[str, Any], caplog
         pass
     recorder.close()
     assert [event["type"] for event in sink.events] == ["workflow_execute_start", "workflow_execute_complete"]
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"Recorder.{next(iter(wrong))}: expected a number above 0, not ")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"Recorder.{next(iter(wrong))}: expected a number above 0, not ")
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -580,10 +580,10 @@ def test_invalid_address_disables_with_one_warning(url: str, key: str, caplog: p
     with recorder.message("a"), recorder.tool_call("tool"):
         pass
     assert (recorder.enabled, recorder.close()) == (False, 0)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("Nothing is recorded: the URL or the key (TRACESITE_URL, TRACESITE_KEY) is invalid: ")
-    assert "expected" in said
-    assert "password@" not in said
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("Nothing is recorded: the URL or the key (TRACESITE_URL, TRACESITE_KEY) is invalid: ")
+    assert "expected" in message
+    assert "password@" not in message
     with pytest.raises(ValueError, match="expected"):
         Recorder(url, key, strict=True)
 

@@ -118,31 +118,31 @@ def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[st
 @pytest.mark.requirement("004-06", "004-17", "004-41")
 @pytest.mark.parametrize("kind", KINDS)
 def test_hooks_are_called_before_and_after(kind: str) -> None:
-    said: list[Any] = []
+    hook_calls: list[Any] = []
     wrapped = wrap(
         KINDS[kind],
-        before=lambda args: said.append(("before", dict(args))),
-        after=lambda value, args: said.append(("after", value, dict(args))),
-        on_error=lambda error, args: said.append(("error", error, dict(args))),
+        before=lambda args: hook_calls.append(("before", dict(args))),
+        after=lambda value, args: hook_calls.append(("after", value, dict(args))),
+        on_error=lambda error, args: hook_calls.append(("error", error, dict(args))),
     )
     assert outcome(KINDS[kind], "Rome", unit="F") == outcome(wrapped, "Rome", unit="F")
     args = {"city": "Rome", "unit": "F"}
     value = "so: Rome F" if kind in STREAMS else "Rome F"
-    assert [("before", args), ("after", value, args)] == said
+    assert [("before", args), ("after", value, args)] == hook_calls
 
 
 @pytest.mark.requirement("004-06", "004-41")
 @pytest.mark.parametrize("kind", KINDS)
 def test_error_hook_is_called_and_the_error_raised(kind: str) -> None:
-    said: list[Any] = []
+    hook_calls: list[Any] = []
     wrapped = wrap(
         KINDS[kind],
-        before=lambda args: said.append("before"),
-        after=lambda value, args: said.append("after"),
-        on_error=lambda error, args: said.append((type(error), error.args, args["city"])),
+        before=lambda args: hook_calls.append("before"),
+        after=lambda value, args: hook_calls.append("after"),
+        on_error=lambda error, args: hook_calls.append((type(error), error.args, args["city"])),
     )
     assert outcome(wrapped, "nowhere") == ("raised", ("nowhere",))
-    assert ["before", (Refused, ("nowhere",), "nowhere")] == said
+    assert ["before", (Refused, ("nowhere",), "nowhere")] == hook_calls
 
 
 @pytest.mark.requirement("004-17")
@@ -190,7 +190,7 @@ def test_failing_hooks_break_nothing(kind: str, city: str, broken: set[str], giv
 
 @pytest.mark.requirement("004-17")
 def test_wrapped_generator_takes_send_and_close() -> None:
-    said: list[Any] = []
+    hook_calls: list[Any] = []
 
     def talk() -> Any:
         try:
@@ -201,9 +201,9 @@ def test_wrapped_generator_takes_send_and_close() -> None:
                 yield "refused"
             return "over"
         finally:
-            said.append("closed")
+            hook_calls.append("closed")
 
-    wrapped = wrap(talk, after=lambda value, _args: said.append(value))
+    wrapped = wrap(talk, after=lambda value, _args: hook_calls.append(value))
     one = wrapped()
     assert [next(one), one.send("x"), one.throw(Refused())] == ["hello", "x", "refused"]
     with pytest.raises(StopIteration) as stop:
@@ -212,7 +212,7 @@ def test_wrapped_generator_takes_send_and_close() -> None:
     early = wrapped()
     next(early)
     early.close()
-    assert said == ["closed", "helloxrefused", "closed", "hello"]
+    assert hook_calls == ["closed", "helloxrefused", "closed", "hello"]
 
 
 def test_wrap_accepts_functions_only() -> None:
@@ -277,11 +277,11 @@ class Agent:
     def execute(self, city: str) -> str:
         self.build_system_prompt()
         self.buildUserPrompt(city)
-        said = self.call_llm([{"role": "user", "content": city}])
+        response = self.call_llm([{"role": "user", "content": city}])
         tool = self.tools[0].execute({"city": city}, self, {"id": "call_1"})
         if self.callback is not None:
             self.callback.on_message({"taskId": "t1", "type": "agent_start", "agentName": "planner"}, self)
-        return f"{said['text']}: {tool}"
+        return f"{response['text']}: {tool}"
 
     def build_system_prompt(self) -> str:
         return "You are a planner."

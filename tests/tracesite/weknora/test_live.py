@@ -33,7 +33,7 @@ TURN = ["agent_query", "thinking", "tool_call", "tool_result", "answer", "comple
 
 
 class Stream:
-    """One request, read step by step and decoded like in the Go client."""
+    """A request that is read step by step and decoded as in the Go client."""
 
     def __init__(self, port: int, session: str, message: str, headers: dict[str, str], **query: str) -> None:
         self.client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
