@@ -67,15 +67,15 @@ class ProjectAdmin(ProjectModelAdmin):
     fieldsets = (
         (None, {"fields": ("slug", "name", "created_at")}),
         (
-            gettext_lazy("What recorders keep"),
+            gettext_lazy("Recorder sampling"),
             {
                 "fields": (
                     *("sampling_rate", "sampling_tools", "sampling_keep_errors"),
                     "sampling_keep_slower_than_ms",
                 ),
                 "description": gettext_lazy(
-                    "Recorders ask for this every now and then and follow it within a minute, without a restart. What they "
-                    "left out is counted and shown with the trace."
+                    "Recorders apply changes within a minute, without a restart. What is left out is "
+                    "counted and shown in the trace."
                 ),
             },
         ),
@@ -95,7 +95,7 @@ class NewKeyForm(ApiKeyModelForm):
         choices=Scope.choices,
         initial=Scope.values,
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("What the key may do; one does not include another."),
+        help_text=gettext_lazy("What the key may do. No scope includes another."),
     )
 
     class Meta:
@@ -105,7 +105,7 @@ class NewKeyForm(ApiKeyModelForm):
     def clean_expires_at(self) -> dt.datetime | None:
         expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
         if expires_at is not None and expires_at <= timezone.now():
-            raise forms.ValidationError(_("The key would already have expired: give a time in the future."))
+            raise forms.ValidationError(_("The expiry must be in the future."))
         return expires_at
 
 
@@ -153,7 +153,7 @@ class ApiKeyAdmin(ApiKeyModelAdmin):
         """Render the page with the token. A redirect would require storing the token until the next request."""
         context = {
             **self.admin_site.each_context(request),
-            "title": _("The API key is made"),
+            "title": _("API key created"),
             "opts": self.opts,
             "key": obj,
             "token": obj.token,

@@ -47,8 +47,8 @@ class ApiKeyAuthentication(BaseAuthentication):
         if key is None:
             raise NotAuthenticated(
                 _(
-                    "This API key is not known, has expired or was revoked. Send a valid one as "
-                    "“Authorization: Bearer ts_…” or “X-API-Key: ts_…”."
+                    "Invalid API key: unknown, expired or revoked. Send a valid key as “Authorization: "
+                    "Bearer ts_…” or “X-API-Key: ts_…”."
                 ),
                 code="invalid_api_key",
             )

@@ -44,37 +44,37 @@ class ApiError(Exception):
 class InvalidInput(ApiError):
     status = 400
     default_code = "invalid_input"
-    default_message = _("The request is not valid.")
+    default_message = _("Invalid request.")
 
 
 class NotAuthenticated(ApiError):
     status = 401
     default_code = "not_authenticated"
-    default_message = _("This needs credentials.")
+    default_message = _("Authentication is required.")
 
 
 class NotPermitted(ApiError):
     status = 403
     default_code = "not_permitted"
-    default_message = _("These credentials do not permit this.")
+    default_message = _("You do not have permission to do this.")
 
 
 class NotFound(ApiError):
     status = 404
     default_code = "not_found"
-    default_message = _("There is nothing here.")
+    default_message = _("Not found.")
 
 
 class Conflict(ApiError):
     status = 409
     default_code = "conflict"
-    default_message = _("The request does not fit the present state.")
+    default_message = _("The request conflicts with the current state.")
 
 
 class PreconditionFailed(ApiError):
     status = 412
     default_code = "precondition_failed"
-    default_message = _("The object has changed since it was read.")
+    default_message = _("The object has changed since you read it.")
 
 
 class TooLarge(ApiError):
@@ -86,16 +86,16 @@ class TooLarge(ApiError):
 class UnsupportedMediaType(ApiError):
     status = 415
     default_code = "unsupported_media_type"
-    default_message = _("Requests of this media type are not understood.")
+    default_message = _("Unsupported media type.")
 
 
 class PreconditionRequired(ApiError):
     status = 428
     default_code = "precondition_required"
-    default_message = _("Say which version is to be changed.")
+    default_message = _("The version to change is required.")
 
 
 class Unavailable(ApiError):
     status = 503
     default_code = "unavailable"
-    default_message = _("The service cannot answer now; try again shortly.")
+    default_message = _("The service is temporarily unavailable. Try again shortly.")

@@ -43,7 +43,7 @@ def create_key(
     """
     name = name.strip()
     if not name:
-        raise InvalidInput(_("A key needs a name that says what uses it."), field="name")
+        raise InvalidInput(_("A key needs a name, such as the program that uses it."), field="name")
     token = TOKEN_START + secrets.token_urlsafe(32)
     key = ApiKey(
         project=project,
@@ -55,7 +55,7 @@ def create_key(
         created_by=created_by,
     )
     if key.status() == "expired":
-        raise InvalidInput(_("The key would already have expired: give a time in the future."), field="expires_at")
+        raise InvalidInput(_("The expiry must be in the future."), field="expires_at")
     key.save(force_insert=True)
     return key, token
 
@@ -95,8 +95,8 @@ def _in_order(scopes: Iterable[str]) -> list[str]:
     unknown = wanted - set(Scope.values)
     if unknown or not wanted:
         raise InvalidInput(
-            _("%(found)s is not a list of scopes: choose from %(choices)s.")
-            % {"found": ", ".join(sorted(unknown)) or _("Nothing"), "choices": ", ".join(Scope.values)},
+            _("Invalid scopes: %(found)s. Choose from: %(choices)s.")
+            % {"found": ", ".join(sorted(unknown)) or _("none"), "choices": ", ".join(Scope.values)},
             field="scopes",
         )
     return [scope for scope in Scope.values if scope in wanted]

@@ -35,7 +35,7 @@ class Sampling(TypedDict):
 def check_shares(value: object) -> None:
     """Raise ValidationError unless the value maps tool names to shares from 0 to 1."""
     if not isinstance(value, dict) or not all(map(_is_name, value)) or not all(map(_is_share, value.values())):
-        raise ValidationError(_('Expected an object of names and shares from 0 to 1: {"search": 0.1}.'))
+        raise ValidationError(_('Expected an object of tool names and rates from 0 to 1: {"search": 0.1}.'))
 
 
 class Project(models.Model):
@@ -45,38 +45,38 @@ class Project(models.Model):
         _("slug"),
         max_length=64,
         unique=True,
-        help_text=_("The project's name in commands and URLs: letters, digits, hyphens and underscores."),
+        help_text=_("Short name of the project in commands and URLs. Letters, digits, hyphens and underscores."),
     )
     name = models.CharField(_("name"), max_length=200, blank=True)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
     sampling_rate = models.FloatField(
-        _("share of sessions"),
+        _("session sampling rate"),
         null=True,
         blank=True,
         validators=[MinValueValidator(0), MaxValueValidator(1)],
-        help_text=_(
-            "Of how many sessions recorders keep what happens, from 0 to 1. Empty: as each recorder says itself."
-        ),
+        help_text=_("Share of sessions to record, from 0 to 1. Empty: each recorder uses its own setting."),
     )
     sampling_tools = models.JSONField(
-        _("shares of tools"),
+        _("tool sampling rates"),
         default=dict,
         db_default={},
         blank=True,
         validators=[check_shares],
-        help_text=_('How many of the calls of a tool they keep, by its name: {"search": 0.1}. Of all others: all.'),
+        help_text=_('Share of calls to record, by tool name: {"search": 0.1}. All calls of other tools are recorded.'),
     )
     sampling_keep_errors = models.BooleanField(
-        _("keep what failed"),
+        _("keep failures"),
         default=True,
         db_default=True,
-        help_text=_("What failed is kept, whatever the shares, with all that it lies in."),
+        help_text=_("Record failures, and everything that contains them, whatever the rates."),
     )
     sampling_keep_slower_than_ms = models.PositiveIntegerField(
-        _("keep what took longer (ms)"),
+        _("keep slower than (ms)"),
         null=True,
         blank=True,
-        help_text=_("The same of what took longer than so many milliseconds. Empty: as each recorder says itself."),
+        help_text=_(
+            "Record everything slower than this, whatever the rates. Empty: each recorder uses its own setting."
+        ),
     )
 
     class Meta:
@@ -114,9 +114,9 @@ class ApiKey(models.Model):
     """Credential of one project. The token is not stored: `keys.create_key` returns it once."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="api_keys", verbose_name=_("project"))
-    name = models.CharField(_("name"), max_length=200, help_text=_("What uses the key, for whoever revokes it."))
+    name = models.CharField(_("name"), max_length=200, help_text=_("What uses the key, such as a program or a person."))
     # Enough of the token to recognise a key in a list, too little to guess the rest.
-    prefix = models.CharField(_("begins with"), max_length=8, editable=False)
+    prefix = models.CharField(_("prefix"), max_length=8, editable=False)
     # SHA-256 without salt or stretching suffices, because a token of 256 random bits cannot be guessed.
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), verbose_name=_("scopes"))

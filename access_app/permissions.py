@@ -38,12 +38,12 @@ def require_scope(request: Request, scope: str) -> None:
     """
     if not (request.user and request.user.is_authenticated):
         raise NotAuthenticated(
-            _("This needs an API key: send it as “Authorization: Bearer ts_…” or “X-API-Key: ts_…”.")
+            _("An API key is required. Send it as “Authorization: Bearer ts_…” or “X-API-Key: ts_…”.")
         )
     key = request.auth
     if isinstance(key, ApiKey) and scope not in key.scopes:
         raise NotPermitted(
-            _("This needs the scope “%(scope)s”; the key %(prefix)s… has: %(scopes)s.")
+            _("The scope “%(scope)s” is required. The key %(prefix)s… has: %(scopes)s.")
             % {"scope": scope, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
             code="missing_scope",
         )
@@ -86,13 +86,13 @@ def project_for_write(request: Request, slug: str | None, field: str = "project"
         # PostgreSQL takes no NUL, and no slug has one.
         project = None if "\x00" in slug else projects.filter(slug=slug).first()
         if project is None:
-            raise NotFound(_("There is no project “%(slug)s” here.") % {"slug": slug[:64]}, field=field)
+            raise NotFound(
+                _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field=field
+            )
         return project
     found = list(projects[:2])
     if len(found) != 1:
-        raise InvalidInput(
-            _("Say which project this belongs to: give its slug as “%(field)s”.") % {"field": field}, field=field
-        )
+        raise InvalidInput(_("“%(field)s” is required: the slug of the project.") % {"field": field}, field=field)
     return found[0]
 
 

@@ -22,7 +22,9 @@ class Migration(migrations.Migration):
                 (
                     "slug",
                     models.SlugField(
-                        help_text="The project's name in commands and URLs: letters, digits, hyphens and underscores.",
+                        help_text=(
+                            "Short name of the project in commands and URLs. Letters, digits, hyphens and underscores."
+                        ),
                         max_length=64,
                         unique=True,
                         verbose_name="slug",
@@ -47,10 +49,12 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     models.CharField(
-                        help_text="What uses the key, for whoever revokes it.", max_length=200, verbose_name="name"
+                        help_text="What uses the key, such as a program or a person.",
+                        max_length=200,
+                        verbose_name="name",
                     ),
                 ),
-                ("prefix", models.CharField(editable=False, max_length=8, verbose_name="begins with")),
+                ("prefix", models.CharField(editable=False, max_length=8, verbose_name="prefix")),
                 ("digest", models.CharField(editable=False, max_length=64, unique=True, verbose_name="digest")),
                 (
                     "scopes",

@@ -18,8 +18,8 @@ class Migration(migrations.Migration):
             field=models.BooleanField(
                 db_default=True,
                 default=True,
-                help_text="What failed is kept, whatever the shares, with all that it lies in.",
-                verbose_name="keep what failed",
+                help_text="Record failures, and everything that contains them, whatever the rates.",
+                verbose_name="keep failures",
             ),
         ),
         migrations.AddField(
@@ -27,9 +27,11 @@ class Migration(migrations.Migration):
             name="sampling_keep_slower_than_ms",
             field=models.PositiveIntegerField(
                 blank=True,
-                help_text="The same of what took longer than so many milliseconds. Empty: as each recorder says itself.",
+                help_text=(
+                    "Record everything slower than this, whatever the rates. Empty: each recorder uses its own setting."
+                ),
                 null=True,
-                verbose_name="keep what took longer (ms)",
+                verbose_name="keep slower than (ms)",
             ),
         ),
         migrations.AddField(
@@ -37,10 +39,10 @@ class Migration(migrations.Migration):
             name="sampling_rate",
             field=models.FloatField(
                 blank=True,
-                help_text="Of how many sessions recorders keep what happens, from 0 to 1. Empty: as each recorder says itself.",
+                help_text="Share of sessions to record, from 0 to 1. Empty: each recorder uses its own setting.",
                 null=True,
                 validators=[django.core.validators.MinValueValidator(0), django.core.validators.MaxValueValidator(1)],
-                verbose_name="share of sessions",
+                verbose_name="session sampling rate",
             ),
         ),
         migrations.AddField(
@@ -50,9 +52,11 @@ class Migration(migrations.Migration):
                 blank=True,
                 db_default={},
                 default=dict,
-                help_text='How many of the calls of a tool they keep, by its name: {"search": 0.1}. Of all others: all.',
+                help_text=(
+                    'Share of calls to record, by tool name: {"search": 0.1}. All calls of other tools are recorded.'
+                ),
                 validators=[access_app.models.check_shares],
-                verbose_name="shares of tools",
+                verbose_name="tool sampling rates",
             ),
         ),
         migrations.AddConstraint(

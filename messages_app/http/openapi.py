@@ -15,7 +15,7 @@ from .schemas import ErrorAnswer
 MEANINGS = {
     400: "The request is not valid; `field` names the wrong part. `too_slow`: its search was stopped, narrow it.",
     404: "There is no such thing, or it is deleted, or it belongs to a project that is not yours.",
-    409: "The request does not fit the present state.",
+    409: "The request conflicts with the current state.",
     412: "`If-Match` is not the version that the message has now.",
     413: "The body is too large.",
     415: "The body is not of a media type, or of an encoding, that is understood.",

@@ -65,7 +65,7 @@ def test_the_page_of_a_new_key_has_no_inline_script_or_style(admin: Client, proj
         ({"scopes": []}, "This field is required."),
         ({"scopes": ["admin"]}, "Select a valid choice."),
         ({"name": " "}, "This field is required."),
-        ({"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "already have expired"),
+        ({"expires_at_0": "2020-01-01", "expires_at_1": "00:00"}, "must be in the future"),
     ],
 )
 def test_a_wrong_key_is_not_made_and_the_form_says_why(
@@ -184,7 +184,7 @@ def sampled(**fields: Any) -> dict[str, Any]:
 def test_project_page_sets_the_shares_of_recorders(admin: Client, project: Project) -> None:
     page = f"{PROJECTS}{project.pk}/change/"
     content = admin.get(page).content.decode()
-    assert "Of how many sessions recorders keep what happens, from 0 to 1." in content
+    assert "Share of sessions to record, from 0 to 1." in content
     assert admin.post(page, sampled()).status_code == 302
     project.refresh_from_db()
     assert project.sampling() is None
@@ -239,4 +239,4 @@ def test_project_form_invalid_share_is_refused_at_its_field(
 def test_the_help_about_recorders_is_translated(admin: Client, project: Project) -> None:
     with translation.override("zh-hans"):
         answer = admin.get(f"{PROJECTS}{project.pk}/change/", headers={"Accept-Language": "zh-hans"})
-    assert "记录器保留多少比例的会话" in answer.content.decode()
+    assert "要记录的会话比例，取值 0 到 1" in answer.content.decode()

@@ -39,7 +39,7 @@ def test_request_without_credentials_gets_401_naming_the_header(client: Client, 
     assert answer.json() == {
         "error": {
             "code": "not_authenticated",
-            "message": "This needs an API key: send it as “Authorization: Bearer ts_…” or “X-API-Key: ts_…”.",
+            "message": "An API key is required. Send it as “Authorization: Bearer ts_…” or “X-API-Key: ts_…”.",
             "field": None,
             "request_id": answer.headers["X-Request-ID"],
         }

@@ -84,11 +84,11 @@ def test_create_api_key_answers_in_json(project: Project) -> None:
         (("--project", "owner", "--name", " "), "needs a name"),
         (
             ("--project", "owner", "--name", "a", "--scopes", "read,admin"),
-            "admin is not a list of scopes: choose from read",
+            "Invalid scopes: admin. Choose from: read",
         ),
-        (("--project", "owner", "--name", "a", "--scopes", ","), "Nothing is not a list of scopes"),
-        (("--project", "owner", "--name", "a", "--expires-days", "0"), "already have expired"),
-        (("--project", "owner", "--name", "a", "--expires-days", "9999999999"), "too far away"),
+        (("--project", "owner", "--name", "a", "--scopes", ","), "Invalid scopes: none. Choose from: read"),
+        (("--project", "owner", "--name", "a", "--expires-days", "0"), "must be in the future"),
+        (("--project", "owner", "--name", "a", "--expires-days", "9999999999"), "too large"),
     ],
 )
 def test_create_api_key_invalid_options_are_refused(project: Project, args: tuple[str, ...], message: str) -> None:
@@ -136,17 +136,17 @@ def test_list_api_keys_shows_everything_but_the_token(key: ApiKey, token: str, s
 def test_revoke_api_key_accepts_id_prefix_or_token(key: ApiKey, token: str, how: str) -> None:
     given = {"id": str(key.pk), "prefix": key.prefix, "token": token}[how]
 
-    assert run("revoke_api_key", given) == "The key 'agent' of owner is revoked.\n"
+    assert run("revoke_api_key", given) == "Revoked the API key 'agent' of owner.\n"
     assert find_key(token) is None
-    assert "had been revoked at" in run("revoke_api_key", given)
+    assert "was already revoked at" in run("revoke_api_key", given)
 
 
 def test_revoke_api_key_ambiguous_prefix_is_refused(key: ApiKey, project: Project) -> None:
     twin = ApiKey.objects.create(project=project, name="twin", prefix=key.prefix, digest="0" * 64, scopes=["read"])
 
-    with pytest.raises(CommandError, match=f"Give an id: {key.pk}, {twin.pk}"):
+    with pytest.raises(CommandError, match=f"Use one of their ids: {key.pk}, {twin.pk}"):
         run("revoke_api_key", key.prefix)
-    with pytest.raises(CommandError, match="No key has the id or begins with 'ts_nope'"):
+    with pytest.raises(CommandError, match="No API key has this id or begins with 'ts_nope'"):
         run("revoke_api_key", "ts_nope")
-    with pytest.raises(CommandError, match="No key has the id"):
+    with pytest.raises(CommandError, match="No API key has this id"):
         run("revoke_api_key", "0")

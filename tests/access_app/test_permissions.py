@@ -49,7 +49,7 @@ def test_the_refusal_names_the_scope_that_is_missing(client: Client, project: Pr
 
     assert answer.status_code == 403
     assert answer.json()["error"]["code"] == "missing_scope"
-    assert answer.json()["error"]["message"] == f"This needs the scope “write”; the key {key.prefix}… has: read."
+    assert answer.json()["error"]["message"] == f"The scope “write” is required. The key {key.prefix}… has: read."
 
 
 def test_a_view_may_ask_for_more_than_the_method_does(client: Client, project: Project) -> None:

@@ -29,7 +29,9 @@ def requested_scope(request: Request) -> ProjectScope:
         return scope
     project_id = None if "\x00" in slug else projects_visible_to(request).filter(slug=slug).values_list("pk").first()
     if project_id is None:
-        raise NotFound(_("There is no project “%(slug)s” here.") % {"slug": slug[:64]}, field="project")
+        raise NotFound(
+            _("Project “%(slug)s” does not exist, or you have no access to it.") % {"slug": slug[:64]}, field="project"
+        )
     return ProjectScope(frozenset(project_id))
 
 

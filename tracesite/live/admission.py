@@ -52,7 +52,7 @@ def viewer_of_key(token: str) -> Viewer:
         raise NotAuthenticated(_("This API key is not known, has expired or was revoked."), code="invalid_api_key")
     if Scope.READ not in key.scopes:
         raise NotPermitted(
-            _("This needs the scope “%(scope)s”; the key %(prefix)s… has: %(scopes)s.")
+            _("The scope “%(scope)s” is required. The key %(prefix)s… has: %(scopes)s.")
             % {"scope": Scope.READ, "prefix": key.prefix, "scopes": ", ".join(key.scopes)},
             code="missing_scope",
         )

@@ -15,27 +15,27 @@ from access_app.models import Project, Scope
 
 
 class Command(BaseCommand):
-    help = "Makes an API key of a project and prints it, once: it is not stored in the clear."
+    help = "Create an API key for a project and print it once. Only its digest is stored."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--project", required=True, metavar="SLUG")
-        parser.add_argument("--name", required=True, help="what uses the key, for whoever revokes it")
+        parser.add_argument("--name", required=True, help="what uses the key, such as a program or a person")
         parser.add_argument(
             "--scopes",
             default=",".join(Scope.values),
-            help="what it may do, with commas between (default: %(default)s)",
+            help="what the key may do, separated by commas (default: %(default)s)",
         )
-        parser.add_argument("--expires-days", type=int, metavar="N", help="when it ends (default: never)")
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--expires-days", type=int, metavar="N", help="days until the key expires (default: never)")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *, project: str, name: str, scopes: str, expires_days: int | None, **options: Any) -> None:
         owner = Project.objects.filter(slug=project).first()
         if owner is None:
-            raise CommandError(f"There is no project {project!r}. Make it: manage.py create_project {project}")
+            raise CommandError(f"There is no project {project!r}. Create it with: manage.py create_project {project}")
         try:
             expires_at = None if expires_days is None else timezone.now() + dt.timedelta(days=expires_days)
         except OverflowError as error:
-            raise CommandError(f"--expires-days {expires_days} is too far away.") from error
+            raise CommandError(f"--expires-days {expires_days} is too large.") from error
         wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
         try:
             key, token = create_key(owner, name, wanted, expires_at=expires_at)
@@ -54,6 +54,6 @@ class Command(BaseCommand):
         else:
             # The token alone on its line of the standard output: TOKEN=$(manage.py create_api_key ...).
             self.stderr.write(
-                f"The key {key.name!r} of {owner.slug} may {', '.join(key.scopes)}. It is shown only now:"
+                f"API key {key.name!r} of {owner.slug} with the scopes {', '.join(key.scopes)}. It is shown only once:"
             )
             self.stdout.write(token)

@@ -12,12 +12,12 @@ from access_app.models import Project
 
 
 class Command(BaseCommand):
-    help = "Makes a project: the place that sessions belong to and that API keys open."
+    help = "Create a project. Sessions and API keys belong to a project."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slug", help="letters, digits, hyphens and underscores, at most 64")
-        parser.add_argument("--name", default="", help="what people read (default: the slug)")
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--name", default="", help="name to display (default: the slug)")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *, slug: str, name: str, **options: Any) -> None:
         project = Project(slug=slug, name=name)
@@ -32,5 +32,5 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"id": project.pk, "slug": project.slug, "name": project.name}))
         else:
             self.stdout.write(
-                f"Project {project.slug} is made. Give it a key: manage.py create_api_key --project {project.slug} --name NAME"
+                f"Project {project.slug} created. Create an API key with: manage.py create_api_key --project {project.slug} --name NAME"
             )

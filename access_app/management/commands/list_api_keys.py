@@ -12,11 +12,11 @@ from access_app.models import ApiKey, Project
 
 
 class Command(BaseCommand):
-    help = "Lists API keys, revoked and expired ones too. Tokens are not stored and cannot be listed."
+    help = "List API keys, including revoked and expired ones. Tokens are not stored and cannot be listed."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--project", metavar="SLUG", help="only those of one project")
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--project", metavar="SLUG", help="only keys of this project")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *, project: str | None, **options: Any) -> None:
         keys = ApiKey.objects.select_related("project").order_by("project__slug", "pk")

@@ -24,10 +24,10 @@ def error(code: str, message: str, field: str | None = None) -> dict[str, Any]:
 
 ANSWERS = [
     ("ours", 409, error("stale_version", "The version is stale.", "version")),
-    ("unavailable", 503, error("unavailable", "The service cannot answer now; try again shortly.")),
-    ("http404", 404, error("not_found", "There is nothing here.")),
-    ("denied", 403, error("not_permitted", "These credentials do not permit this.")),
-    ("suspicious", 400, error("invalid_input", "The request is not valid.")),
+    ("unavailable", 503, error("unavailable", "The service is temporarily unavailable. Try again shortly.")),
+    ("http404", 404, error("not_found", "Not found.")),
+    ("denied", 403, error("not_permitted", "You do not have permission to do this.")),
+    ("suspicious", 400, error("invalid_input", "Invalid request.")),
     ("drf_denied", 403, error("not_permitted", "You do not have permission to perform this action.")),
     ("drf_unauthenticated", 401, error("not_authenticated", "Authentication credentials were not provided.")),
     ("throttled", 429, error("throttled", "Request was throttled. Expected available in 8 seconds.")),
@@ -103,7 +103,7 @@ def test_database_failure_is_logged_and_answered_503(client: Client, log_lines: 
 
     assert (answer.status_code, answer.json()) == (
         503,
-        error("unavailable", "The service cannot answer now; try again shortly."),
+        error("unavailable", "The service is temporarily unavailable. Try again shortly."),
     )
     assert answer.headers["Retry-After"] == "5"
     failure = log_lines()[0]
