@@ -197,7 +197,7 @@ def read_page(rows: Keys, request: PageRequest) -> Page:
     newer = request.towards_newer if request.cursor is None else request.cursor.newer
     page = rows.within(request.ids).keys(newest_first=not newer, limit=request.limit + 1)
     more = len(page) > request.limit
-    if request.finish_ties and not newer and more and _same_time(page[-2], page[-1]):
+    if request.finish_ties and not newer and more and ids.created_at_of(page[-2]) == ids.created_at_of(page[-1]):
         return _page_with_tie(rows, request, page[:-1])
     page = page[: request.limit]
     if newer != (request.order == "asc"):
@@ -358,10 +358,6 @@ def _links(
     return (
         {"next": to_newer, "previous": to_older} if request.towards_newer else {"next": to_older, "previous": to_newer}
     )
-
-
-def _same_time(one: UUID, other: UUID) -> bool:
-    return ids.created_at_of(one) == ids.created_at_of(other)
 
 
 def _as_uuid(pk: UUID | str | int) -> UUID:

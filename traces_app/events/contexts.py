@@ -110,7 +110,7 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
     entries: list[Any] | None = None
     if type_ == "prompt_build":
         kept = {**({"kind": data["role"]} if data.get("role") is not None else {}), **_without(data, "role")}
-        if name := _first(data, _PROMPT_TEXT):
+        if name := next((name for name in _PROMPT_TEXT if data.get(name) is not None), ""):
             kept = {**_without(kept, name), "length": _length_of(data[name])}
             if data[name] != "":
                 content["text"] = data[name]
@@ -188,10 +188,6 @@ def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, 
 def _ref(*parts: str) -> str:
     # No part contains U+0000, because JSON escapes it.
     return "ctx_" + sha256("\x00".join(parts).encode()).hexdigest()[:32]
-
-
-def _first(data: Mapping[str, Any], names: Iterable[str]) -> str:
-    return next((name for name in names if data.get(name) is not None), "")
 
 
 def _first_list(data: Mapping[str, Any], names: Iterable[str]) -> str:

@@ -243,7 +243,8 @@ def call_record(subject: str, events: Sequence[EventFact], parent: str | None) -
     results: list[records.ToolResult] = []
     ends = [fact for fact in events if fact.type != "tool_call_start"]
     # An event that only adds to an ended call, such as a reflection, has no outcome.
-    outcomes = [fact for fact in ends if _has_outcome(fact)] or ends
+    fields = (*_CALL_RESULT, "error", "success")
+    outcomes = [e for e in ends if e.type == "tool_call_error" or _first(e.data, fields) is not None] or ends
     for fact in events:
         name = tool_name(fact.data) or name
         call_id = _name(fact.data, _CALL_ID) or call_id
@@ -282,10 +283,6 @@ def _cuts(events: Sequence[EventFact], about: About) -> dict[str, Any]:
     """Return the truncated values of a step or call as metadata."""
     cuts = documents(cut for fact in events for _owner, cut in cuts_at(fact.data, about))
     return {CUTS: cuts} if cuts else {}
-
-
-def _has_outcome(fact: EventFact) -> bool:
-    return fact.type == "tool_call_error" or _first(fact.data, (*_CALL_RESULT, "error", "success")) is not None
 
 
 def _result(fact: EventFact) -> records.ToolResult:

@@ -32,7 +32,7 @@ _PAYLOADS = (*sorted(_FIELDS), "data", "bytes")
 _ADDRESSES = ("url", "image_url", "source", "file")
 """Fields of a content block that hold the image: as base64 or URL, and as URL only. Their value may also be an object."""
 _DECLARED = ("media_type", "mediaType", "mime_type", "mimeType")
-_SAID_OTHERWISE = frozenset({"type", "source_type", "format", *_DECLARED})
+_REPLACED_FIELDS = frozenset({"type", "source_type", "format", *_DECLARED})
 _LEAST_IN_FIELD = 100
 _LEAST_BARE = 1000
 _MOST_NESTED = 64
@@ -272,11 +272,14 @@ def _image_in_block(block: dict[str, Any], declared: str | None, depth: int) -> 
         if isinstance(payload, dict) and depth < _MOST_IN_BLOCK:
             image = _image_in_block(payload, _declared(payload) or declared, depth + 1)
         elif isinstance(payload, str):
-            image = _image_in_url(payload) or _declared_image_at(payload, declared)
+            image = _image_in_url(payload)
+            if image is None and _HTTP_URL.fullmatch(payload):
+                # An image whatever the URL, because the block declares one.
+                image = _image("url", payload, declared)
             if image is None and name in _PAYLOADS:
                 image = _image_in_base64(payload, declared)
         if image is not None:
-            rest = {key: item for key, item in block.items() if key != name and key not in _SAID_OTHERWISE}
+            rest = {key: item for key, item in block.items() if key != name and key not in _REPLACED_FIELDS}
             # If both have a field of one name, the block stays unchanged, so that nothing is lost.
             return None if rest.keys() & image.keys() else {**rest, **image}
     return None
@@ -287,11 +290,6 @@ def _image_in_url(url: str) -> dict[str, Any] | None:
     if whole is not None:
         return _image_in_data_url(whole)
     return _image_at(url) if _HTTP_URL.fullmatch(url) else None
-
-
-def _declared_image_at(url: str, declared: str | None) -> dict[str, Any] | None:
-    """Return an image for any URL, because the block declares an image."""
-    return _image("url", url, declared) if _HTTP_URL.fullmatch(url) else None
 
 
 def _image_in_data_url(match: re.Match[str]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ _MCP = frozenset(["content", "isError", "is_error", "structuredContent", "struct
 _TOOL_MESSAGES = ("tool", "tool_result", "function_call_output")
 _CALL_IDS = ("tool_call_id", "tool_use_id", "call_id")
 _STRUCTURED = ("structuredContent", "structured_content", "artifact")
-_SAID_BY_A_MESSAGE = frozenset(["type", "role", "content", "output", "status", "isError", "is_error", *_STRUCTURED])
+_MESSAGE_FIELDS = frozenset(["type", "role", "content", "output", "status", "isError", "is_error", *_STRUCTURED])
 _OF_TEXT = frozenset(["type", "text"])
 _TEXT_BLOCKS = frozenset(["text", "input_text", "output_text"])
 _FILE_BLOCKS = frozenset(
@@ -377,14 +377,10 @@ def _of_value(value: Any, text: str | None, wrappings: int) -> _Reading:
 
 
 def _whole(value: Any, text: str | None, wrappings: int) -> _Reading:
-    """Return an object or list as data."""
-    return _Reading(output=text_as_json(value) if text is None else text, data=_inner(value, text, wrappings))
-
-
-def _inner(value: Any, text: str | None, wrappings: int) -> Any:
-    """Return the value, parsed from `text` if given, with the JSON in its strings parsed."""
+    """Return an object or list, parsed from `text` if given, as data with the JSON in its strings parsed."""
     # JSON within strings of JSON has escaped quotes; within a repr it is in single quotes.
-    return _with_inner(value, wrappings) if text is None or '\\"' in text or "'" in text else value
+    data = _with_inner(value, wrappings) if text is None or '\\"' in text or "'" in text else value
+    return _Reading(output=text_as_json(value) if text is None else text, data=data)
 
 
 def _with_inner(value: Any, wrappings: int, depth: int = 0) -> Any:
@@ -468,7 +464,7 @@ def _tool_message(value: dict[str, Any]) -> _Message | None:
     if status is None and value.get("status") == "error":
         status = "error"
     data = next((value[name] for name in _STRUCTURED if value.get(name) is not None), None)
-    rest = {name: item for name, item in value.items() if name not in _SAID_BY_A_MESSAGE and item not in _NOTHING}
+    rest = {name: item for name, item in value.items() if name not in _MESSAGE_FIELDS and item not in _NOTHING}
     return _Message(content=content, status=status, data=data, rest=rest)
 
 

@@ -41,7 +41,7 @@ _MOST_FILES = 10_000
 _PARAMETERS = ("project", "format", "dry_run")
 _NAMES = tuple(format_.NAME for format_ in FORMATS)
 _FILE: dict[str, Any] = {"type": "string", "format": "binary"}
-_SAID: dict[str, dict[str, Any]] = {
+_SCHEMAS: dict[str, dict[str, Any]] = {
     "project": {"type": "string"},
     "format": {"type": "string", "enum": ["auto", *_NAMES], "default": "auto"},
     "dry_run": {"type": "boolean", "default": False},
@@ -59,7 +59,7 @@ class ImportViewSet(TraceViewSet):
         parameters=[
             openapi.PROJECT,
             *(
-                OpenApiParameter(name=name, type=_SAID[name], description=description)
+                OpenApiParameter(name=name, type=_SCHEMAS[name], description=description)
                 for name, description in _MEANINGS.items()
             ),
         ],
@@ -68,7 +68,7 @@ class ImportViewSet(TraceViewSet):
                 "type": "object",
                 "properties": {
                     "file": {**_FILE, "description": "A transcript or an archive; may be given several times."},
-                    **{name: {**schema, "description": "As the parameter."} for name, schema in _SAID.items()},
+                    **{name: {**schema, "description": "As the parameter."} for name, schema in _SCHEMAS.items()},
                 },
                 "required": ["file"],
             },

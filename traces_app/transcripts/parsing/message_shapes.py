@@ -234,19 +234,16 @@ def _with_role(value: dict[str, Any]) -> ParsedMessage | None:
 
 
 def _message(role: Role, value: dict[str, Any], taken: tuple[str, ...]) -> ParsedMessage:
-    if role == "tool" and not _holds_results(value):
-        return ParsedMessage(role="tool", results=[_tool_message(value)], name=text(value.get("name")))
     content = value.get("parts", value.get("content"))
+    if role == "tool" and not any(
+        isinstance(part, dict) and _is_part(part) and _result(part) for part in items(content)
+    ):
+        return ParsedMessage(role="tool", results=[_tool_message(value)], name=text(value.get("name")))
     if isinstance(content, dict):
         content = content.get("parts", [content])
     if role == "assistant":
         content = _calls_in(content) or content
     return _parsed(role, content, value, taken)
-
-
-def _holds_results(value: dict[str, Any]) -> bool:
-    parts = value.get("parts", value.get("content"))
-    return any(isinstance(part, dict) and _is_part(part) and _result(part) for part in items(parts))
 
 
 def _tool_message(value: dict[str, Any]) -> Result:
