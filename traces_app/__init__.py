@@ -1,1 +1,1 @@
-"""What the agent did: steps, tools, tool calls and results; records, writes, imports and purge."""
+"""Traces: steps, tools, tool calls, results and events; their ingest, import, reading and purge."""

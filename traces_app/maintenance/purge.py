@@ -103,7 +103,7 @@ class TableReport:
 
     rows: int = 0
     is_estimate: bool = False
-    """Whether `rows` includes the planner's estimate for a dropped month, whose rows are not read."""
+    """True if `rows` includes the planner's estimate for a dropped month, whose rows are not read."""
     bytes_freed: int = 0
     """Disk space of dropped months with their indexes, returned to the operating system."""
     bytes_reusable: int = 0

@@ -30,7 +30,7 @@ class Prompt:
     health: Sequence[str] = ()
     """Flags of oddities in this entry, such as NAIVE_TIME; its message gets them."""
     is_aside: bool = False
-    """Whether the client inserted it without a question of the user, so that the turn continues."""
+    """True if the client inserted it without a question of the user, so that the turn continues."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -120,7 +120,7 @@ class Transcript:
     external_id: str | None = None
     """Its own id."""
     has_own_ids: bool = False
-    """Whether this id and those of its entries are globally unique: equal ids then mean equal things, and a transcript can
+    """True if this id and those of its entries are globally unique: equal ids then mean equal things, and a transcript can
     be a part of another."""
     title: str | None = None
     end_user: str | None = None

@@ -49,7 +49,7 @@ class Outline:
     entries: Callable[[], Iterable[Entry]]
     """Return the entries; few ones are kept in memory."""
     is_titled: bool
-    """Whether the title is the transcript's own, not the start of the first prompt."""
+    """True if the title is the transcript's own, not the start of the first prompt."""
     count: int
     """Number of entries."""
     characters: int
@@ -183,7 +183,7 @@ def digests_of(metadata: Mapping[str, Any] | None) -> list[str]:
 
 
 class _Summary:
-    """What an outline needs of the entries, added one after the other."""
+    """Collects the facts of an outline from the entries, added one after the other."""
 
     def __init__(self, *, has_own_ids: bool) -> None:
         self.count = 0
