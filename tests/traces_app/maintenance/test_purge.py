@@ -556,7 +556,7 @@ def test_messages_are_purged_five_hundred_at_a_time(project: Project) -> None:
     assert counts() == NOTHING
 
 
-def test_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project, stranger: Project) -> None:
+def test_dry_run_counts_the_rows_of_a_run_and_changes_nothing(project: Project, stranger: Project) -> None:
     for name, owner, at in (("a", project, JANUARY), ("b", stranger, FEBRUARY), ("c", project, MARCH)):
         store_session(owner, name, at)
     add(project, "a", MARCH)
