@@ -30,7 +30,7 @@ class Prompt:
     health: Sequence[str] = ()
     """Flags of oddities in this entry, such as NAIVE_TIME; its message gets them."""
     is_aside: bool = False
-    """True if the client inserted it without a question of the user, so that the turn continues."""
+    """Whether the client inserted it without a question of the user, so that the turn continues."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -72,6 +72,8 @@ class Reply:
     parent_call: str | None = None
     """The id of the call that started the replying sub-agent; its calls are nested below that call. "" if the reply is a
     sub-agent's, but the call is unknown."""
+    is_request: bool = False
+    """Whether it is one request to the model, which stays a step if its text becomes the answer."""
     error: str | None = None
     """Why there is no answer: the model refused or could not be reached. The message has failed, whatever follows."""
     scope: str | None = None
@@ -120,7 +122,7 @@ class Transcript:
     external_id: str | None = None
     """Its own id."""
     has_own_ids: bool = False
-    """True if this id and those of its entries are globally unique: equal ids then mean equal things, and a transcript can
+    """Whether this id and those of its entries are globally unique: equal ids then mean equal things, and a transcript can
     be a part of another."""
     title: str | None = None
     end_user: str | None = None

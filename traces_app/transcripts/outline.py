@@ -49,7 +49,7 @@ class Outline:
     entries: Callable[[], Iterable[Entry]]
     """Return the entries; few ones are kept in memory."""
     is_titled: bool
-    """True if the title is the transcript's own, not the start of the first prompt."""
+    """Whether the title is the transcript's own, not the start of the first prompt."""
     count: int
     """Number of entries."""
     characters: int
@@ -92,7 +92,7 @@ def outline(transcript: Transcript | records.Session, format_name: str) -> Outli
     return Outline(
         session=records.Session(
             external_id=external_id,
-            title=_shortened(transcript.title or summary.first_prompt or "") or None,
+            title=shortened(transcript.title or summary.first_prompt or "") or None,
             end_user=transcript.end_user[:MOST_NAME_CHARACTERS] if transcript.end_user else None,
             status=transcript.status or summary.status(),
             workflow=transcript.workflow,
@@ -183,7 +183,7 @@ def digests_of(metadata: Mapping[str, Any] | None) -> list[str]:
 
 
 class _Summary:
-    """Collects the facts of an outline from the entries, added one after the other."""
+    """What an outline needs of the entries, added one after the other."""
 
     def __init__(self, *, has_own_ids: bool) -> None:
         self.count = 0
@@ -265,6 +265,6 @@ def _call_parts(call: Call) -> tuple[str, str, str]:
     return call.id or "", call.name, _canonical(call.args)
 
 
-def _shortened(title: str) -> str:
+def shortened(title: str) -> str:
     text = " ".join(title.split())
     return text if len(text) <= _TITLE_LENGTH else text[: _TITLE_LENGTH - 1] + "…"

@@ -55,11 +55,15 @@ def turn_message(turn: Turn) -> records.Message:
         external_id=turn.id,
         content=content,
         # The iteration counts replies, the answer included, so that a step keeps its own when more replies follow.
-        agent_steps=[_step(step) for step in sorted(turn.steps, key=attrgetter("iteration")) if step is not answer],
+        agent_steps=[
+            _step(step, is_answer=step is answer)
+            for step in sorted(turn.steps, key=attrgetter("iteration"))
+            if step is not answer or (step.reply and step.reply.is_request)
+        ],
         created_at=turn.began,
         completed_at=turn.ended,
         # A message without usage gets the sum of its steps, which does not include the answer.
-        usage=total_usage(usages) if any(reply.usage for _step, reply in plain) else None,
+        usage=total_usage(usages) if any(reply.usage and not reply.is_request for _step, reply in plain) else None,
         error=next((step.reply.error for step in reversed(own) if step.reply and step.reply.error), None),
         health=sorted(turn.health) or None,
         metadata=metadata or None,
@@ -136,11 +140,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _step(step: TurnStep) -> records.AgentStep:
+def _step(step: TurnStep, *, is_answer: bool) -> records.AgentStep:
     calls = [_call(call) for call in step.calls]
     if step.reply is None:
         return records.AgentStep(iteration=step.iteration, tool_calls=calls)
-    return replace(step_of(step.reply, step.iteration), tool_calls=calls)
+    found = replace(step_of(step.reply, step.iteration), tool_calls=calls)
+    # The text is the content of the message.
+    return replace(found, thought=None) if is_answer else found
 
 
 def _call(turn_call: TurnCall) -> records.ToolCall:
