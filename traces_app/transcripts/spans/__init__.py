@@ -1,0 +1,1 @@
+"""Spans of OpenTelemetry and of other tracing SDKs: decode them, read them by their conventions, and make runs of them."""

@@ -1,0 +1,1 @@
+"""The conventions for the attributes of spans, one module each; registry.py lists them."""

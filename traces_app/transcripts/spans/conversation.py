@@ -1,0 +1,332 @@
+"""The session of a trace: a pure function of the set of its spans, whatever the order and the batches they came in.
+
+    spans -> facts (conventions) -> observations -> entries -> messages (transcripts)
+
+* Spans that only announce another one (Logfire) stand for it until it arrives.
+* Two spans of one request, seen by two libraries, are one generation: the one that says more.
+* A run is the uppermost agent, or all spans outside of one. Runs of a trace that follow each other are messages of their
+  own, overlapping ones are one message.
+* A run is complete if its root has ended, or, where the root is not known, if its last request was answered in full.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from traces_app.normalize.json_values import as_json
+from traces_app.schema import records
+from traces_app.transcripts import conversation
+from traces_app.transcripts.entries import Entry, Reply
+from traces_app.transcripts.observations import EARLIEST, Observation, Reader, Trace
+
+from .conventions.registry import facts_of
+from .facts import Facts
+from .span import Span
+
+TRACE_ID = "trace_id"
+"""Key in the metadata of a message and of a session."""
+SOURCE = "spans"
+"""The `source` in the metadata of a session that spans have made."""
+SPAN_ID = "span_id"
+"""Key in the metadata of a step and of a call."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = 253_402_300_799 * 10**9
+"""The end of the year 9999 in nanoseconds."""
+
+
+@dataclass(eq=False)
+class _Node:
+    """A span with its meaning and its place in the tree."""
+
+    span: Span
+    facts: Facts
+    parent: _Node | None = None
+    children: list[_Node] = field(default_factory=list)
+    is_duplicate: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return not self.span.end
+
+    @property
+    def has_meaning(self) -> bool:
+        return self.facts.kind in ("generation", "tool", "agent") or bool(self.facts.is_root_of_run)
+
+
+@dataclass(eq=False)
+class _Run:
+    nodes: list[_Node]
+    """The uppermost ones."""
+    start: int
+    end: int
+
+
+def best_of(first: Span, second: Span) -> Span:
+    """Return which of two deliveries of a span to keep, the same whatever their order: the later, else the fuller one."""
+    return max(
+        first, second, key=lambda span: (span.end, len(span.attributes), msgspec.json.encode(span, order="sorted"))
+    )
+
+
+def session_of_trace(spans: Iterable[Span]) -> records.Session:
+    """Return the session of one trace, with its messages. `spans` are those of one trace id, in any order."""
+    nodes = _nodes(spans)
+    roots = [node for node in nodes if node.parent is None]
+    runs = _runs(roots)
+    trace_id = nodes[0].span.trace_id
+    session_id = _of_the_uppermost(nodes, "session_id")
+    messages: list[records.Message] = []
+    for place, run in enumerate(runs):
+        messages += _messages(run, trace_id if not place else f"{trace_id}/{place}")
+    about: dict[str, Any] = {TRACE_ID: trace_id}
+    if title := _of_the_uppermost(nodes, "title"):
+        about["trace_name"] = title
+    if tags := sorted({tag for node in nodes for tag in node.facts.tags}):
+        about["tags"] = tags
+    return records.Session(
+        external_id=(session_id or trace_id)[:512],
+        end_user=(_of_the_uppermost(nodes, "end_user") or "")[:512] or None,
+        created_at=_time(min(node.span.start for node in nodes)),
+        metadata={"source": SOURCE},
+        messages=[
+            replace(message, request_id=trace_id, metadata={**(message.metadata or {}), **about})
+            for message in messages
+        ],
+    )
+
+
+# --- The tree ---------------------------------------------------------------------------------------------------------
+
+
+def _nodes(spans: Iterable[Span]) -> list[_Node]:
+    """Return the nodes of the trace, in their order of start, connected."""
+    known: dict[str, Span] = {}
+    announced: dict[str, tuple[Span, Facts]] = {}
+    for span in spans:
+        facts = facts_of(span)
+        if facts.is_pending:
+            other = announced.get(span.parent_id)
+            best = span if other is None else best_of(span, other[0])
+            announced[span.parent_id] = (best, facts_of(best))
+        else:
+            known[span.span_id] = best_of(span, known[span.span_id]) if span.span_id in known else span
+    nodes = {id_: _Node(span, facts_of(span)) for id_, span in known.items()}
+    for id_, (span, facts) in announced.items():
+        if id_ not in nodes:
+            open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)
+            nodes[id_] = _Node(open_span, facts)
+    ordered = sorted(nodes.values(), key=lambda node: (node.span.start, -node.span.end, node.span.span_id))
+    for node in ordered:
+        parent = nodes.get(node.span.parent_id)
+        if parent is not None and not _is_below(parent, node, nodes):
+            node.parent = parent
+            parent.children.append(node)
+    _mark_duplicates(ordered)
+    return ordered
+
+
+def _is_below(node: _Node, other: _Node, nodes: dict[str, _Node]) -> bool:
+    """Return whether a node is another one or below it: a hostile trace may have a circle."""
+    seen: set[str] = set()
+    current: _Node | None = node
+    while current is not None and current.span.span_id not in seen:
+        if current is other:
+            return True
+        seen.add(current.span.span_id)
+        current = nodes.get(current.span.parent_id)
+    return False
+
+
+def _mark_duplicates(nodes: Sequence[_Node]) -> None:
+    """Mark all but one of the generations with one response id; those below each other are wrappers, see observations.py."""
+    by_response: dict[str, list[_Node]] = defaultdict(list)
+    for node in nodes:
+        if node.facts.kind == "generation" and node.facts.response_id:
+            by_response[node.facts.response_id].append(node)
+    for same in by_response.values():
+        best = max(same, key=_content_size)
+        for node in same:
+            node.is_duplicate = node is not best and not _are_nested(node, best)
+
+
+def _content_size(node: _Node) -> tuple[int, int, str]:
+    return len(as_json(node.facts.output)), len(as_json(node.facts.input)), node.span.span_id
+
+
+def _are_nested(one: _Node, other: _Node) -> bool:
+    return other in _above(one) or one in _above(other)
+
+
+def _above(node: _Node) -> list[_Node]:
+    found = []
+    while node.parent is not None:
+        node = node.parent
+        found.append(node)
+    return found
+
+
+def _of_the_uppermost(nodes: Sequence[_Node], name: str) -> Any:
+    """Return a fact of the span that is nearest to the root, of several the first."""
+    having = [node for node in nodes if getattr(node.facts, name)]
+    nearest = min(having, key=lambda node: (len(_above(node)), nodes.index(node)), default=None)
+    return getattr(nearest.facts, name) if nearest is not None else None
+
+
+# --- Runs -------------------------------------------------------------------------------------------------------------
+
+
+def _runs(roots: Sequence[_Node]) -> list[_Run]:
+    """Return the runs of a trace in their order: of the uppermost spans with a meaning, those that overlap are one."""
+    uppermost = [node for root in roots for node in _uppermost(root)] or list(roots)
+    uppermost.sort(key=lambda node: node.span.start)
+    # Requests and tools without an agent around them belong together, whatever their times: a loop of plain code.
+    loose = [node for node in uppermost if not _may_be_run(node)]
+    runs: list[_Run] = [_Run(loose, loose[0].span.start, max(map(_end, loose)))] if loose else []
+    for node in uppermost:
+        if not _may_be_run(node):
+            continue
+        overlapping = next((run for run in runs if node.span.start < run.end and _end(node) > run.start), None)
+        if overlapping is None:
+            runs.append(_Run([node], node.span.start, _end(node)))
+        else:
+            overlapping.nodes.append(node)
+            overlapping.start = min(overlapping.start, node.span.start)
+            overlapping.end = max(overlapping.end, _end(node))
+    return sorted(runs, key=lambda run: (run.start, run.nodes[0].span.span_id))
+
+
+def _uppermost(node: _Node) -> list[_Node]:
+    if node.has_meaning:
+        return [node]
+    found = []
+    waiting = list(node.children)
+    while waiting:
+        below = waiting.pop(0)
+        if below.has_meaning:
+            found.append(below)
+        else:
+            waiting += below.children
+    return found or ([node] if node.parent is None else [])
+
+
+def _may_be_run(node: _Node) -> bool:
+    """Return whether a span is an agent, or a request that wraps others (the AI SDK's generateText)."""
+    return node.facts.kind == "agent" or bool(node.facts.is_root_of_run) or _wraps_requests(node)
+
+
+def _wraps_requests(node: _Node) -> bool:
+    return node.facts.kind == "generation" and any(child.facts.kind == "generation" for child in node.children)
+
+
+def _end(node: _Node) -> int:
+    return node.span.end or _LATEST
+
+
+# --- Messages ---------------------------------------------------------------------------------------------------------
+
+
+def _messages(run: _Run, name: str) -> list[records.Message]:
+    nodes = [node for top in run.nodes for node in _with_children(top)]
+    observations = {node.span.span_id: _observation(node, place) for place, node in enumerate(nodes)}
+    tops = {node.span.span_id for node in run.nodes}
+    for id_ in tops:
+        observations[id_].parent = None
+    first = run.nodes[0]
+    trace = Trace(
+        id=name,
+        has_session=True,
+        began=_time(run.start) or EARLIEST,
+        input=first.facts.input,
+        output=first.facts.output,
+        observations=observations,
+    )
+    entries = Reader(one_run=True).entries(trace)
+    messages = conversation.messages(entries)
+    return [
+        _finished(message, run, entries, name) if is_last else message
+        for message, is_last in zip(messages, _is_last_answer(messages), strict=True)
+    ]
+
+
+def _with_children(top: _Node) -> list[_Node]:
+    found, waiting = [], [top]
+    while waiting:
+        node = waiting.pop(0)
+        found.append(node)
+        waiting = node.children + waiting
+    return found
+
+
+def _is_last_answer(messages: Sequence[records.Message]) -> list[bool]:
+    last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    return [index == last for index in range(len(messages))]
+
+
+def _observation(node: _Node, place: int) -> Observation:
+    span, facts = node.span, node.facts
+    kind = "other" if node.is_duplicate or facts.kind is None else facts.kind
+    metadata = {**facts.metadata, SPAN_ID: span.span_id}
+    return Observation(
+        id=span.span_id,
+        parent=node.parent.span.span_id if node.parent else None,
+        place=place,
+        kind=kind,
+        name=facts.tool_name or span.name,
+        input=facts.input,
+        output=facts.output,
+        start=_time(span.start),
+        end=_time(span.end),
+        error=facts.error,
+        agent_name=facts.agent_name or (_agent_name(span.name) if kind == "agent" else None),
+        tool_name=facts.tool_name,
+        call_id=facts.call_id,
+        model=facts.model,
+        usage=facts.usage,
+        metadata=metadata,
+    )
+
+
+def _agent_name(name: str) -> str:
+    return name.removeprefix("invoke_agent ").removesuffix(".agent")
+
+
+def _finished(message: records.Message, run: _Run, entries: Collection[Entry], name: str) -> records.Message:
+    """Return the answer of a run with its identity, state and error."""
+    errors = [node.facts.error for node in run.nodes if node.facts.error]
+    replies = [entry for entry in entries if isinstance(entry, Reply) and entry.parent_call is None]
+    nodes = [node for top in run.nodes for node in (*_above(top), *_with_children(top))]
+    is_completed = not any(node.is_open for node in nodes) and (
+        not any(_lacks_parent(node) for node in run.nodes) or _is_answered(replies)
+    )
+    # A request that failed and was made again is an error of its step only.
+    last_error = replies[-1].error if replies else None
+    return replace(
+        message,
+        external_id=name,
+        created_at=_time(run.start),
+        is_completed=is_completed,
+        completed_at=_time(max(node.span.end for node in run.nodes)) if is_completed else None,
+        error=(errors[-1] if errors else last_error) or None,
+    )
+
+
+def _lacks_parent(node: _Node) -> bool:
+    return node.parent is None and bool(node.span.parent_id) and node.facts.kind != "agent"
+
+
+def _is_answered(replies: Sequence[Reply]) -> bool:
+    return bool(replies) and not replies[-1].calls and bool(replies[-1].content or replies[-1].error)
+
+
+def _time(nanoseconds: int) -> datetime | None:
+    """Return an aware time; None for 0 and for times that no calendar has."""
+    if not 0 < nanoseconds < _LATEST:
+        return None
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)

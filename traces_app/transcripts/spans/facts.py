@@ -1,0 +1,103 @@
+"""What a span means, in the words of no convention: each convention fills in what it knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from traces_app.transcripts.observations import Kind
+
+from .span import Attributes
+
+
+@dataclass(kw_only=True)
+class Facts:
+    """The meaning of a span. None and {} mean that the convention does not say."""
+
+    kind: Kind | None = None
+    is_root_of_run: bool | None = None
+    """Whether it is an agent or a workflow that may be a run of its own."""
+    name: str | None = None
+    input: Any = None
+    """Of a generation: messages in any shape of message_shapes.py, or an object with `messages`. Of a tool: the arguments."""
+    output: Any = None
+    agent_name: str | None = None
+    tool_name: str | None = None
+    call_id: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    """The provider's id of a response: two spans with the same one are one request, seen by two libraries."""
+    usage: dict[str, Any] | None = None
+    error: str | None = None
+    session_id: str | None = None
+    end_user: str | None = None
+    title: str | None = None
+    tags: list[str] = field(default_factory=list)
+    is_pending: bool | None = None
+    """Whether the span only announces another one, which has the id `parent_id`."""
+    parent_id: str | None = None
+    """The parent, if it is not that of the span."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Facts without a field: provider, finish reasons, request parameters, tool definitions."""
+
+    def filled_by(self, other: Facts) -> Facts:
+        """Return these facts, with those of `other` for what is missing."""
+        merged = Facts()
+        for each in fields(self):
+            own, its = getattr(self, each.name), getattr(other, each.name)
+            if each.name == "metadata":
+                setattr(merged, each.name, {**its, **own})
+            else:
+                setattr(merged, each.name, its if own is None or own in ("", [], {}) else own)
+        return merged
+
+
+def first(attributes: Attributes, names: tuple[str, ...]) -> Any:
+    """Return the first of the attributes that is there and not empty."""
+    return next((attributes[name] for name in names if attributes.get(name) not in (None, "", [], {})), None)
+
+
+def first_text(attributes: Attributes, names: tuple[str, ...]) -> str | None:
+    found = first(attributes, names)
+    return found if isinstance(found, str) else None if found is None else str(found)
+
+
+def below(attributes: Attributes, prefix: str) -> dict[str, Any]:
+    """Rebuild the object that was flattened into attributes: `a.0.b` and `a.1.b` below `a.` become {"0": {"b"}, "1": ...}.
+
+    Objects whose keys are all numbers become lists, in the order of the numbers; gaps close.
+    """
+    tree: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if not name.startswith(prefix):
+            continue
+        *path, last = name[len(prefix) :].split(".")
+        node = tree
+        for part in path:
+            inner = node.get(part)
+            if not isinstance(inner, dict):
+                # A value and values below it under one name: the value is kept as "".
+                inner = {} if inner is None else {"": inner}
+                node[part] = inner
+            node = inner
+        if isinstance(node.get(last), dict):
+            node[last][""] = value
+        else:
+            node[last] = value
+    return tree
+
+
+def listed(value: Any) -> Any:
+    """Turn objects with numbers as keys into lists, at every level."""
+    if not isinstance(value, dict):
+        return value
+    inner = {key: listed(item) for key, item in value.items()}
+    if inner and all(key.isdecimal() and key.isascii() and len(key) < 10 for key in inner):
+        return [inner[key] for key in sorted(inner, key=int)]
+    return inner
+
+
+def usage(attributes: Attributes, names: dict[str, tuple[str, ...]]) -> dict[str, Any] | None:
+    """Return the token counts by name, or None if there are none."""
+    counts = {name: first(attributes, aliases) for name, aliases in names.items()}
+    return {name: count for name, count in counts.items() if count is not None} or None

@@ -1,0 +1,134 @@
+"""A span as every wire delivers it. Plain Python, without Django.
+
+Attribute values are those of OTLP's `AnyValue` in JSON form: text, bool, int, float, list, dict. Bytes and numbers that
+JSON does not have are an object with one key, `$bytes` (base64) or `$double` ("NaN", "Infinity", "-Infinity"), so that a
+span can be stored as JSON and exported as it came.
+"""
+
+from __future__ import annotations
+
+import math
+from base64 import b64decode, b64encode
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Status = Literal["", "ok", "error"]
+Attributes = dict[str, Any]
+
+DEEPEST = 64
+"""Levels of arrays and objects that an attribute may have; anything deeper is replaced by TOO_DEEP."""
+TOO_DEEP = f"[more than {DEEPEST} levels]"
+BYTES = "$bytes"
+DOUBLE = "$double"
+
+
+class InvalidBody(ValueError):
+    """The body is not the message that the endpoint takes."""
+
+
+class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened during a span."""
+
+    name: str
+    time: int = 0
+    """Nanoseconds since 1970."""
+    attributes: Attributes = {}
+    dropped_attributes: int = 0
+
+
+class SpanLink(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A reference to another span, of any trace."""
+
+    trace_id: str
+    span_id: str
+    trace_state: str = ""
+    attributes: Attributes = {}
+    dropped_attributes: int = 0
+    flags: int = 0
+
+
+class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The library that made a span, and the resource (process, service) in which it runs."""
+
+    name: str = ""
+    version: str = ""
+    attributes: Attributes = {}
+    schema_url: str = ""
+    resource: Attributes = {}
+    resource_schema_url: str = ""
+
+
+class Span(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One operation of a trace."""
+
+    trace_id: str
+    """32 lower-case hexadecimal digits."""
+    span_id: str
+    """16 lower-case hexadecimal digits."""
+    parent_id: str = ""
+    """The span id of the parent; "" for the root of a trace."""
+    name: str = ""
+    kind: int = 0
+    """0 unspecified, 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
+    start: int = 0
+    """Nanoseconds since 1970."""
+    end: int = 0
+    """Nanoseconds since 1970; 0 while the span is open."""
+    status: Status = ""
+    status_message: str = ""
+    attributes: Attributes = {}
+    events: list[SpanEvent] = []
+    links: list[SpanLink] = []
+    scope: Scope = Scope()
+    trace_state: str = ""
+    flags: int = 0
+    dropped_attributes: int = 0
+    dropped_events: int = 0
+    dropped_links: int = 0
+    redactions: list[dict[str, Any]] = []
+    """Receipts of the secrets that were taken out of it."""
+
+
+class LogRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record of OTLP logs: the event of a span, if it has the ids of one."""
+
+    name: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    time: int = 0
+    """Nanoseconds since 1970."""
+    severity: int = 0
+    body: Any = None
+    attributes: Attributes = {}
+    scope: Scope = Scope()
+    redactions: list[dict[str, Any]] = []
+
+
+def number(value: float) -> float | dict[str, str]:
+    """Return a float, or its object form if JSON has no such number."""
+    if math.isfinite(value):
+        return value
+    return {DOUBLE: "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+
+
+def encoded_bytes(value: bytes) -> dict[str, str]:
+    """Return the object form of bytes."""
+    return {BYTES: b64encode(value).decode()}
+
+
+def decoded_bytes(value: object) -> bytes | None:
+    """Return the bytes of their object form, and None for any other value."""
+    if isinstance(value, dict) and len(value) == 1 and isinstance(text := value.get(BYTES), str):
+        try:
+            return b64decode(text, validate=True)
+        except ValueError:
+            return None
+    return None
+
+
+def decoded_number(value: object) -> float | None:
+    """Return the number of an object form, and None for any other value."""
+    if isinstance(value, dict) and len(value) == 1 and value.get(DOUBLE) in ("NaN", "Infinity", "-Infinity"):
+        return float(value[DOUBLE].replace("Infinity", "inf"))
+    return None
