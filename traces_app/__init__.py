@@ -1,1 +1,1 @@
-"""Traces: steps, tools, tool calls, results and events; their ingest, import, reading and purge."""
+"""What the agent did: steps, tools, tool calls and results; records, writes, imports and purge."""

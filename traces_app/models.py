@@ -316,3 +316,37 @@ class Context(models.Model):
 
     def __str__(self) -> str:
         return self.ref
+
+
+class Span(models.Model):
+    """One delivery of a span, or of a log record that belongs to one, as it came but redacted; never changed.
+
+    Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
+    one arrives (traces_app.events.span_store). The id carries the time of the span, and is a digest of the content: a repeated
+    delivery is the same row.
+    """
+
+    class Kind(models.TextChoices):
+        SPAN = "span", _("span")
+        LOG = "log", _("log record")
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(
+        Project, models.DO_NOTHING, verbose_name=_("project"), db_constraint=False, db_index=False, related_name="+"
+    )
+    trace_id = models.UUIDField(_("trace"))
+    kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, default=Kind.SPAN)
+    content = models.TextField(_("content"))
+    """JSON text of spans.span.Span or LogRecord: as text, because jsonb would lose the difference of 1 and 1.0, and the order."""
+
+    class Meta:
+        verbose_name = _("span")
+        verbose_name_plural = _("spans")
+        ordering = ["id"]
+        indexes = [
+            # All deliveries of a trace.
+            models.Index(fields=["project", "trace_id"], name="span_trace"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.trace_id.hex}"

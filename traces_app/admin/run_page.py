@@ -68,7 +68,7 @@ class CallNode:
     status: str
     below: list[CallNode | StepNode] = field(default_factory=list)
     is_open: bool = False
-    """True if it is shown unfolded: it or a call below it has failed or was requested."""
+    """Whether it is shown unfolded: it or a call below it has failed or was requested."""
     texts: CallTexts | None = None
 
     @property
@@ -155,7 +155,7 @@ class RunPage:
     more_failures: int
     place: FailurePlace
     is_cut: bool
-    """True if the run has more calls than its pages show."""
+    """Whether the run has more calls than its pages show."""
 
 
 @dataclass(frozen=True, kw_only=True)

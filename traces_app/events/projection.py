@@ -412,7 +412,7 @@ class RunState:
     tags: list[str] = field(default_factory=list)
     session_metadata: dict[str, Any] = field(default_factory=dict)
     request_id: str = ""
-    """The request id of the prompt and of the answer."""
+    """Of the user's message and of the answer."""
     prompt: str = ""
     prompt_parts: list[Any] | None = None
     content: str = ""

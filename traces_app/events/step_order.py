@@ -87,7 +87,7 @@ class Change(NamedTuple):
 
     layout: Layout
     is_recomputed: bool
-    """True if existing positions may have changed."""
+    """Whether existing positions may have changed."""
     adopted: frozenset[str]
     """If not: existing calls whose parents exist now."""
 

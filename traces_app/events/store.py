@@ -171,7 +171,7 @@ class _New:
     tie: int = 0
     seq: int = 0
     is_unnamed: bool = False
-    """True if it is about a call whose only id was assigned here."""
+    """Whether it is about a call whose only id was assigned here."""
 
     @property
     def run(self) -> str:
@@ -210,7 +210,7 @@ class _Run:
     touched: WriteScope | None = None
     """The rows that the batch changes; None if it also moves other rows."""
     is_in_place: bool = False
-    """True if all rows are written at their final position."""
+    """Whether all rows are written at their final position."""
     unnamed: Unnamed = field(default_factory=Unnamed)
     """The calls without an id, after the batch."""
     tools: dict[str, str] = field(default_factory=dict)
@@ -218,9 +218,9 @@ class _Run:
     place: int = 0
     """Index of its message in the session record."""
     is_interrupted: bool = False
-    """True if the batch reports rightly that no process works on it any more."""
+    """Whether the batch reports that no process works on it any more, and that is true."""
     has_question: bool = False
-    """True if the message of the user comes before it in the record."""
+    """Whether the message of the user comes before it in the record."""
     question: UUID | None = None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # batch.py imports models, and this module is imported before
 MESSAGES, REFERENCES = "messages_app_message", "messages_app_reference"
 STEPS, CALLS, RESULTS = "traces_app_agentstep", "traces_app_toolcall", "traces_app_toolresult"
 TABLES = (MESSAGES, REFERENCES, STEPS, CALLS, RESULTS)
+Signal = Literal["traces", "logs", "metrics"]
+SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
 STATES: tuple[State, ...] = ("created", "updated", "unchanged", "refused")
 
 # Without the `_created` series, which scrapers of the text format do not use.
@@ -32,6 +34,12 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the package is typ
 REGISTRY = CollectorRegistry()
 ROWS = Counter("tracesite_ingest_rows_total", "Rows stored of new messages.", ["table"], registry=REGISTRY)
 OUTCOMES = Counter("tracesite_ingest_messages_total", "Messages sent, by outcome.", ["state"], registry=REGISTRY)
+SPANS = Counter(
+    "tracesite_otlp_items_total",
+    "Spans, log records and metrics received by OTLP.",
+    ["signal", "state"],
+    registry=REGISTRY,
+)
 BATCH_SECONDS = Histogram(
     "tracesite_ingest_batch_seconds",
     "Time to redact and store a batch.",
@@ -59,17 +67,25 @@ def count_batch(
     _batch_seconds(source).observe(seconds)
 
 
+def count_otlp(signal: Signal, *, accepted: int, refused: int) -> None:
+    """Count the items of one OTLP request."""
+    SPANS.labels(signal, "accepted").inc(accepted)
+    SPANS.labels(signal, "refused").inc(refused)
+
+
 def begin_at_zero() -> None:
     """Create all series with the value 0, because a rate over a missing series loses its first increase."""
     for table in TABLES:
         _rows(table)
     for state in STATES:
         _outcomes(state)
+    for signal in SIGNALS:
+        count_otlp(signal, accepted=0, refused=0)
 
 
 def forget() -> None:
     """Reset all metrics of this process."""
-    for metric in (ROWS, OUTCOMES, BATCH_SECONDS):
+    for metric in (ROWS, OUTCOMES, SPANS, BATCH_SECONDS):
         metric.clear()
     for children in (_rows, _outcomes, _batch_seconds):
         children.cache_clear()

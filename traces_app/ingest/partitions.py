@@ -19,6 +19,8 @@ TABLES = (
     # No foreign key to their message, because it would need one more index on the tables that are written most.
     PartitionedTable(name="traces_app_event", parents={}),
     PartitionedTable(name="traces_app_context", parents={}),
+    # Arrive before their message, whose time they need not have.
+    PartitionedTable(name="traces_app_span", parents={}),
 )
 
 # The months that exist, by database. Another process may drop one; the write that fails then calls `forget`.

@@ -25,7 +25,7 @@ from .tables import SESSIONS, Row
 
 _JSON = frozenset(name for name, type_ in SESSION_FIELDS.items() if type_ == "jsonb")
 _READ_AS = {name: f"{name}::text" if name in _JSON else name for name in SESSION_FIELDS}
-"""The SQL by which the columns that a batch can change are read."""
+"""How the columns that a batch can change are read."""
 _INSERT = f"{SESSIONS.insert} ON CONFLICT DO NOTHING RETURNING id"
 
 

@@ -17,7 +17,7 @@ from django.db import connection, models
 
 from messages_app.models import Message, MessageKey, Reference, Session
 from messages_app.writes import COUNTERS
-from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
 from traces_app.schema import pg_text, records
 
 Row = Any
@@ -108,7 +108,7 @@ def type_of(field: models.Field[Any, Any]) -> str:
 
 
 def _conversion(field: models.Field[Any, Any]) -> Callable[[Any], str | None]:
-    """Converts a value of a record to the text of this column. None becomes the column's empty value, else NULL."""
+    """How a value of a record becomes the text of this column. None becomes the column's empty value, else NULL."""
     match field:
         case models.JSONField(null=True):
             return pg_text.json_or_null
@@ -186,3 +186,4 @@ CALLS = Table(
 RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), owner="id")
 EVENTS = Table(Event)
 CONTEXTS = Table(Context)
+SPANS = Table(Span)

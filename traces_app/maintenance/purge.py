@@ -49,7 +49,7 @@ from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month
 from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.sql import add_to_sessions
-from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
 
 from .snapshot import one_snapshot
 
@@ -73,8 +73,12 @@ _NAMES: dict[type[Model], str] = {
     ToolResult: "results",
     Event: "events",
     Context: "contexts",
+    Span: "spans",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
+
+# Whether a message was made of spans.
+_OF_TRACE = "metadata ->> 'trace_id' ~ '^[0-9a-f]{32}$'"
 
 _CLASHES = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
@@ -103,7 +107,7 @@ class TableReport:
 
     rows: int = 0
     is_estimate: bool = False
-    """True if `rows` includes the planner's estimate for a dropped month, whose rows are not read."""
+    """Whether `rows` includes the planner's estimate for a dropped month, whose rows are not read."""
     bytes_freed: int = 0
     """Disk space of dropped months with their indexes, returned to the operating system."""
     bytes_reusable: int = 0
@@ -398,9 +402,18 @@ def _remove_batch(
         _Condition(f"id IN (SELECT id FROM {ToolCall._meta.db_table} WHERE {of_messages.sql})", of_messages.values)
         & _below(message_ids)
     )  # fmt: skip
+    # The spans of a trace go with the first of its messages that goes.
+    traces = _rows(
+        f"SELECT DISTINCT project_id, metadata ->> 'trace_id' FROM {_MESSAGES} WHERE {here.sql} AND {_OF_TRACE}",
+        here.values,
+    )
+    of_traces = _Condition(
+        "(project_id, trace_id) IN (SELECT * FROM unnest(%s::bigint[], %s::uuid[]))",
+        [[project_id for project_id, _trace_id in traces], [trace_id for _project_id, trace_id in traces]],
+    )
     removed: list[tuple[type[Model], int, int]] = []
     # Referring rows first.
-    for model, condition in ((Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
+    for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
         ((rows, size),) = _rows(
             f"WITH gone AS (DELETE FROM {model._meta.db_table} WHERE {condition.sql} RETURNING {_size_of(model)} AS size) "
             "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
@@ -645,6 +658,14 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
             in_month.values,
         )
         report.add(model, rows, size)
+    in_month = _Condition("message.id >= %s AND message.id < %s", [month.first_id, month.next.first_id]) & doomed
+    ((rows, size),) = _rows(
+        f"SELECT count(*), coalesce(sum({_size_of(Span, 'span')}), 0)::bigint FROM {Span._meta.db_table} AS span "
+        f"WHERE EXISTS (SELECT 1 FROM {messages} WHERE message.project_id = span.project_id AND message.{_OF_TRACE} "
+        f"AND message.metadata ->> 'trace_id' = replace(span.trace_id::text, '-', '') AND {in_month.sql})",
+        in_month.values,
+    )
+    report.add(Span, rows, size)
 
 
 def _survey_sessions(scope: Scope, report: Report) -> None:

@@ -40,7 +40,7 @@ NO_REASON = "The tool reported a failure and gave no reason."
 TOO_DEEP = "[nested too deeply]"
 
 MOST_WRAPPINGS = 8
-"""Maximum nesting of JSON in a string of JSON, and of a message in a message. Text nested deeper is not parsed."""
+"""How often JSON may be nested in a string of JSON, or a message in a message. Text nested deeper is not parsed."""
 MOST_NESTED = 200
 """Levels of objects and lists that are parsed; deeper JSON stays text."""
 _LONGEST_REPR = 100_000
@@ -286,11 +286,11 @@ class _Reading:
     raw: str | None = None
     """For a record: the received text, if the output differs from it."""
     is_apart: bool = False
-    """True if output and data are different parts of the received value; if not, the output is the text of the data."""
+    """Whether output and data are different parts of the received value; if not, the output is the text of the data."""
     is_searched: bool = False
-    """True if images have been searched for."""
+    """Whether images have been searched for."""
     is_cut: bool = False
-    """True if there are more wrappings than MOST_WRAPPINGS."""
+    """Whether there are more wrappings than MOST_WRAPPINGS."""
 
 
 def _of_record(result: records.ToolResult, wrappings: int) -> _Reading:

@@ -394,7 +394,7 @@ class _Named:
     digests: bytes
     """Those of the longest known transcript of the session."""
     is_outgrown: bool = False
-    """True if that transcript is longer than this one, which is its start."""
+    """Whether that transcript is longer than this one, which is its start."""
 
 
 def _batches(transcripts: Iterable[Outline]) -> Iterator[list[Outline]]:

@@ -12,7 +12,7 @@ from traces_app.events.projection import EventFact, subject_of, subjects_from
 from traces_app.events.step_order import Layout, laid_out
 
 
-def fact(order: int, type_: str, agent: str, data: dict[str, Any]) -> EventFact:
+def said(order: int, type_: str, agent: str, data: dict[str, Any]) -> EventFact:
     name = f"e{order}"
     return EventFact(
         order=order,
@@ -38,7 +38,7 @@ _DATA = st.fixed_dictionaries(
 )
 _EVENTS = st.lists(
     st.builds(
-        fact,
+        said,
         st.integers(1, 30),
         st.sampled_from(["llm_request_start", "llm_request_complete", "tool_call_start", "tool_call_complete"]),
         st.sampled_from(["", "n1", "n2"]),
@@ -86,10 +86,10 @@ def test_events_in_order_do_not_recompute_the_layout() -> None:
     for turn in range(6):
         step, call = {"step": f"s{turn}"}, {"step": f"s{turn}", "call_id": f"c{turn}", "parent": f"c{turn - 1}"}
         events += [
-            fact(5 * turn, "llm_request_start", "n1", step),
-            fact(5 * turn + 1, "llm_request_complete", "n1", {**step, "thought": "Look."}),
-            fact(5 * turn + 2, "tool_call_start", "n1", call),
-            fact(5 * turn + 3, "tool_call_complete", "n1", {"call_id": f"c{turn}", "result": "seen"}),
+            said(5 * turn, "llm_request_start", "n1", step),
+            said(5 * turn + 1, "llm_request_complete", "n1", {**step, "thought": "Look."}),
+            said(5 * turn + 2, "tool_call_start", "n1", call),
+            said(5 * turn + 3, "tool_call_complete", "n1", {"call_id": f"c{turn}", "result": "seen"}),
         ]
     layout, recomputed = in_batches(events, [])
     assert not any(recomputed)

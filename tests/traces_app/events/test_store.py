@@ -41,7 +41,7 @@ def send(project: Project, *documents: dict[str, Any], session: str = "task-1") 
     return record_events(project.pk, [redact_event(event) for event in events_of(*documents, session=session)])
 
 
-def make_event(number: int, type_: str, agent: str = "", **data: Any) -> dict[str, Any]:
+def said(number: int, type_: str, agent: str = "", **data: Any) -> dict[str, Any]:
     return {
         "id": f"e{number}",
         "number": number,
@@ -54,27 +54,27 @@ def make_event(number: int, type_: str, agent: str = "", **data: Any) -> dict[st
 
 
 TRACE = [
-    make_event(1, "workflow_plan_start", prompt="Weather in Shanghai and Atlantis?"),
-    make_event(2, "workflow_plan_complete", workflow={"name": "Weather", "agents": [{"id": "n1"}, {"id": "n2"}]}),
-    make_event(3, "workflow_execute_start"),
-    make_event(4, "agent_start", "n1", agent_name="Researcher"),
-    make_event(5, "prompt_build", "n1", kind="system", length=120),
-    make_event(6, "llm_request_start", "n1", step="s1", model="gpt"),
-    make_event(7, "llm_request_complete", "n1", step="s1", thought="Look it up.", duration=700,
+    said(1, "workflow_plan_start", prompt="Weather in Shanghai and Atlantis?"),
+    said(2, "workflow_plan_complete", workflow={"name": "Weather", "agents": [{"id": "n1"}, {"id": "n2"}]}),
+    said(3, "workflow_execute_start"),
+    said(4, "agent_start", "n1", agent_name="Researcher"),
+    said(5, "prompt_build", "n1", kind="system", length=120),
+    said(6, "llm_request_start", "n1", step="s1", model="gpt"),
+    said(7, "llm_request_complete", "n1", step="s1", thought="Look it up.", duration=700,
          usage={"input_tokens": 10, "output_tokens": 4}),
-    make_event(8, "tool_call_start", "n1", step="s1", call_id="c1", name="weather", args={}),
-    make_event(9, "tool_call_start", "n1", step="s1", call_id="c1", name="weather", args={"city": "Shanghai"}),
-    make_event(10, "tool_call_start", "n1", call_id="c2", name="weather", args={"city": "Atlantis"}, parent="c1"),
-    make_event(11, "tool_call_complete", "n1", call_id="c1", result="21 °C"),
-    make_event(12, "tool_call_error", "n1", call_id="c2", error="No such city."),
-    make_event(13, "llm_request_complete", "n1", step="s2", thought="Done.", usage={"input_tokens": 20, "output_tokens": 5}),
-    make_event(14, "tool_call_start", "n1", call_id="c3", name="write"),
-    make_event(15, "agent_complete", "n1", result="21 °C in Shanghai."),
-    make_event(16, "agent_start", "n2"),
-    make_event(17, "tool_call_complete", "n2", call_id="c1", name="read", result={"success": True, "data": {"n": 1}}),
-    make_event(18, "agent_error", "n2", error="Gave up."),
-    make_event(19, "tool_call_complete", "n1", call_id="c3", result="written"),
-    make_event(20, "workflow_execute_complete", result="21 °C; there is no Atlantis."),
+    said(8, "tool_call_start", "n1", step="s1", call_id="c1", name="weather", args={}),
+    said(9, "tool_call_start", "n1", step="s1", call_id="c1", name="weather", args={"city": "Shanghai"}),
+    said(10, "tool_call_start", "n1", call_id="c2", name="weather", args={"city": "Atlantis"}, parent="c1"),
+    said(11, "tool_call_complete", "n1", call_id="c1", result="21 °C"),
+    said(12, "tool_call_error", "n1", call_id="c2", error="No such city."),
+    said(13, "llm_request_complete", "n1", step="s2", thought="Done.", usage={"input_tokens": 20, "output_tokens": 5}),
+    said(14, "tool_call_start", "n1", call_id="c3", name="write"),
+    said(15, "agent_complete", "n1", result="21 °C in Shanghai."),
+    said(16, "agent_start", "n2"),
+    said(17, "tool_call_complete", "n2", call_id="c1", name="read", result={"success": True, "data": {"n": 1}}),
+    said(18, "agent_error", "n2", error="Gave up."),
+    said(19, "tool_call_complete", "n1", call_id="c3", result="written"),
+    said(20, "workflow_execute_complete", result="21 °C; there is no Atlantis."),
 ]  # fmt: skip
 
 SECOND_RUN = str(ids.message_id(NOON + timedelta(seconds=10), "assistant", 0, ("test", "second run")))
@@ -87,33 +87,33 @@ def second(one: dict[str, Any]) -> dict[str, Any]:
 
 # Two turns with all events that a recorder sends.
 RECORDED = [
-    make_event(1, "workflow_execute_start", prompt="Weather in Shanghai?", request_id="req-1", metadata={"try": 1, "app": "cli"},
+    said(1, "workflow_execute_start", prompt="Weather in Shanghai?", request_id="req-1", metadata={"try": 1, "app": "cli"},
          session={"title": "Weather", "end_user": "ada", "tags": ["a"], "metadata": {"plan": "free", "n": 1}}),
     # Losses from before the start of the message are reported in another start event.
-    {**make_event(1, "workflow_execute_start", recorder={"dropped": 2, "odd": True, "truncated": -1}), "id": "e1.lost"},
-    make_event(2, "llm_request_start", step="s1", model="gpt", agent_name="planner", metadata={"temperature": 0, "seed": 1}),
-    make_event(3, "tool_call_start", uuid="u1", call_id="c1", step="s1", name="weather", args={"city": "Shanghai"},
+    {**said(1, "workflow_execute_start", recorder={"dropped": 2, "odd": True, "truncated": -1}), "id": "e1.lost"},
+    said(2, "llm_request_start", step="s1", model="gpt", agent_name="planner", metadata={"temperature": 0, "seed": 1}),
+    said(3, "tool_call_start", uuid="u1", call_id="c1", step="s1", name="weather", args={"city": "Shanghai"},
          metadata={"try": 1}),
-    make_event(4, "tool_call_start", uuid="u2", name="inner", args={"text": "x" * 10}, parent="u1",
+    said(4, "tool_call_start", uuid="u2", name="inner", args={"text": "x" * 10}, parent="u1",
          truncated=[{"path": "data.args.text", "bytes": 5000}, {"path": 7}],
          redactions=[{"path": "data.args.key", "rule": "key"}, "odd"]),
-    make_event(5, "tool_call_error", uuid="u2", name="inner", error="No.", duration=3.5, metadata={"host": "b"}),
-    make_event(6, "tool_call_complete", uuid="u1", name="weather", result="21 °C", duration=12.25, metadata={"try": 2}),
-    make_event(7, "llm_request_complete", step="s1", thought="Look it up.", reasoning="Long.", usage={"input_tokens": 3},
+    said(5, "tool_call_error", uuid="u2", name="inner", error="No.", duration=3.5, metadata={"host": "b"}),
+    said(6, "tool_call_complete", uuid="u1", name="weather", result="21 °C", duration=12.25, metadata={"try": 2}),
+    said(7, "llm_request_complete", step="s1", thought="Look it up.", reasoning="Long.", usage={"input_tokens": 3},
          duration=99, metadata={"seed": 2}, truncated=[{"path": "data.thought", "bytes": 70000}]),
-    make_event(8, "workflow_execute_complete", result="21 °C.", usage={"input_tokens": 10, "output_tokens": 4}, duration=7500,
+    said(8, "workflow_execute_complete", result="21 °C.", usage={"input_tokens": 10, "output_tokens": 4}, duration=7500,
          references=[{"id": "r1", "content": "one", "score": 0.5}, {"id": "r2"}, {"id": "r3", "color": "red"}],
          metadata={"try": 2}, recorder={"dropped": 1, "sampled_out": 3, "redacted": 1}, redactions="odd"),
     # A later event does not change the outcome of a call.
-    make_event(9, "tool_call_complete", uuid="u2", reflection="The inner tool is down."),
-    second(make_event(10, "workflow_execute_start", prompt=PARTS, request_id="req-2",
+    said(9, "tool_call_complete", uuid="u2", reflection="The inner tool is down."),
+    second(said(10, "workflow_execute_start", prompt=PARTS, request_id="req-2",
                 session={"title": "", "description": "Two turns.", "end_user": "bob", "tags": ["b", "c"],
                          "metadata": {"n": 2}},
                 truncated=[{"path": "data.prompt[1].url", "bytes": 9}])),
-    second(make_event(11, "workflow_execute_complete", result=[{"type": "text", "text": "Snow."}], error="Cut short.",
+    second(said(11, "workflow_execute_complete", result=[{"type": "text", "text": "Snow."}], error="Cut short.",
                 references=[{"id": "r1"}, {"id": "r2"}], redactions=[{"path": "data.result[0].text", "rule": "token"}])),
     # The run ends again with another list, which replaces the first.
-    second(make_event(12, "workflow_execute_complete", references=["A text only."], recorder={"truncated": 4, "failed": 1},
+    second(said(12, "workflow_execute_complete", references=["A text only."], recorder={"truncated": 4, "failed": 1},
                 session={"metadata": {"password": "s3cret-word"}})),
 ]  # fmt: skip
 
@@ -250,7 +250,7 @@ def test_events_of_a_recorder_become_rows(project: Project) -> None:
 
 
 def test_losses_are_counted_once_however_often_sent(project: Project) -> None:
-    lost = {**make_event(1, "workflow_execute_start", recorder={"dropped": 2, "sampled_out": 1}), "category": "system"}
+    lost = {**said(1, "workflow_execute_start", recorder={"dropped": 2, "sampled_out": 1}), "category": "system"}
     send(project, TRACE[0], {**lost, "id": "l1"}, {**lost, "id": "l1"})
     send(project, {**lost, "id": "l1"}, {**lost, "id": "l2"})
     send(project, {**lost, "id": "l1"})
@@ -259,11 +259,11 @@ def test_losses_are_counted_once_however_often_sent(project: Project) -> None:
 
 def test_status_of_session_follows_its_last_turn(project: Project) -> None:
     turns = [
-        make_event(1, "workflow_execute_start"),
-        make_event(2, "workflow_execute_complete", error="No."),
-        second(make_event(3, "workflow_execute_start")),
-        second(make_event(4, "workflow_execute_complete")),
-        {**make_event(5, "workflow_execute_start"), "message_id": "third"},
+        said(1, "workflow_execute_start"),
+        said(2, "workflow_execute_complete", error="No."),
+        second(said(3, "workflow_execute_start")),
+        second(said(4, "workflow_execute_complete")),
+        {**said(5, "workflow_execute_start"), "message_id": "third"},
     ]
     seen = []
     for one in turns:
@@ -274,7 +274,7 @@ def test_status_of_session_follows_its_last_turn(project: Project) -> None:
         ("running", "execute"),
     ]  # fmt: skip
     # A late event of an earlier turn changes nothing.
-    send(project, {**make_event(2, "workflow_execute_complete", result="Late."), "id": "late"})
+    send(project, {**said(2, "workflow_execute_complete", result="Late."), "id": "late"})
     assert Session.objects.get().status == "running"
 
 
@@ -289,21 +289,21 @@ def test_turn_reads_no_events_of_earlier_turns(project: Project, monkeypatch: py
     monkeypatch.setattr(projection, "run_state", counted)
     for turn in range(5):
         name, at = f"run {turn}", turn * 10
-        send(project, {**make_event(at + 1, "workflow_execute_start", prompt="Hello"), "message_id": name})
-        send(project, {**make_event(at + 2, "workflow_execute_complete", result="Bye"), "message_id": name})
+        send(project, {**said(at + 1, "workflow_execute_start", prompt="Hello"), "message_id": name})
+        send(project, {**said(at + 2, "workflow_execute_complete", result="Bye"), "message_id": name})
     assert max(read) == 2
     # A late event of an earlier turn is folded with the events after it.
     read.clear()
-    send(project, {**make_event(5, "workflow_execute_complete", error="No."), "message_id": "run 0"})
+    send(project, {**said(5, "workflow_execute_complete", error="No."), "message_id": "run 0"})
     assert (max(read), Session.objects.get().status) == (11, "completed")
 
 
 def test_edited_session_stays_until_an_event_changes_it(project: Project) -> None:
-    send(project, make_event(1, "workflow_execute_start", session={"title": "Weather"}))
+    send(project, said(1, "workflow_execute_start", session={"title": "Weather"}))
     Session.objects.update(title="My weather")
-    send(project, make_event(2, "workflow_execute_complete"))
+    send(project, said(2, "workflow_execute_complete"))
     assert Session.objects.get().title == "My weather"
-    send(project, second(make_event(3, "workflow_execute_start", session={"title": "Climate"})))
+    send(project, second(said(3, "workflow_execute_start", session={"title": "Climate"})))
     assert Session.objects.get().title == "Climate"
 
 
@@ -363,19 +363,19 @@ def test_processes_with_different_caches_write_the_same_rows(transactional_db: N
 
 # Calls of two agents without ids: results are matched by order.
 WITHOUT_IDS = [
-    make_event(1, "workflow_execute_start"),
-    make_event(2, "llm_request_start", "n1", step="s1"),
-    make_event(3, "tool_call_start", "n1", name="search", args={"q": "first"}),
-    make_event(4, "tool_call_start", "n2", name="search", args={"q": "other"}),
-    make_event(5, "tool_call_complete", "n1", name="search", result={"success": False, "error": "No."}, duration=5),
-    make_event(6, "tool_call_start", "n1", name="search"),
-    make_event(7, "llm_request_start", "n1", step="s2"),
-    make_event(8, "tool_call_start", "n1", name="search", args={"q": "third"}, metadata={"try": 3}),
-    make_event(9, "tool_call_error", "n2", name="search", error="Gone."),
-    make_event(10, "tool_call_complete", "n1", name="search", result={"data": {"rows": [1]}}),
-    make_event(11, "tool_call_complete", "n1", name="search", result="Found."),
-    make_event(12, "tool_call_complete", "n1", name="read", result="Nobody asked."),
-    make_event(13, "workflow_execute_complete"),
+    said(1, "workflow_execute_start"),
+    said(2, "llm_request_start", "n1", step="s1"),
+    said(3, "tool_call_start", "n1", name="search", args={"q": "first"}),
+    said(4, "tool_call_start", "n2", name="search", args={"q": "other"}),
+    said(5, "tool_call_complete", "n1", name="search", result={"success": False, "error": "No."}, duration=5),
+    said(6, "tool_call_start", "n1", name="search"),
+    said(7, "llm_request_start", "n1", step="s2"),
+    said(8, "tool_call_start", "n1", name="search", args={"q": "third"}, metadata={"try": 3}),
+    said(9, "tool_call_error", "n2", name="search", error="Gone."),
+    said(10, "tool_call_complete", "n1", name="search", result={"data": {"rows": [1]}}),
+    said(11, "tool_call_complete", "n1", name="search", result="Found."),
+    said(12, "tool_call_complete", "n1", name="read", result="Nobody asked."),
+    said(13, "workflow_execute_complete"),
 ]
 
 
@@ -444,7 +444,7 @@ def test_two_senders_of_the_same_events_write_rows_once() -> None:
     forget_all()
     halves = [TRACE[::-1], TRACE[5:] + TRACE[:8]]
 
-    def send_all(events: list[dict[str, Any]]) -> None:
+    def tell(events: list[dict[str, Any]]) -> None:
         try:
             for at in range(0, len(events), 3):
                 send(project, *events[at : at + 3])
@@ -452,7 +452,7 @@ def test_two_senders_of_the_same_events_write_rows_once() -> None:
             connections.close_all()
 
     with ThreadPoolExecutor(2) as senders:
-        list(senders.map(send_all, halves))
+        list(senders.map(tell, halves))
     assert rows() == wanted
     assert [event.seq for event in events_after(Session.objects.get().pk, 0, 100)] == list(range(1, len(TRACE) + 1))
 
@@ -462,18 +462,15 @@ def test_two_senders_of_a_conversation_store_it_once(transactional_db: None) -> 
     project = Project.objects.create(slug="owner")
     messages = [f"message {number}" for number in range(40)]
 
-    def send_all(sender: str) -> None:
+    def tell(sender: str) -> None:
         try:
             for upto in range(1, len(messages) + 1):
-                send(
-                    project,
-                    {**make_event(upto, "llm_request_start", messages=messages[:upto]), "id": f"{sender}{upto}"},
-                )
+                send(project, {**said(upto, "llm_request_start", messages=messages[:upto]), "id": f"{sender}{upto}"})
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(2) as senders:
-        list(senders.map(send_all, "ab"))
+        list(senders.map(tell, "ab"))
     assert Context.objects.filter(kind="entry").count() == len(messages)
     assert Context.objects.filter(kind="conversation").count() == len(messages)
     assert Event.objects.count() == 2 * len(messages)
@@ -592,11 +589,11 @@ def turn(number: int) -> list[dict[str, Any]]:
     """Five events of a step with two calls, the second inside the first and ended by the next step."""
     first, call = 5 * number + 1, {"call_id": f"c{number}", "name": "search"}
     return [
-        make_event(first, "llm_request_complete", "n1", step=f"s{number}", thought="Look.", usage={"input_tokens": 7}),
-        make_event(first + 1, "tool_call_error", "n1", call_id=f"d{number - 1}", name="open", error="Gone."),
-        make_event(first + 2, "tool_call_start", "n1", **call, args={"q": number}),
-        make_event(first + 3, "tool_call_complete", "n1", **call, result="Found."),
-        make_event(first + 4, "tool_call_start", "n1", call_id=f"d{number}", name="open", parent=f"c{number}"),
+        said(first, "llm_request_complete", "n1", step=f"s{number}", thought="Look.", usage={"input_tokens": 7}),
+        said(first + 1, "tool_call_error", "n1", call_id=f"d{number - 1}", name="open", error="Gone."),
+        said(first + 2, "tool_call_start", "n1", **call, args={"q": number}),
+        said(first + 3, "tool_call_complete", "n1", **call, result="Found."),
+        said(first + 4, "tool_call_start", "n1", call_id=f"d{number}", name="open", parent=f"c{number}"),
     ]
 
 

@@ -205,7 +205,7 @@ def test_json_of_any_depth_is_decoded_or_refused(depth: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["titel", "role", "external_id", "created_at"])
-def test_patch_of_unknown_or_fixed_field_is_refused(name: str) -> None:
+def test_patch_refuses_what_it_cannot_change(name: str) -> None:
     for decode_patch in (decode.decode_message_patch, decode.decode_session_patch):
         with pytest.raises(InvalidInput, match="Allowed:") as caught:
             decode_patch(encode({name: "x", "metadata": {}}))

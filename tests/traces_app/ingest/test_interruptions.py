@@ -24,7 +24,7 @@ from traces_app.schema import health_flags
 
 
 def event(kind: str, second: float, **data: Any) -> dict[str, Any]:
-    """Build an event of the run "r" in the session "s"."""
+    """Of the run "r" in the session "s"."""
     at = (NOON + timedelta(seconds=second)).isoformat()
     return {"session_id": "s", "message_id": "r", "type": kind, "timestamp": at, "data": data}
 
@@ -46,7 +46,7 @@ def run() -> Message:
 
 
 def state() -> tuple[bool, str, list[str], str]:
-    """Return completed, error and flags of the run, and the status of its session."""
+    """Of the run and its session: completed, error, flags, status."""
     found = run()
     assert list(check(tally=Tally())) == [] or ToolCall.objects.filter(status="pending").exists()
     return found.is_completed, found.error, found.health, Session.objects.get().status

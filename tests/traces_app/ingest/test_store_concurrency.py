@@ -31,7 +31,7 @@ at_once_and_step_by_step = pytest.mark.parametrize("is_at_once", [True, False], 
 
 
 def step_by_step(*_args: object) -> bool:
-    """Replacement for store._look_new."""
+    """In place of writes._look_new."""
     return False
 
 

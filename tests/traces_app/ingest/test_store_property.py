@@ -53,7 +53,7 @@ def messages(draw: st.DrawFn, number: int) -> dict[str, Any]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[list[tuple[str, dict[str, Any]]]]:
-    """Return batches of (session, message): each message at least once complete, some also earlier or repeated."""
+    """Return batches of (session, message): each message at least once complete, some repeated, some in earlier states, too."""
     sent: list[tuple[str, dict[str, Any]]] = []
     for session in ("one", "two")[: draw(st.integers(1, 2))]:
         for number in range(draw(st.integers(1, 6))):

@@ -36,14 +36,16 @@ from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, MonthInUse, months_of, settle_months
 from messages_app.writes import delete_message, delete_session, restore_session
 from tests.traces_app.conftest import answer, question, session_of, store
+from traces_app.events.span_store import record_spans
 from traces_app.events.store import record_events
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.maintenance.purge import Report, Scope, purge, survey
-from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Span, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
+from traces_app.transcripts.spans.span import Span as SentSpan
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,7 +66,7 @@ def only_our_months() -> None:
     forget()
 
 
-def store_session(project: Project, name: str, at: datetime, **fields: Any) -> SessionOutcome:
+def tell(project: Project, name: str, at: datetime, **fields: Any) -> SessionOutcome:
     """Store the standard session at a time, with its question and its answer."""
     return store(
         project,
@@ -162,8 +164,8 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.requirement("000-36", "000-38")
 def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> None:
-    store_session(project, "old", JANUARY)
-    store_session(project, "new", FEBRUARY)
+    tell(project, "old", JANUARY)
+    tell(project, "new", FEBRUARY)
     report = purge(Scope(created_before=END_OF_JANUARY))
     assert report.months == ["2024-01"]
     assert rows_of(report) == {
@@ -175,6 +177,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
         "results": 4,
         "events": 0,
         "contexts": 0,
+        "spans": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -185,8 +188,8 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
 
 @pytest.mark.requirement("000-36", "000-38")
 def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
-    store_session(project, "old", FEBRUARY)
-    store_session(project, "new", MID_FEBRUARY)
+    tell(project, "old", FEBRUARY)
+    tell(project, "new", MID_FEBRUARY)
     report = purge(Scope(created_before=MID_FEBRUARY))
     assert report.months == []
     assert rows_of(report) == {
@@ -198,6 +201,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
         "results": 4,
         "events": 0,
         "contexts": 0,
+        "spans": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
@@ -252,16 +256,16 @@ def test_contexts_are_removed_with_month_message_or_session(project: Project) ->
 
 
 def test_message_of_exactly_the_limit_stays(project: Project) -> None:
-    store_session(project, "just", MID_FEBRUARY - timedelta(microseconds=1))
-    store_session(project, "exact", MID_FEBRUARY)
+    tell(project, "just", MID_FEBRUARY - timedelta(microseconds=1))
+    tell(project, "exact", MID_FEBRUARY)
     purge(Scope(created_before=MID_FEBRUARY))
     assert list(Session.objects.values_list("external_id", flat=True)) == ["exact"]
     assert Message.objects.count() == 2
 
 
 def test_trashed_messages_and_sessions_expire_like_live_ones(project: Project) -> None:
-    deleted = store_session(project, "session in the trash", FEBRUARY)
-    kept = store_session(project, "message in the trash", FEBRUARY)
+    deleted = tell(project, "session in the trash", FEBRUARY)
+    kept = tell(project, "message in the trash", FEBRUARY)
     assert deleted.id and kept.messages[0].id
     delete_session(deleted.id, by="test")
     delete_message(kept.messages[0].id, by="test")
@@ -270,7 +274,7 @@ def test_trashed_messages_and_sessions_expire_like_live_ones(project: Project) -
 
 
 def test_session_with_newer_messages_stays_and_is_recounted(project: Project) -> None:
-    began = store_session(project, "long", JANUARY)
+    began = tell(project, "long", JANUARY)
     add(project, "long", FEBRUARY, "second")
     add(project, "long", MARCH, "third")
     purge(Scope(created_before=MID_FEBRUARY))
@@ -289,7 +293,7 @@ def test_session_with_newer_messages_stays_and_is_recounted(project: Project) ->
 
 
 def test_session_younger_than_its_messages_is_recounted(project: Project) -> None:
-    outcome = store_session(project, "back-dated", JANUARY, begun=MARCH)
+    outcome = tell(project, "back-dated", JANUARY, begun=MARCH)
     assert purge(Scope(created_before=END_OF_JANUARY)).months == ["2024-01"]
     session = Session.objects.get(pk=outcome.id)
     assert (session.message_count, session.call_count, session.output_tokens) == (0, 0, 0)
@@ -303,8 +307,8 @@ def test_old_session_without_messages_is_removed(project: Project) -> None:
 
 
 def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> None:
-    store_session(project, "old", JANUARY)
-    store_session(project, "new", FEBRUARY)
+    tell(project, "old", JANUARY)
+    tell(project, "new", FEBRUARY)
     scope = Scope(created_before=END_OF_JANUARY)
     with transaction.atomic():
         counted = survey(scope)
@@ -319,7 +323,7 @@ def test_month_is_emptied_not_dropped_inside_a_transaction(project: Project) -> 
 
 @pytest.mark.requirement("000-36", "000-38", "002-36")
 def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
-    old, new, live = (store_session(project, name, FEBRUARY) for name in ("old", "new", "live"))
+    old, new, live = (tell(project, name, FEBRUARY) for name in ("old", "new", "live"))
     assert old.id and new.id and live.messages[1].id
     for session_id in (old.id, new.id):
         delete_session(session_id, by="test")
@@ -336,6 +340,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
         "results": 8,
         "events": 0,
         "contexts": 0,
+        "spans": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -345,7 +350,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
 
 
 def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None:
-    outcome = store_session(project, "long", JANUARY)
+    outcome = tell(project, "long", JANUARY)
     add(project, "long", MARCH)
     assert outcome.id
     delete_session(outcome.id, by="test")
@@ -357,8 +362,8 @@ def test_trashed_session_is_purged_with_newer_messages(project: Project) -> None
 
 
 def test_purge_of_project_removes_only_its_messages(project: Project, stranger: Project) -> None:
-    store_session(project, "ours", JANUARY)
-    store_session(stranger, "theirs", JANUARY)
+    tell(project, "ours", JANUARY)
+    tell(stranger, "theirs", JANUARY)
     report = purge(Scope(created_before=MARCH, project_ids=(project.pk,)))
     assert report.months == []
     assert rows_of(report)["messages"] == 2
@@ -370,21 +375,21 @@ def test_month_of_purged_projects_only_is_dropped(project: Project, stranger: Pr
     between = Project.objects.create(slug="between")
     third = Project.objects.create(slug="third")
     for name, owner, at in (("a", project, JANUARY), ("b", third, JANUARY), ("c", third, FEBRUARY), ("d", between, FEBRUARY)):  # fmt: skip
-        store_session(owner, name, at)
-    store_session(stranger, "later", MARCH)
+        tell(owner, name, at)
+    tell(stranger, "later", MARCH)
     report = purge(Scope(created_before=MARCH, project_ids=(project.pk, third.pk)))
     assert report.months == ["2024-01"]
     assert set(Session.objects.values_list("external_id", flat=True)) == {"d", "later"}
 
 
 def test_month_with_late_foreign_message_is_kept(project: Project, stranger: Project) -> None:
-    store_session(project, "ours", JANUARY)
+    tell(project, "ours", JANUARY)
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
         # A drop of the month waits for this lock, after it first checked whose rows are in it.
         other.execute("SELECT pg_advisory_lock(%s)", [0x7472_6163])
         purging = threads.submit(in_thread(lambda: purge(Scope(created_before=MARCH, project_ids=(project.pk,)))))
         wait_until(lambda: is_polling(other))
-        store_session(stranger, "theirs", JANUARY)
+        tell(stranger, "theirs", JANUARY)
         other.execute("SELECT pg_advisory_unlock(%s)", [0x7472_6163])
         report = purging.result()
     assert report.months == []
@@ -406,8 +411,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_purge_of_session_removes_only_its_messages(project: Project) -> None:
-    outcome = store_session(project, "this", JANUARY)
-    store_session(project, "other", JANUARY)
+    outcome = tell(project, "this", JANUARY)
+    tell(project, "other", JANUARY)
     purge(Scope(created_before=MARCH, session_id=outcome.id))
     assert list(Session.objects.values_list("external_id", flat=True)) == ["other"]
     assert counts() == TWO_MESSAGES
@@ -465,8 +470,8 @@ def test_purged_message_leaves_no_rows(project: Project, way: str) -> None:
 @pytest.mark.requirement("000-37")
 @pytest.mark.parametrize("scope", [Scope(created_before=MARCH), Scope(created_before=MID_FEBRUARY)])
 def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) -> None:
-    outcome = store_session(project, "gone", FEBRUARY)
-    store_session(project, "stays", MARCH)
+    outcome = tell(project, "gone", FEBRUARY)
+    tell(project, "stays", MARCH)
     message_id = outcome.messages[1].id
     call_id = ToolCall.objects.filter(message=message_id, parent__isnull=False).get().pk
     _key, token = create_key(project, "test", ["read", "write", "delete"])
@@ -492,7 +497,7 @@ def test_request_for_purged_data_is_not_found(project: Project, scope: Scope) ->
 @pytest.mark.parametrize("until", [MARCH, MID_FEBRUARY])
 def test_purged_data_cannot_return_for_thirty_days(project: Project, until: datetime) -> None:
     def send() -> list[tuple[str | None, list[str | None]]]:
-        outcomes = [store_session(project, "gone", FEBRUARY), store_session(project, "goes on", FEBRUARY)]
+        outcomes = [tell(project, "gone", FEBRUARY), tell(project, "goes on", FEBRUARY)]
         return [(outcome.refused, [message.refused for message in outcome.messages]) for outcome in outcomes]
 
     send()
@@ -514,9 +519,9 @@ def test_purged_data_cannot_return_for_thirty_days(project: Project, until: date
 
 
 def test_keys_of_later_messages_of_purged_month_are_kept(project: Project) -> None:
-    store_session(project, "old", JANUARY)
+    tell(project, "old", JANUARY)
     purge(Scope(created_before=END_OF_JANUARY), now=LATER)
-    store_session(project, "late", JANUARY)
+    tell(project, "late", JANUARY)
     later = purge(Scope(created_before=datetime(2023, 1, 1, tzinfo=UTC)), now=LATER + timedelta(days=31))
     assert later.tombstones_forgotten == 4
     assert sorted(MessageKey.objects.values_list("message_id", flat=True)) == sorted(
@@ -525,7 +530,7 @@ def test_keys_of_later_messages_of_purged_month_are_kept(project: Project) -> No
 
 
 def test_session_that_is_being_purged_cannot_be_restored(project: Project) -> None:
-    outcome = store_session(project, "half", FEBRUARY)
+    outcome = tell(project, "half", FEBRUARY)
     assert outcome.id
     delete_session(outcome.id, by="test")
     with ThreadPoolExecutor(1) as threads, other_connection() as other:
@@ -556,11 +561,11 @@ def test_messages_are_purged_five_hundred_at_a_time(project: Project) -> None:
     assert counts() == NOTHING
 
 
-def test_dry_run_counts_the_rows_of_a_run_and_changes_nothing(project: Project, stranger: Project) -> None:
+def test_dry_run_counts_what_a_run_removes_and_changes_nothing(project: Project, stranger: Project) -> None:
     for name, owner, at in (("a", project, JANUARY), ("b", stranger, FEBRUARY), ("c", project, MARCH)):
-        store_session(owner, name, at)
+        tell(owner, name, at)
     add(project, "a", MARCH)
-    trashed = store_session(project, "trashed", MARCH)
+    trashed = tell(project, "trashed", MARCH)
     assert trashed.id
     delete_session(trashed.id, by="test")
     delete_message(Message.objects.filter(session__external_id="c").latest("pk").pk, by="test")
@@ -580,7 +585,7 @@ def test_dry_run_counts_the_rows_of_a_run_and_changes_nothing(project: Project, 
 def test_two_concurrent_purges_end_like_one(project: Project) -> None:
     many(project, 200, JANUARY)
     many(project, 300, FEBRUARY, "next")
-    store_session(project, "stays", MARCH)
+    tell(project, "stays", MARCH)
     with ThreadPoolExecutor(2) as threads:
         purging = [threads.submit(in_thread(lambda: purge(Scope(created_before=MID_FEBRUARY)))) for _ in range(2)]
         reports = [future.result() for future in purging]
@@ -600,7 +605,7 @@ def test_ingest_continues_during_a_purge(project: Project) -> None:
         while not done or number < 20:
             number += 1
             # Also into months that are being dropped: acknowledged data stays or is refused.
-            outcome = store_session(project, f"live-{number}", MARCH)
+            outcome = tell(project, f"live-{number}", MARCH)
             assert [message.state for message in outcome.messages] == ["created", "created"]
         return number
 
@@ -618,9 +623,9 @@ def test_ingest_continues_during_a_purge(project: Project) -> None:
 def test_write_during_drop_creates_the_month_again(project: Project) -> None:
     with ThreadPoolExecutor(1) as threads:
         for number in range(5):
-            store_session(project, f"old-{number}", JANUARY)
+            tell(project, f"old-{number}", JANUARY)
             purging = threads.submit(in_thread(lambda: purge(Scope(created_before=END_OF_JANUARY))))
-            outcome = store_session(project, f"at once-{number}", JANUARY, begun=MARCH)
+            outcome = tell(project, f"at once-{number}", JANUARY, begun=MARCH)
             purging.result()
             assert [message.state for message in outcome.messages] == ["created", "created"]
             assert not wrong_counters()
@@ -634,11 +639,11 @@ def test_write_during_drop_creates_the_month_again(project: Project) -> None:
 
 def test_killed_purge_is_completed_by_the_next(project: Project) -> None:
     many(project, 300, FEBRUARY)
-    trashed = store_session(project, "trashed", MARCH)
+    trashed = tell(project, "trashed", MARCH)
     assert trashed.id
     delete_session(trashed.id, by="test")
     Session.with_deleted.filter(pk=trashed.id).update(deleted_at=MARCH)
-    began = store_session(project, "goes on", FEBRUARY)
+    began = tell(project, "goes on", FEBRUARY)
     add(project, "goes on", MARCH)
     arguments = ("--older-than", "2024-02-15", "--deleted-longer-than", "2024-04-01", "--yes")
     with other_connection() as other:
@@ -661,8 +666,8 @@ def test_killed_purge_is_completed_by_the_next(project: Project) -> None:
 
 
 def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None:
-    store_session(project, "old", JANUARY)
-    store_session(project, "stays", MARCH)
+    tell(project, "old", JANUARY)
+    tell(project, "stays", MARCH)
     with other_connection() as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT count(*) FROM messages_app_message")
@@ -677,7 +682,7 @@ def test_purge_killed_during_drop_is_completed_by_next(project: Project) -> None
 
 
 def test_rows_hidden_by_killed_purge_return_with_another(project: Project) -> None:
-    store_session(project, "old", JANUARY)
+    tell(project, "old", JANUARY)
     with other_connection() as reader:
         reader.execute("SELECT count(*) FROM messages_app_message")
         with pytest.raises(MonthInUse):
@@ -698,8 +703,8 @@ def run_command(*arguments: str, **options: Any) -> str:
 
 @pytest.mark.requirement("000-38")
 def test_purge_command_removes_and_reports(project: Project) -> None:
-    store_session(project, "old", JANUARY)
-    store_session(project, "newer", FEBRUARY)
+    tell(project, "old", JANUARY)
+    tell(project, "newer", FEBRUARY)
     assert run_command("--older-than", "2024-02-15T00:00:00+08:00", "--project", "owner", "--yes").splitlines()[:7] == [
         "Removed what was made before 2024-02-14T16:00:00.000000Z in project owner:",
         "  whole months: 2024-01",
@@ -713,8 +718,8 @@ def test_purge_command_removes_and_reports(project: Project) -> None:
 
 
 def test_json_report_is_one_object(project: Project) -> None:
-    store_session(project, "old", JANUARY)
-    outcome = store_session(project, "newer", FEBRUARY)
+    tell(project, "old", JANUARY)
+    outcome = tell(project, "newer", FEBRUARY)
     report = json.loads(run_command("--older-than", "2024-02-15", "--json", "--dry-run"))
     assert counts()["Message"] == 4
     assert json.loads(run_command("--older-than", "2024-02-15", "--json", "--yes")) == {**report, "dry_run": False}
@@ -739,6 +744,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "results": (8, False),
         "events": (0, False),
         "contexts": (0, False),
+        "spans": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip
@@ -764,8 +770,8 @@ def test_json_report_is_one_object(project: Project) -> None:
 def test_purge_command_with_wrong_arguments_removes_nothing(
     project: Project, stranger: Project, arguments: tuple[str, ...], said: str
 ) -> None:
-    store_session(project, "twice", JANUARY)
-    store_session(stranger, "twice", JANUARY)
+    tell(project, "twice", JANUARY)
+    tell(stranger, "twice", JANUARY)
     with pytest.raises(CommandError) as error:
         run_command(*arguments)
     assert str(error.value).startswith(said)
@@ -774,7 +780,7 @@ def test_purge_command_with_wrong_arguments_removes_nothing(
 
 
 def test_session_argument_takes_external_id_project_or_id(project: Project, stranger: Project) -> None:
-    mine, theirs = store_session(project, "twice", JANUARY), store_session(stranger, "twice", JANUARY)
+    mine, theirs = tell(project, "twice", JANUARY), tell(stranger, "twice", JANUARY)
     run_command("--older-than", "30", "--session", "twice", "--project", "owner", "--yes")
     assert Session.objects.get().pk == theirs.id
     run_command("--older-than", "30", "--session", str(theirs.id), "--yes")
@@ -783,13 +789,13 @@ def test_session_argument_takes_external_id_project_or_id(project: Project, stra
 
 
 def test_old_date_and_huge_number_of_days_purge_nothing(project: Project) -> None:
-    store_session(project, "old", datetime(2000, 1, 1, tzinfo=UTC))
+    tell(project, "old", datetime(2000, 1, 1, tzinfo=UTC))
     for age in ("1970-01-01", "999999999", "0001-01-01"):
         assert run_command("--older-than", age, "--yes").splitlines()[1:] == ["  nothing"]
 
 
 def test_purge_command_on_terminal_asks_for_confirmation(project: Project) -> None:
-    store_session(project, "old", JANUARY)
+    tell(project, "old", JANUARY)
     for reply, status in (("no\n", 1), ("yes\n", 0)):
         master, terminal = pty.openpty()
         termios.tcsetwinsize(terminal, (24, 100))
@@ -827,9 +833,31 @@ def drained(master: int) -> bytes:
 
 
 def test_purge_command_without_terminal_has_no_progress_bar(project: Project) -> None:
-    store_session(project, "old", JANUARY)
+    tell(project, "old", JANUARY)
     done = subprocess.run(
         command("--older-than", "2024-02-15", "--yes"), env=environment(), check=True, capture_output=True, text=True
     )
     assert done.stderr == ""
     assert done.stdout.startswith("Removed what was made before 2024-02-15T00:00:00.000000Z in all projects:")
+
+
+def test_spans_are_removed_with_a_message_of_their_trace(project: Project) -> None:
+    traces = ("a" * 32, "b" * 32)
+    start = int(FEBRUARY.timestamp() * 1_000_000_000)
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"role": "user", "content": "Hello"}]'}
+    for trace in traces:
+        record_spans(
+            project.pk,
+            [SentSpan(trace_id=trace, span_id="c" * 16, start=start, end=start + 1, attributes=attributes)],
+        )
+    first = Message.objects.filter(request_id=traces[0]).earliest("pk")
+    delete_message(first.pk, by="test")
+    scope = Scope(deleted_before=LATER + timedelta(days=3650))
+    assert rows_of(survey(scope))["spans"] == 1
+    assert rows_of(purge(scope))["spans"] == 1
+    assert [span.trace_id.hex for span in Span.objects.all()] == [traces[1]]
+    # Spans that arrive later bring nothing back.
+    outcome = record_spans(project.pk, [SentSpan(trace_id=traces[0], span_id="d" * 16, start=start, end=start + 1)])
+    assert (outcome.accepted, outcome.refused, Span.objects.count()) == (0, 1, 1)
+    assert purge(Scope(created_before=LATER)).months
+    assert not Span.objects.exists()

@@ -19,8 +19,8 @@ from traces_app.schema import records
 ROWS = [{"城市": "上海", "总数": 3}]
 
 
-def read(received: Any, **fields: Any) -> records.ToolResult:
-    made = normalize_result(records.ToolResult(output=received, **fields), None)
+def read(received: Any, **said: Any) -> records.ToolResult:
+    made = normalize_result(records.ToolResult(output=received, **said), None)
     assert made is not None
     return made
 
@@ -413,16 +413,16 @@ def test_normal_form_is_idempotent_and_text_is_kept(value: Any, times: int) -> N
     st.one_of(st.dictionaries(st.text(max_size=5), _values, max_size=4), st.lists(_values, max_size=4)).filter(_is_json)
 )
 def test_number_of_encodings_does_not_change_the_form(value: Any) -> None:
-    def fields_of(result: records.ToolResult) -> dict[str, Any]:
+    def said(result: records.ToolResult) -> dict[str, Any]:
         fields = form(result)
         fields.pop("raw", None)
         return fields
 
-    expected = fields_of(read(value))
+    expected = said(read(value))
     received = value
     for _time in range(4):
         received = msgspec.json.encode(received).decode()
-        assert fields_of(read(received)) == expected
+        assert said(read(received)) == expected
 
 
 @given(st.text())
@@ -456,12 +456,12 @@ _SAID = st.one_of(
 @pytest.mark.requirement("003-01", "003-02")
 @given(st.one_of(st.dictionaries(_FIELDS, _SAID, max_size=4), st.lists(_values, max_size=3)).filter(_is_json))
 def test_any_object_and_its_json_text_are_the_same_record(value: Any) -> None:
-    def fields_of(found: Any) -> dict[str, Any]:
+    def said(found: Any) -> dict[str, Any]:
         made = normalize_result(tool_results.received(found), None)
         assert isinstance(made, records.ToolResult)
         return {name: item for name, item in form(made).items() if name != "raw"}
 
-    assert fields_of(msgspec.json.decode(msgspec.json.encode(value))) == fields_of(msgspec.json.encode(value).decode())
+    assert said(msgspec.json.decode(msgspec.json.encode(value))) == said(msgspec.json.encode(value).decode())
 
 
 @pytest.mark.requirement("003-02")

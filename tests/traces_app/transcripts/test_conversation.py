@@ -594,7 +594,7 @@ def test_messages_without_times_are_a_millisecond_apart() -> None:
     assert [message.created_at for message in timed.messages or ()] == [NOON, NOON + ms, NOON + 2 * ms]
 
 
-def messages_at(*times: datetime | None) -> list[records.Message]:
+def said_at(*times: datetime | None) -> list[records.Message]:
     """Return the messages of a session that began at noon, with their times."""
     said = [records.Message(role="user", created_at=time) for time in times]
     return with_times(records.Session(external_id="s", messages=said), NOON).messages or []
@@ -602,7 +602,7 @@ def messages_at(*times: datetime | None) -> list[records.Message]:
 
 def test_known_times_are_kept_and_the_others_count_on_from_them() -> None:
     later = NOON + timedelta(hours=1)
-    assert [m.created_at for m in messages_at(None, later, None)] == [
+    assert [m.created_at for m in said_at(None, later, None)] == [
         NOON,
         later,
         later + timedelta(milliseconds=1),
@@ -612,13 +612,13 @@ def test_known_times_are_kept_and_the_others_count_on_from_them() -> None:
 def test_messages_before_the_first_known_time_end_at_it() -> None:
     early = NOON - timedelta(hours=1)
     ms = timedelta(milliseconds=1)
-    assert [m.created_at for m in messages_at(None, None, early)] == [early - 2 * ms, early - ms, early]
+    assert [m.created_at for m in said_at(None, None, early)] == [early - 2 * ms, early - ms, early]
 
 
 def test_decreasing_time_is_flagged_and_order_is_kept() -> None:
     soon = NOON + timedelta(seconds=5)
     us = timedelta(microseconds=1)
-    found = messages_at(NOON, soon, NOON, NOON, soon, NOON + timedelta(seconds=6))
+    found = said_at(NOON, soon, NOON, NOON, soon, NOON + timedelta(seconds=6))
     assert [m.created_at for m in found] == [
         NOON, soon, soon + us, soon + 2 * us, soon + 3 * us, NOON + timedelta(seconds=6)
     ]  # fmt: skip
@@ -627,14 +627,14 @@ def test_decreasing_time_is_flagged_and_order_is_kept() -> None:
 
 
 def test_equal_times_are_made_distinct_without_a_flag() -> None:
-    found = messages_at(NOON, NOON)
+    found = said_at(NOON, NOON)
     assert [m.created_at for m in found] == [NOON, NOON + timedelta(microseconds=1)]
     assert [m.health for m in found] == [None, None]
 
 
 def test_times_of_an_unset_clock_are_ignored() -> None:
     unset = datetime(1970, 1, 1, tzinfo=UTC)
-    assert [m.created_at for m in messages_at(unset, NOON, unset)] == [
+    assert [m.created_at for m in said_at(unset, NOON, unset)] == [
         NOON - timedelta(milliseconds=1), NOON, NOON + timedelta(milliseconds=1)
     ]  # fmt: skip
 

@@ -270,7 +270,7 @@ def contents(project: Project) -> list[tuple[str, list[str]]]:
     return sorted((title, [message[2] for message in said]) for _id, title, _status, _meta, _n, said in stored(project))
 
 
-def texts_in(talk: list[dict[str, Any]]) -> list[str]:
+def said_in(talk: list[dict[str, Any]]) -> list[str]:
     return [message["content"] for message in talk]
 
 
@@ -279,7 +279,7 @@ def test_conversations_with_own_ids_stay_separate(project: Project, tmp_path: Pa
     write(tmp_path / "day2.json", {"id": "day2", "title": "Trip", "messages": TRIP})
     for state in ("created", "unchanged"):
         assert [report.stored for report in import_paths([tmp_path], project.pk)] == [{state: 4}] * 2
-        assert contents(project) == [("Invoice", texts_in(INVOICE)), ("Trip", texts_in(TRIP))]
+        assert contents(project) == [("Invoice", said_in(INVOICE)), ("Trip", said_in(TRIP))]
 
 
 @pytest.mark.parametrize("order", list(permutations([INVOICE, TRIP, TRAIN])))
@@ -291,7 +291,7 @@ def test_conversations_that_diverge_late_are_separate_sessions(
         # In the order of import: first up to the divergence, then whole.
         imported(write(path, talk[:3]), project)
         imported(write(path, talk), project)
-    expected = sorted(("Help me", texts_in(talk)) for talk in order)
+    expected = sorted(("Help me", said_in(talk)) for talk in order)
     assert contents(project) == expected
     before = stored(project)
     for talk in [*order[::-1], HELP, *(talk[:3] for talk in order)]:
@@ -308,7 +308,7 @@ def test_other_conversation_with_used_id_is_renamed_and_reported(project: Projec
         assert re.fullmatch("help-[0-9a-f]{8}", name)
         assert f"  session 'help' holds another conversation: stored as '{name}'\n" in run(path, "--project", "imports")
         found = [(session[0], [message[2] for message in session[5]]) for session in stored(project)]
-        assert found == [("help", texts_in(INVOICE)), (name, texts_in(TRIP))]
+        assert found == [("help", said_in(INVOICE)), (name, said_in(TRIP))]
 
 
 def test_id_with_unstorable_characters_is_found_again(project: Project, tmp_path: Path) -> None:

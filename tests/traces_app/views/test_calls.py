@@ -91,7 +91,7 @@ def test_only_the_fields_that_are_asked_for_are_answered(viewer: Caller, weather
         ("page=1", (400, "invalid_input", "page")),
     ],
 )
-def test_invalid_filter_is_named(viewer: Caller, weather: SessionOutcome, query: str, error: tuple[Any, ...]) -> None:
+def test_a_bad_filter_is_named(viewer: Caller, weather: SessionOutcome, query: str, error: tuple[Any, ...]) -> None:
     assert error == viewer.get(f"tool-calls/?{query}").error
 
 

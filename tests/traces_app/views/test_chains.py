@@ -202,7 +202,7 @@ def test_only_the_fields_that_are_asked_for_are_answered(viewer: Caller, runs: N
 @pytest.mark.parametrize(
     "query", ["slower_than=x", "slower_than=-1", "slower_than=NaN", "slower_than=1e400", "failed=true"]
 )
-def test_invalid_filter_is_named(viewer: Caller, runs: None, query: str) -> None:
+def test_a_bad_filter_is_named(viewer: Caller, runs: None, query: str) -> None:
     assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"chains/?{query}").error
 
 
@@ -253,7 +253,7 @@ def test_slow_root_tool_search_gives_short_page_and_next(
     pages = [viewer.get("chains/", root_tool="plan")]
     while pages[-1].json["next"]:
         pages.append(viewer.get("chains/", root_tool="plan", cursor=pages[-1].json["next"]))
-    # One read for each page. "failed" has a root call of the tool, but another root; the last read finds nothing.
+    # One read for each page. "failed" has a call of the tool without a parent, but another root; the last read finds nothing.
     assert [_names(page) for page in pages] == [["nested"], ["running"], [], ["fine"], []]
 
 

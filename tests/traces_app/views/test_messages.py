@@ -390,7 +390,7 @@ def test_messages_can_be_filtered_by_existing_session(
         ("tools=search", "tools"),
     ],
 )
-def test_invalid_filter_is_named(viewer: Caller, weather: SessionOutcome, query: str, field: str) -> None:
+def test_a_bad_filter_is_named(viewer: Caller, weather: SessionOutcome, query: str, field: str) -> None:
     assert (400, "invalid_input", field) == viewer.get(f"messages/?{query}").error
     assert (400, "invalid_input", field) == viewer.get(f"sessions/weather/messages/?{query}").error
 

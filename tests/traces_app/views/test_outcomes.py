@@ -51,7 +51,7 @@ def failed(error: str, output: str = "", data: Any = None, **more: Any) -> Row:
     return Row("error", output, data, error, **more)
 
 
-def failed_with(message: str) -> Row:
+def told(message: str) -> Row:
     """A text that reports a failure of the tool."""
     return failed(message, message)
 
@@ -80,12 +80,12 @@ SHAPES: dict[str, tuple[Any, Row]] = {
     # Texts.
     "text": ("31 °C", fine("31 °C")),
     "empty text": ("", fine()),
-    "error text": ("Error: it broke", failed_with("Error: it broke")),
-    "exception": ("ValueError: no such column", failed_with("ValueError: no such column")),
-    "traceback": (TRACEBACK, failed_with(TRACEBACK)),
-    "tool_use_error": ("<tool_use_error>Not read yet.</tool_use_error>", failed_with("<tool_use_error>Not read yet.</tool_use_error>")),
-    "error in words": ("An error occurred while reading", failed_with("An error occurred while reading")),
-    "failed to": ("Failed to fetch page: 404", failed_with("Failed to fetch page: 404")),
+    "error text": ("Error: it broke", told("Error: it broke")),
+    "exception": ("ValueError: no such column", told("ValueError: no such column")),
+    "traceback": (TRACEBACK, told(TRACEBACK)),
+    "tool_use_error": ("<tool_use_error>Not read yet.</tool_use_error>", told("<tool_use_error>Not read yet.</tool_use_error>")),
+    "error in words": ("An error occurred while reading", told("An error occurred while reading")),
+    "failed to": ("Failed to fetch page: 404", told("Failed to fetch page: 404")),
     "no errors": ("0 errors found", fine("0 errors found")),
     "about errors": ("Error handling in Go is done by values.", fine("Error handling in Go is done by values.")),
     "log line": ("[INFO] started", fine("[INFO] started")),
@@ -149,7 +149,7 @@ SHAPES: dict[str, tuple[Any, Row]] = {
     "MCP": (mcp("31 °C"), fine("31 °C")),
     "MCP error": (mcp("No such table.", isError=True), failed("No such table.", "No such table.")),
     "MCP success": (mcp("Error: as was asked", isError=False), fine("Error: as was asked")),
-    "MCP without a flag": (mcp("Error: it broke"), failed_with("Error: it broke")),
+    "MCP without a flag": (mcp("Error: it broke"), told("Error: it broke")),
     "MCP, JSON": (mcp(text({"success": False, "error": "no such table"})), failed("no such table")),
     "MCP, text only": ({"content": "No such city.", "isError": True}, failed("No such city.", "No such city.")),
     "blocks": ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], fine("a b")),

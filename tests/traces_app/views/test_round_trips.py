@@ -12,7 +12,7 @@ from traces_app.ingest.batch import SessionOutcome
 from traces_app.transcripts.importer import FileReport, import_paths
 
 from .conftest import Caller
-from .test_sessions import _portable
+from .test_sessions import _said
 
 _OF_THE_PLACE = ("id", "project", "external_id", "updated_at", "active_at")
 """The fields of a session that depend on where it is stored."""
@@ -27,7 +27,7 @@ def imported(path: Path, document: bytes | str, project: Project) -> FileReport:
 
 def trace(export: dict[str, Any]) -> Any:
     head = {name: value for name, value in export.items() if name not in (*_OF_THE_PLACE, "messages")}
-    return head, [_portable(message) for message in export["messages"]]
+    return head, [_said(message) for message in export["messages"]]
 
 
 def test_importing_an_export_again_changes_nothing(

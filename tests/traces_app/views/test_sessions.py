@@ -434,8 +434,8 @@ def test_export_sent_back_is_unchanged(owner: Caller, weather: SessionOutcome) -
         message["id"] for message in back.json["sent"]["results"]
     ]
     again = owner.get("sessions/weather/export/").json
-    assert [_portable(message) for message in exported.json["messages"]] == [
-        _portable(message) for message in again["messages"]
+    assert [_said(message) for message in exported.json["messages"]] == [
+        _said(message) for message in again["messages"]
     ]
 
 
@@ -445,12 +445,10 @@ def test_export_can_be_sent_to_another_project(viewer: Caller, outsider: Caller,
     sent = outsider.post("sessions/", {name: value for name, value in exported.items() if name != "id"})
     assert sent.status == 201, sent.body
     again = outsider.get("sessions/weather/export/").json
-    assert [_portable(message) for message in exported["messages"]] == [
-        _portable(message) for message in again["messages"]
-    ]
+    assert [_said(message) for message in exported["messages"]] == [_said(message) for message in again["messages"]]
 
 
-def _portable(message: dict[str, Any]) -> Any:
+def _said(message: dict[str, Any]) -> Any:
     return message["role"], message["content"], message["created_at"], _steps(message)
 
 

@@ -88,5 +88,5 @@ def test_calls_without_tool_name_are_found_but_not_a_tool(viewer: Caller, projec
 
 
 @pytest.mark.parametrize("query", ["name=x", "before_time=2026-03-01T12:00:00Z", "fields=name", "created_after=x"])
-def test_invalid_filter_is_named(viewer: Caller, query: str) -> None:
+def test_a_bad_filter_is_named(viewer: Caller, query: str) -> None:
     assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"tools/?{query}").error

@@ -160,7 +160,7 @@ class Source:
     open: Callable[[], BufferedIOBase]
     """Raises OSError."""
     is_file: bool = False
-    """True if it is a file of its own, in which seeking is fast."""
+    """Whether it is a file of its own, in which seeking is fast."""
 
 
 def file_source(path: Path, name: str | None = None) -> Source:

@@ -37,7 +37,7 @@ class Exchange:
     times: dict[int, datetime] = field(default_factory=dict)
     """The time when a message was first sent, by its index."""
     can_grow: bool = True
-    """True if it is a request, which later requests may repeat, and not a stored conversation."""
+    """Whether it is a request, which later requests may repeat, and not a stored conversation."""
 
 
 def joined(exchanges: Iterable[Exchange], identity: Callable[[Any], Any]) -> list[Exchange]:

@@ -22,16 +22,16 @@ def at(second: int) -> str:
 
 
 def message(own: str, parent: str | None, sender: str, second: int, *blocks: Any, **fields: Any) -> dict[str, Any]:
-    joined = " ".join(block["text"] for block in blocks if isinstance(block, dict) and block.get("type") == "text")
+    said = " ".join(block["text"] for block in blocks if isinstance(block, dict) and block.get("type") == "text")
     follows = {"parent_message_uuid": parent} if parent is not None else {}
-    return {"uuid": own, "text": joined, "content": list(blocks), "sender": sender, "created_at": at(second), "updated_at": at(second), "attachments": [], "files": [], **follows, **fields}  # fmt: skip
+    return {"uuid": own, "text": said, "content": list(blocks), "sender": sender, "created_at": at(second), "updated_at": at(second), "attachments": [], "files": [], **follows, **fields}  # fmt: skip
 
 
 def block(kind: str, start: int | None = None, stop: int | None = None, **fields: Any) -> dict[str, Any]:
     return {"start_timestamp": at(start) if start is not None else None, "stop_timestamp": at(stop) if stop is not None else None, "flags": None, "type": kind, **fields}  # fmt: skip
 
 
-def text_block(text: str, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
+def said(text: str, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
     return block("text", start, stop, text=text, citations=[])
 
 
@@ -40,7 +40,7 @@ USER = message(
     ROOT,
     "human",
     0,
-    text_block("What is this?"),
+    said("What is this?"),
     attachments=[{"file_name": "a.txt", "file_size": 5, "file_type": "txt", "extracted_content": "hello"}],
     files=[{"file_name": "b.png"}],
 )
@@ -50,17 +50,17 @@ REPLY = message(
     "assistant",
     30,
     block("thinking", 1, 2, thinking="Hm.", summaries=[{"summary": "Thinking"}], cut_off=False),
-    text_block("I search.", 2, 3),
+    said("I search.", 2, 3),
     block("tool_use", 3, 4, id=None, name="web_search", input={"query": "x"}, message="Searching"),
     block("tool_result", tool_use_id=None, name="web_search", content=[{"type": "text", "text": "Found."}], is_error=False, structured_content=None),
     block("tool_use", 6, 7, id="toolu_1", name="repl", input={}, integration_name=None),
     block("tool_result", 7, 8, tool_use_id="toolu_1", name="repl", content=[{"type": "text", "text": "boom"}], is_error=True),
     block("token_budget", remaining=5),
-    text_block("It is ", 9, 10),
-    text_block("a cat.", 10, 11),
+    said("It is ", 9, 10),
+    said("a cat.", 10, 11),
 )  # fmt: skip
-AGAIN = message("m3", "m2", "human", 40, text_block("Thanks"))
-DONE = message("m4", "m3", "assistant", 41, text_block("Welcome.", 41, 42), stop_reason="end_turn")
+AGAIN = message("m3", "m2", "human", 40, said("Thanks"))
+DONE = message("m4", "m3", "assistant", 41, said("Welcome.", 41, 42), stop_reason="end_turn")
 WHOLE = [USER, REPLY, AGAIN, DONE]
 
 
@@ -122,8 +122,8 @@ def test_older_export_with_text_only_is_read() -> None:
 
 
 def test_other_branches_are_left_out_and_reported() -> None:
-    edited = message("m5", "m2", "human", 50, text_block("No thanks"))
-    answer = message("m6", "m5", "assistant", 51, text_block("Fine."))
+    edited = message("m5", "m2", "human", 50, said("No thanks"))
+    answer = message("m6", "m5", "assistant", 51, said("Fine."))
     (session,), left_out = read(claude_ai, [conversation([*WHOLE, edited, answer])])
     assert [entry.external_id for entry in session.messages or ()] == ["m1", "m2", "m5", "m6"]
     assert left_out == [("[0].chat_messages", "other branches: 2 messages")]
@@ -151,7 +151,7 @@ def test_several_conversations_in_every_form_are_sessions() -> None:
 
 
 def test_invalid_messages_are_reported() -> None:
-    odd = message("m9", None, "robot", 60, text_block("Beep"))
+    odd = message("m9", None, "robot", 60, said("Beep"))
     _, left_out = read(claude_ai, conversation([{**USER, "content": [3]}, odd, 5]))
     assert left_out == [
         ("chat_messages[2]", "not an object"),

@@ -25,50 +25,50 @@ SHARED = Path(__file__).parents[5] / "shared" / "data"
 PLAN = {"taskId": "t1", "name": "Trip", "thought": "First look.", "agents": [{"id": "t1-00", "name": "Guide"}]}
 
 
-def callback_message(kind: str, node: str | None = "t1-00", **fields: Any) -> dict[str, Any]:
+def said(kind: str, node: str | None = "t1-00", **fields: Any) -> dict[str, Any]:
     """Build a callback message of version 3."""
     where = {"taskId": "t1", "agentName": "Guide" if node else "Planer", **({"nodeId": node} if node else {})}
     return {**where, "type": kind, **fields}
 
 
 def text(words: str, stream: str = "s1", *, done: bool = True, **fields: Any) -> dict[str, Any]:
-    return callback_message("text", streamId=stream, streamDone=done, text=words, **fields)
+    return said("text", streamId=stream, streamDone=done, text=words, **fields)
 
 
 def use(id_: str, name: str = "look", node: str = "t1-00", **params: Any) -> dict[str, Any]:
-    return callback_message("tool_use", node, toolId=id_, toolName=name, params=params)
+    return said("tool_use", node, toolId=id_, toolName=name, params=params)
 
 
 def answered(id_: str, words: str, name: str = "look", node: str = "t1-00", **fields: Any) -> dict[str, Any]:
     answer = {"content": [{"type": "text", "text": words}], **fields}
-    return callback_message("tool_result", node, toolId=id_, toolName=name, params={}, toolResult=answer)
+    return said("tool_result", node, toolId=id_, toolName=name, params={}, toolResult=answer)
 
 
 def finish(node: str = "t1-00") -> dict[str, Any]:
-    return callback_message("finish", node, finishReason="stop", usage={"promptTokens": 7, "completionTokens": 3})
+    return said("finish", node, finishReason="stop", usage={"promptTokens": 7, "completionTokens": 3})
 
 
 RUN = [
-    callback_message("workflow", None, streamDone=False, workflow={"taskId": "t1", "name": "Tr", "agents": []}),
-    callback_message("workflow", None, streamDone=True, workflow=PLAN | {"taskPrompt": "Show me."}),
-    callback_message("agent_start", agentNode={"id": "t1-00", "name": "Guide", "status": "running"}),
-    callback_message("thinking", streamId="r1", streamDone=False, text="Let"),
-    callback_message("thinking", streamId="r1", streamDone=True, text="Let me"),
+    said("workflow", None, streamDone=False, workflow={"taskId": "t1", "name": "Tr", "agents": []}),
+    said("workflow", None, streamDone=True, workflow=PLAN | {"taskPrompt": "Show me."}),
+    said("agent_start", agentNode={"id": "t1-00", "name": "Guide", "status": "running"}),
+    said("thinking", streamId="r1", streamDone=False, text="Let"),
+    said("thinking", streamId="r1", streamDone=True, text="Let me"),
     text("I lo", done=False),
     text("I look."),
-    callback_message("tool_streaming", toolId="c1", toolName="look", paramsText='{"at":'),
+    said("tool_streaming", toolId="c1", toolName="look", paramsText='{"at":'),
     use("c1"),
     use("c1", at="map"),
     use("c2", at="sky"),
     text("I look."),
     finish(),
-    callback_message("tool_running", toolId="c2", toolName="look", streamId="p", streamDone=True, text="looking"),
+    said("tool_running", toolId="c2", toolName="look", streamId="p", streamDone=True, text="looking"),
     answered("c2", "Error: dark", isError=True),
     answered("c1", "A road", extInfo={"km": 3}),
     text("Done", "s2", done=False),
     text("Done.", "s2"),
     finish(),
-    callback_message("agent_result", agentNode={"id": "t1-00", "name": "Guide", "status": "done"}, result="Done."),
+    said("agent_result", agentNode={"id": "t1-00", "name": "Guide", "status": "done"}, result="Done."),
 ]
 
 
@@ -237,10 +237,7 @@ def test_many_tasks_are_read_within_the_held_limit(most: int, monkeypatch: pytes
 
 
 def test_failed_agent_is_a_failed_reply() -> None:
-    document = [
-        text("Hm."),
-        callback_message("agent_result", agentNode={"status": "error"}, error={"message": "No model"}),
-    ]
+    document = [text("Hm."), said("agent_result", agentNode={"status": "error"}, error={"message": "No model"})]
     (reply,) = entries(document)
     assert isinstance(reply, Reply)
     assert (reply.content, reply.error) == ("Hm.", "No model")
@@ -249,18 +246,18 @@ def test_failed_agent_is_a_failed_reply() -> None:
 
 
 def test_empty_error_object_is_an_error() -> None:
-    (reply,) = entries([callback_message("error", error={})])
+    (reply,) = entries([said("error", error={})])
     assert isinstance(reply, Reply)
     assert (reply.content, reply.error) == (None, "an error without a text")
 
 
 def test_agent_result_without_texts_is_the_answer() -> None:
-    (session,), _left_out = read([callback_message("agent_result", agentNode={}, result="Done.")])
+    (session,), _left_out = read([said("agent_result", agentNode={}, result="Done.")])
     assert outline(session) == [("assistant", "Done.", [])]
 
 
 def test_file_message_is_part_of_the_reply() -> None:
-    (reply,) = entries([text("See"), callback_message("file", mimeType="image/png", data="iVBO"), finish()])
+    (reply,) = entries([text("See"), said("file", mimeType="image/png", data="iVBO"), finish()])
     assert isinstance(reply, Reply)
     assert reply.content == [
         {"type": "text", "text": "See"},
@@ -270,12 +267,12 @@ def test_file_message_is_part_of_the_reply() -> None:
 
 def test_debugger_gives_prompt_duration_and_status() -> None:
     document = [
-        callback_message("debug_task_start", None, taskPrompt="Show me."),
+        said("debug_task_start", None, taskPrompt="Show me."),
         use("c1"),
         finish(),
-        callback_message("debug_tool_call_finished", toolId="c1", toolName="look", duration=12.5),
+        said("debug_tool_call_finished", toolId="c1", toolName="look", duration=12.5),
         answered("c1", "A road"),
-        callback_message("debug_task_finished", None, success=False, stopReason="abort", error="stopped"),
+        said("debug_task_finished", None, success=False, stopReason="abort", error="stopped"),
     ]
     (session,), left_out = read(document)
     assert left_out == []
@@ -321,9 +318,7 @@ def test_prefix_of_run_gives_prefix_of_entries(count: int) -> None:
 
 
 def test_invalid_parts_are_reported_with_their_places() -> None:
-    sessions, left_out = read(
-        [*RUN, 5, callback_message("hologram"), callback_message("tool_result", toolId="c9", toolResult="text")]
-    )
+    sessions, left_out = read([*RUN, 5, said("hologram"), said("tool_result", toolId="c9", toolResult="text")])
     assert len(sessions) == 1
     assert left_out == [
         ("[20]", "no callback message of Eko"),

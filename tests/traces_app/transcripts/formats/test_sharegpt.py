@@ -21,20 +21,20 @@ def turn(who: str, value: Any, **fields: Any) -> dict[str, Any]:
     return {"from": who, "value": value, **fields}
 
 
-def call_text(tool: str, **args: Any) -> str:
+def asked(tool: str, **args: Any) -> str:
     return json.dumps({"name": tool, "arguments": args})
 
 
 HERMES = [
     turn("system", "You may call functions. <tools>[]</tools>"),
     turn("human", "Weather in Bonn and Kiel?"),
-    turn("gpt", f"<think>Two calls.</think>\nI ask.\n<tool_call>\n{call_text('weather', city='Bonn')}\n</tool_call>\n<tool_call>\n{{'arguments': {{'city': 'Kiel', 'raw': None}}, 'name': 'weather'}}\n</tool_call>"),
+    turn("gpt", f"<think>Two calls.</think>\nI ask.\n<tool_call>\n{asked('weather', city='Bonn')}\n</tool_call>\n<tool_call>\n{{'arguments': {{'city': 'Kiel', 'raw': None}}, 'name': 'weather'}}\n</tool_call>"),
     turn("tool", '<tool_response>\n{"name": "weather", "content": {"temp": 9}}\n</tool_response>\n<tool_response>\n{"name": "weather", "content": {"success": false, "error": "no such town"}}\n</tool_response>'),
     turn("gpt", "9 degrees in Bonn.", weight=1),
 ]  # fmt: skip
 FACTORY = [
     turn("human", "Age of Ann?"),
-    turn("function_call", call_text("age", name="Ann")),
+    turn("function_call", asked("age", name="Ann")),
     turn("observation", '{"age": 7}'),
     turn("gpt", "She is 7."),
 ]
@@ -80,7 +80,7 @@ def test_calls_in_one_turn_match_results_in_order() -> None:
 
 
 def test_calls_in_text_count_only_with_tools() -> None:
-    text = f"Write <tool_call>{call_text('f')}</tool_call> to call f."
+    text = f"Write <tool_call>{asked('f')}</tool_call> to call f."
     plain = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", text)]})
     assert ((plain.messages or [])[1].content, calls(plain)) == (text, [])
     session = only(sharegpt, {"conversations": [turn("human", "How?"), turn("gpt", text)], "tools": "[{}]"})

@@ -1,0 +1,117 @@
+"""The rows of a trace are the same whatever the order, the batches and the repetition of its spans."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from access_app.models import Project
+from messages_app.models import Message, MessageKey, Session
+from traces_app.events.span_store import record_spans
+from traces_app.models import AgentStep, ToolCall, ToolResult
+from traces_app.models import Span as SpanRow
+from traces_app.transcripts.spans import otlp_json
+from traces_app.transcripts.spans.span import Span
+
+GENERATED = Path(__file__).resolve().parents[4] / "shared" / "data" / "otlp" / "generated"
+SCENARIOS = ("openinference-langgraph", "logfire-pydantic-ai", "native-strands", "vercel-ai-legacy")
+needs_data = pytest.mark.skipif(not GENERATED.exists(), reason="needs ../shared/data")
+
+# Random or of the time of arrival.
+_VARYING = {"id", "session_id", "updated_at", "version", "created_at", "active_at", "last_run_id"}
+
+
+def spans_of(scenario: str) -> list[Span]:
+    files = sorted((GENERATED / scenario / "json").glob("*-traces.json"))
+    return [span for file in files for span in otlp_json.decode_traces(file.read_bytes())]
+
+
+def snapshot() -> dict[str, list[Any]]:
+    """Return all rows, without what depends on the time of arrival."""
+    session_names = dict(Session.objects.values_list("pk", "external_id"))
+    messages = [
+        {**row, "session": session_names[row["session_id"]], "id": row["id"], "created_at": row["created_at"]}
+        for row in Message.objects.order_by("pk").values()
+    ]
+    return {
+        "sessions": sorted(
+            ({name: value for name, value in row.items() if name not in _VARYING} for row in Session.objects.values()),
+            key=lambda row: row["external_id"],
+        ),
+        "messages": [
+            {name: value for name, value in row.items() if name not in _VARYING - {"id", "created_at"}}
+            for row in messages
+        ],
+        "steps": list(AgentStep.objects.order_by("pk").values()),
+        "calls": list(ToolCall.objects.order_by("pk").values()),
+        "results": list(ToolResult.objects.order_by("pk").values()),
+        "keys": sorted(MessageKey.objects.values_list("message_id", flat=True)),
+    }
+
+
+def clear() -> None:
+    for rows in (ToolResult, ToolCall.with_deleted, AgentStep.with_deleted, SpanRow, MessageKey):
+        getattr(rows, "objects", rows).all().delete()
+    Message.with_deleted.all().delete()
+    Session.with_deleted.all().delete()
+
+
+def batches(spans: Sequence[Span], seed: random.Random) -> list[list[Span]]:
+    """Split spans into batches at random, some of them repeated."""
+    shuffled = [*spans, *seed.sample(list(spans), seed.randint(0, len(spans)))]
+    seed.shuffle(shuffled)
+    found = []
+    while shuffled:
+        size = seed.randint(1, max(1, len(shuffled)))
+        found.append(shuffled[:size])
+        shuffled = shuffled[size:]
+    return found
+
+
+@needs_data
+@pytest.mark.django_db
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.randoms(use_true_random=False))
+def test_any_order_and_batches_give_the_same_rows(scenario: str, seed: random.Random) -> None:
+    project, _created = Project.objects.get_or_create(slug="order")
+    clear()
+    spans = spans_of(scenario)
+    record_spans(project.pk, spans)
+    expected = snapshot()
+    clear()
+    for batch in batches(spans, seed):
+        outcome = record_spans(project.pk, batch)
+        assert (outcome.reasons, outcome.accepted) == ([], len(batch))
+    # The ids of tools are those of the first run.
+    assert snapshot() == expected
+
+
+@needs_data
+@pytest.mark.django_db(transaction=True)
+def test_concurrent_senders_give_the_rows_of_one_batch() -> None:
+    project = Project.objects.create(slug="senders")
+    spans = [span for scenario in SCENARIOS for span in spans_of(scenario)]
+    record_spans(project.pk, spans)
+    expected = snapshot()
+    for number in range(3):
+        clear()
+        parts = batches(spans, random.Random(number))
+
+        def send(batch: list[Span]) -> int:
+            try:
+                return record_spans(project.pk, batch).refused
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(4) as senders:
+            assert set(senders.map(send, [part[at::3] for part in parts for at in range(3) if part[at::3]])) == {0}
+        assert snapshot() == expected

@@ -1,0 +1,326 @@
+"""Store spans, and make the messages of their traces anew of all spans that have arrived.
+
+A trace is a function of the set of its spans (conversation.py), so order, batches and repetition do not matter: each
+delivery is stored as it came, and if it is new, the messages of its trace are replaced in the same transaction. A message
+keeps its id as long as its beginning and its place stay the same, and stays deleted if somebody deleted it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from uuid import UUID
+
+import msgspec
+import psycopg
+from django.db import OperationalError, connection, transaction
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from msgspec.structs import replace
+
+from messages_app import ids
+from messages_app.models import Message, Session
+from messages_app.sql.partitions import Month
+from messages_app.writes import Counts, add_to_session, update_last_run
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.ingest.partitions import ensure_months
+from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.tables import SPANS, Row
+from traces_app.models import Span as SpanRow
+from traces_app.schema import pg_text, records
+from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
+from traces_app.transcripts.spans.redaction import redact
+from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
+
+logger = logging.getLogger(__name__)
+
+MOST_SPANS_OF_TRACE = 50_000
+"""Deliveries of one trace that are read to make its messages; further ones are refused."""
+_ATTEMPTS = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
+_decode_span = msgspec.json.Decoder(Span).decode
+_decode_log = msgspec.json.Decoder(LogRecord).decode
+
+
+@dataclass(kw_only=True)
+class SpanOutcome:
+    """What became of the spans of one request."""
+
+    accepted: int = 0
+    refused: int = 0
+    reasons: list[str] = field(default_factory=list)
+    """For people: which span, what is wrong, what would be right. One for each kind of fault."""
+
+    def refuse(self, reason: str, count: int = 1) -> None:
+        self.refused += count
+        if reason not in self.reasons and len(self.reasons) < 10:
+            self.reasons.append(reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Delivery:
+    """A span or log record with the row that it becomes."""
+
+    trace_id: str
+    row: Row
+
+
+def record_spans(
+    project_id: int, spans: Iterable[Span], logs: Iterable[LogRecord] = (), *, now: datetime | None = None
+) -> SpanOutcome:
+    """Store the valid ones of these spans and log records, and update the messages of their traces.
+
+    When it returns, everything accepted is committed. Invalid ones, and those of purged or deleted traces, are refused one
+    by one.
+    """
+    now = now or timezone.now()
+    outcome = SpanOutcome()
+    deliveries = [_delivery(project_id, redact(span), now) for span in spans if _is_valid(span, outcome)]
+    deliveries += [_delivery(project_id, redact(log), now) for log in logs if _is_valid(log, outcome)]
+    if not deliveries:
+        return outcome
+    for attempt in range(_ATTEMPTS):
+        try:
+            refused = _store(project_id, deliveries, now)
+            break
+        except OperationalError as error:
+            if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected) or attempt == _ATTEMPTS - 1:
+                raise
+    for delivery in deliveries:
+        if reason := refused.get(delivery.trace_id):
+            outcome.refuse(
+                _("Trace %(trace)s is not stored: %(reason)s.") % {"trace": delivery.trace_id, "reason": reason}
+            )
+        else:
+            outcome.accepted += 1
+    return outcome
+
+
+def spans_of(project_id: int, trace_ids: Collection[str]) -> dict[str, list[Span]]:
+    """Return the stored spans of these traces, each as it came, with its log records as events."""
+    pieces = _pieces(project_id, trace_ids)
+    return {trace_id: _with_logs(spans, logs) for trace_id, (spans, logs) in pieces.items()}
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def _is_valid(item: Span | LogRecord, outcome: SpanOutcome) -> bool:
+    if isinstance(item, LogRecord) and not item.trace_id:
+        outcome.refuse(_("A log record has no traceId: only those that belong to a span are stored."))
+        return False
+    for name, value, digits in (("traceId", item.trace_id, 32), ("spanId", item.span_id, 16)):
+        if not _is_id(value, digits):
+            outcome.refuse(
+                _("%(name)s “%(value)s”: expected %(bytes)d bytes that are not all zero.")
+                % {"name": name, "value": value[:40], "bytes": digits // 2}
+            )
+            return False
+    if isinstance(item, Span) and item.parent_id and not _is_id(item.parent_id, 16) and item.parent_id != "0" * 16:
+        outcome.refuse(
+            _("%(name)s “%(value)s”: expected %(bytes)d bytes that are not all zero.")
+            % {"name": "parentSpanId", "value": item.parent_id[:40], "bytes": 8}
+        )
+        return False
+    return True
+
+
+def _is_id(value: str, digits: int) -> bool:
+    return len(value) == digits and set(value) <= set("0123456789abcdef") and value != "0" * digits
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+def _delivery(project_id: int, item: Span | LogRecord, now: datetime) -> _Delivery:
+    content = pg_text.text(msgspec.json.encode(item).decode())
+    nanoseconds = item.start or item.end if isinstance(item, Span) else item.time
+    digest = blake2b(f"{project_id} {content}".encode(), digest_size=8).digest()
+    id_ = ids.child_id(ids.first_id_at(_in_range(nanoseconds, now)), digest.hex())
+    kind = SpanRow.Kind.SPAN if isinstance(item, Span) else SpanRow.Kind.LOG
+    row = SPANS.Row(id=id_.hex, project_id=str(project_id), trace_id=item.trace_id, kind=str(kind), content=content)
+    return _Delivery(trace_id=item.trace_id, row=row)
+
+
+def _in_range(nanoseconds: int, now: datetime) -> datetime:
+    """Return the time of a span; `now` if a clock was so wrong that no month can be made for it."""
+    latest = now + ids.LATEST_AHEAD
+    if not 0 < nanoseconds < (latest - _EPOCH) // timedelta(microseconds=1) * 1000:
+        return now
+    found = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return found if found >= ids.EARLIEST else now
+
+
+# --- Traces -----------------------------------------------------------------------------------------------------------
+
+
+def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> dict[str, str]:
+    """Store the deliveries and the traces that they change, in one transaction; return why traces were refused."""
+    ensure_months({Month.of(ids.created_at_of(UUID(delivery.row.id))) for delivery in deliveries})
+    with transaction.atomic():
+        _take_turns(project_id, {delivery.trace_id for delivery in deliveries})
+        inserted = _insert(deliveries)
+        pieces = _pieces(project_id, inserted)
+        first_of_trace = {id_ for id_, (spans, logs) in pieces.items() if len(spans) + len(logs) == inserted[id_]}
+        refused = {
+            id_: "too_many_spans"
+            for id_, (spans, logs) in pieces.items()
+            if len(spans) + len(logs) > MOST_SPANS_OF_TRACE
+        }
+        sessions = {
+            id_: _with_ids(project_id, session_of_trace(_with_logs(*found)))
+            for id_, found in pieces.items()
+            if found[0] and id_ not in refused
+        }
+        while sessions:
+            try:
+                with transaction.atomic():
+                    _replace_messages(project_id, sessions, pieces, first_of_trace)
+                break
+            except _RefusedError as error:
+                # Nothing of a refused trace is changed.
+                refused |= error.reasons
+                sessions = {id_: session for id_, session in sessions.items() if id_ not in refused}
+        if refused:
+            ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
+            SpanRow.objects.filter(pk__in=ids_).delete()
+    return refused
+
+
+class _RefusedError(Exception):
+    """Traces whose session or messages were deleted or purged, with the reasons."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = dict(reasons)
+
+
+def _take_turns(project_id: int, trace_ids: Collection[str]) -> None:
+    """Lock the traces, in one order, until the end of the transaction."""
+    keys = sorted(ids.key("trace", project_id, trace_id).int % 2**63 for trace_id in trace_ids)
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [keys])
+
+
+def _insert(deliveries: Sequence[_Delivery]) -> Counter[str]:
+    """Insert the deliveries that are new, and return their number by trace."""
+    rows = sorted({delivery.row.id: delivery.row for delivery in deliveries}.values())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{SPANS.insert} ON CONFLICT DO NOTHING RETURNING trace_id", list(map(list, zip(*rows, strict=True)))
+        )
+        return Counter(trace_id.hex for (trace_id,) in cursor.fetchall())
+
+
+def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, tuple[list[Span], list[LogRecord]]]:
+    """Return everything that is stored of these traces."""
+    found: dict[str, tuple[list[Span], list[LogRecord]]] = {trace_id: ([], []) for trace_id in trace_ids}
+    rows = SpanRow.objects.filter(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
+    for trace_id, kind, content in rows.order_by("id").values_list("trace_id", "kind", "content").iterator():
+        spans, logs = found[trace_id.hex]
+        if kind == SpanRow.Kind.SPAN:
+            spans.append(_decode_span(content))
+        else:
+            logs.append(_decode_log(content))
+    return found
+
+
+def _with_logs(spans: Sequence[Span], logs: Sequence[LogRecord]) -> list[Span]:
+    """Return the spans, with the log records that belong to them as events."""
+    if not logs:
+        return list(spans)
+    by_span: dict[str, list[LogRecord]] = defaultdict(list)
+    for log in logs:
+        by_span[log.span_id].append(log)
+    return [
+        replace(
+            span, events=sorted([*span.events, *map(_event_of, by_span[span.span_id])], key=lambda event: event.time)
+        )
+        if span.span_id in by_span
+        else span
+        for span in spans
+    ]
+
+
+def _with_ids(project_id: int, session: records.Session) -> records.Session:
+    """Return the session with the ids of its messages, which do not depend on the time of arrival."""
+    messages = [
+        replace(
+            message, id=str(ids.message_id(message.created_at, message.role, place, (project_id, message.external_id)))
+        )
+        if message.created_at is not None
+        else message
+        for place, message in enumerate(session.messages or ())
+    ]
+    return replace(session, messages=messages)
+
+
+def _event_of(log: LogRecord) -> SpanEvent:
+    attributes = {**log.attributes, **({"body": log.body} if log.body is not None else {})}
+    name = log.name or str(log.attributes.get("event.name", ""))
+    return SpanEvent(name=name, time=log.time, attributes=attributes)
+
+
+def _replace_messages(
+    project_id: int,
+    sessions: Mapping[str, records.Session],
+    pieces: Mapping[str, tuple[Sequence[Span], Sequence[LogRecord]]],
+    first_of_trace: Collection[str],
+) -> None:
+    """Put the messages of these traces in the place of those that they had. Raise _RefusedError.
+
+    `first_of_trace` are the traces of which nothing was stored before.
+    """
+    old = list(
+        Message.with_deleted.filter(project_id=project_id, request_id__in=list(sessions), metadata__has_key=TRACE_ID)
+        .order_by("pk")
+        .select_related("session")
+    )
+    refused = {message.request_id: "session_deleted" for message in old if message.session.deleted_at is not None}
+    # The spans of these were purged, with one of their messages; the others cannot be made anew.
+    refused |= {message.request_id: "message_purged" for message in old if message.request_id in first_of_trace}
+    if refused:
+        raise _RefusedError(refused)
+    remove_messages([message.pk for message in old])
+    outcomes = ingest(project_id, list(sessions.values()))
+    refused |= {
+        trace_id: reason
+        for trace_id, stored in zip(sessions, outcomes, strict=True)
+        if (reason := stored.refused or next((message.refused for message in stored.messages if message.refused), None))
+    }
+    if refused:
+        raise _RefusedError(refused)
+    for trace_id, stored in zip(sessions, outcomes, strict=True):
+        _hide_again(stored, [message for message in old if message.request_id == trace_id and message.deleted_at])
+        spans, logs = pieces[trace_id]
+        receipts = [receipt for span in spans for receipt in span.redactions]
+        receipts += [receipt for log in logs for receipt in log.redactions]
+        last = stored.messages[-1].id if stored.messages else None
+        if receipts and last is not None:
+            Message.with_deleted.filter(pk=last).update(redactions=receipts)
+    for session_id in sorted({message.session_id for message in old}):
+        update_last_run(session_id)
+    # The first spans of a trace may name another session than the root, or none.
+    Session.with_deleted.filter(
+        id__in={message.session_id for message in old}.difference(stored.id for stored in outcomes),
+        metadata__source=SOURCE,
+        message_count=0,
+    ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk")))).delete()
+
+
+def _hide_again(stored: SessionOutcome, deleted: Sequence[Message]) -> None:
+    """Delete the messages that were deleted before they were made anew."""
+    new = {message.external_id: message.id for message in stored.messages}
+    for message in deleted:
+        if (message_id := new.get(message.external_id)) is not None:
+            rows = Message.with_deleted.filter(pk=message_id)
+            rows.update(deleted_at=message.deleted_at, deleted_by=message.deleted_by)
+            row = rows.get()
+            add_to_session(row.session_id, -Counts.of(row))
