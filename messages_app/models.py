@@ -106,7 +106,7 @@ class Session(models.Model):
     last_run_id = models.UUIDField(null=True, blank=True)
     """Its newest assistant message; 0 if all of them were removed."""
     last_run_failed = models.BooleanField(default=False, db_default=False)
-    """True if that message has an error text."""
+    """Whether that message has an error text."""
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), default=0)

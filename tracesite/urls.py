@@ -19,7 +19,7 @@ urlpatterns = [
     path("api/v1/", include("traces_app.urls")),
     path("api/v1/schema/", SchemaView.as_view(), name="schema"),
     path("api/v1/docs/", docs, name="docs"),
-    *(path(api.urls[0], include(api.urls[1])) for api in foreign_apis()),
+    *(path("", include(api.urls)) for api in foreign_apis()),
     path("healthz", HealthView.as_view(), name="healthz"),
     path("readyz", ReadyView.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import distributions
 from typing import Any, Protocol
 
 from tracesite.recorder import NullSink, Recorder
@@ -13,7 +13,8 @@ from tracesite.recorder.sinks import Clean
 
 from .contents import Content
 
-HAS_OPENTELEMETRY = importlib.util.find_spec("opentelemetry") is not None
+# By its distribution, because other packages share the name `opentelemetry`.
+HAS_OPENTELEMETRY = any(found.name == "opentelemetry-sdk" for found in distributions())
 
 
 class Side(Protocol):

@@ -76,7 +76,7 @@ class CreatedFilter(ListFilter):
 
     @property
     def is_reversed(self) -> bool:
-        """True if "until" is not later than "from", so that no row can match."""
+        """Whether "until" is not later than "from", so that no row can match."""
         _period, after, before = (self.given.get(name) for name in self.parameter_names)
         return bool(after and before) and _instant(str(after)) >= _instant(str(before))
 

@@ -151,13 +151,13 @@ class KeysetChangeList(ChangeList):
     """Django's change list without its counting, sorting and page numbers."""
 
     was_stopped = False
-    """True if the query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, with a notice."""
+    """Whether the query took longer than `KeysetAdmin.list_time_limit_ms`: the list is empty, with a notice."""
     newer_query_string: str | None = None
     older_query_string: str | None = None
 
     @property
     def is_range_reversed(self) -> bool:
-        """True if a time range ends before it begins."""
+        """Whether a time range ends before it begins."""
         return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:

@@ -31,7 +31,7 @@ class Query(Struct, frozen=True, kw_only=True):
     sql: str
     parameters: Sequence[Any]
     prepared: bool = False
-    """True if one plan fits all values, and the text is the same every time. See access_app.db.statements."""
+    """Whether one plan fits all values, and the text is the same every time. See access_app.db.statements."""
 
 
 def fetch(queries: Sequence[Query], *, at_most_ms: int | None = None) -> list[list[Row]]:

@@ -206,7 +206,7 @@ def read_page(rows: Keys, request: PageRequest) -> Page:
 
 
 def read_sifted_page(rows: Keys, request: PageRequest, keep: Callable[[list[UUID]], Collection[UUID]]) -> Page:
-    """Return the page of those `rows` that `keep` accepts, for a condition that is slow in SQL but fast for many rows.
+    """Return the page of those `rows` that `keep` accepts, for a condition that is slow in SQL but fast for many rows at once.
 
     At most SIFT_LOOKS times SIFT_CHUNK rows are read, and no read begins after SIFT_SECONDS. So a page can have fewer rows
     than its limit, even none, although `next` leads to more rows.

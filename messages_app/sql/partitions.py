@@ -119,7 +119,7 @@ class DroppedLeaf:
     table: str
     rows: int
     is_estimate: bool
-    """True if `rows` is the planner's estimate."""
+    """Whether `rows` is the planner's estimate."""
     size: int
     """Bytes on disk, with indexes and TOAST."""
 

@@ -31,12 +31,12 @@ LiveRoute = Callable[[str], LiveHandler | None]
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignApi:
-    base_path: str
+    base_paths: tuple[str, ...]
     """Where its routes begin, with a slash at both ends."""
-    urls: tuple[str, str]
-    """The prefix of its URLs and the module that holds them."""
+    urls: str
+    """The module that holds its URLs, from the root of the site."""
     error_body: ErrorBody
-    live_route: str
+    live_route: str | None = None
     """Dotted name of its LiveRoute, imported by live processes only."""
 
 
@@ -47,7 +47,7 @@ def foreign_apis() -> tuple[ForeignApi, ...]:
 
 def foreign_api_of(path: str) -> ForeignApi | None:
     """Return the foreign API that serves `path`; None for our own."""
-    return next((api for api in foreign_apis() if path.startswith(api.base_path)), None)
+    return next((api for api in foreign_apis() if path.startswith(api.base_paths)), None)
 
 
 def is_api(path: str) -> bool:
@@ -58,7 +58,7 @@ def is_api(path: str) -> bool:
 def live_handler_of(path: str) -> LiveHandler | None:
     """Return the live handler that a foreign API has for `path`; None where there is none."""
     api = foreign_api_of(path)
-    if api is None:
+    if api is None or api.live_route is None:
         return None
     route: LiveRoute = import_string(api.live_route)
     return route(path)

@@ -5,8 +5,8 @@ from tracesite.http.foreign_apis import ForeignApi
 from .errors import BASE, error_body
 
 WEKNORA = ForeignApi(
-    base_path=BASE,
-    urls=("weknora/api/v1/", "tracesite.weknora.urls"),
+    base_paths=(BASE,),
+    urls="tracesite.weknora.urls",
     error_body=error_body,
     live_route="tracesite.weknora.live.live_route",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
 from access_app.models import Scope
 
@@ -10,7 +10,7 @@ from .views import MessageViewSet, SessionViewSet
 
 app_name = "weknora"
 
-urlpatterns = [
+_routes = [
     path("messages/<str:session_id>/load", MessageViewSet.as_view({"get": "load"}), name="load"),
     path("messages/<str:session_id>/<str:message_id>", MessageViewSet.as_view({"delete": "destroy"}), name="message"),
     path("sessions", SessionViewSet.as_view({"get": "list", "post": "create"}), name="sessions"),
@@ -39,3 +39,5 @@ urlpatterns = [
     ),
     path("sessions/<str:session_id>/stop", SessionViewSet.as_view({"post": "stop"}), name="stop"),
 ]
+
+urlpatterns = [path("weknora/api/v1/", include((_routes, app_name)))]

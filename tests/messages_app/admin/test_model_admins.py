@@ -348,7 +348,7 @@ def test_time_limit_ends_with_its_block() -> None:
 # --- A session and its conversation ----------------------------------------------------------------------------------
 
 
-def texts_of(response: Any) -> list[str]:
+def said(response: Any) -> list[str]:
     """Return the contents of the messages on a page, in order."""
     return re.findall(r'<div class="value"><div class="text">(.*?)</div>', html_of(response), re.DOTALL)
 
@@ -356,7 +356,7 @@ def texts_of(response: Any) -> list[str]:
 def test_session_page_shows_the_conversation(staff: Client, project: Project) -> None:
     session = store(project, "talk", title="Talk", end_user="alice", tags=["vip"], metadata={"channel": "电话"})
     response = staff.get(page_of(session))
-    assert texts_of(response) == ["talk says 0", "talk says 1"]
+    assert said(response) == ["talk says 0", "talk says 1"]
     text = text_of(response)
     assert text.startswith("Talk completed")
     for fact in ("Project owner", "External id talk", "End user alice", "Messages 2", "Tags vip", '"channel": "电话"'):
@@ -369,7 +369,7 @@ def test_answer_hides_tool_json_and_shows_it_on_demand(staff: Client, project: P
     slipped = '{"needs_clarification": true, "questions": ["哪一年？"]}'
     session = store(project, "talk", content=f"Which year? {slipped}")
     response = staff.get(page_of(session))
-    question, answer = texts_of(response)
+    question, answer = said(response)
     assert (unescape(question), answer) == (f"Which year? {slipped}", "Which year?")
     assert f"Text as received Which year? {slipped}" in text_of(response)
 
@@ -397,17 +397,17 @@ def test_session_page_shows_the_plan_with_agent_states(staff: Client, project: P
 def test_long_conversation_is_split_into_pages(staff: Client, project: Project) -> None:
     session = store(project, "long", 2 * PAGE_SIZE + 20)
     first = staff.get(page_of(session))
-    assert texts_of(first) == [f"long says {place}" for place in range(PAGE_SIZE)]
+    assert said(first) == [f"long says {place}" for place in range(PAGE_SIZE)]
     assert "← Earlier" not in links_of(first)
     second = staff.get(page_of(session) + links_of(first)["Later →"])
-    assert texts_of(second) == [f"long says {place}" for place in range(PAGE_SIZE, 2 * PAGE_SIZE)]
+    assert said(second) == [f"long says {place}" for place in range(PAGE_SIZE, 2 * PAGE_SIZE)]
     third = staff.get(page_of(session) + links_of(second)["Later →"])
-    assert texts_of(third) == [f"long says {place}" for place in range(2 * PAGE_SIZE, 2 * PAGE_SIZE + 20)]
+    assert said(third) == [f"long says {place}" for place in range(2 * PAGE_SIZE, 2 * PAGE_SIZE + 20)]
     assert "Later →" not in links_of(third)
-    assert texts_of(staff.get(page_of(session) + links_of(second)["← Earlier"])) == texts_of(first)
+    assert said(staff.get(page_of(session) + links_of(second)["← Earlier"])) == said(first)
     newest = staff.get(page_of(session) + "?newest")
-    assert texts_of(newest) == [f"long says {place}" for place in range(PAGE_SIZE + 20, 2 * PAGE_SIZE + 20)]
-    assert texts_of(staff.get(page_of(session) + links_of(newest)["← Earlier"]))[-1] == f"long says {PAGE_SIZE + 19}"
+    assert said(newest) == [f"long says {place}" for place in range(PAGE_SIZE + 20, 2 * PAGE_SIZE + 20)]
+    assert said(staff.get(page_of(session) + links_of(newest)["← Earlier"]))[-1] == f"long says {PAGE_SIZE + 19}"
 
 
 def test_invalid_cursor_leads_to_beginning_of_conversation(staff: Client, project: Project) -> None:
@@ -415,7 +415,7 @@ def test_invalid_cursor_leads_to_beginning_of_conversation(staff: Client, projec
     response = staff.get(page_of(session) + "?cursor=junk", follow=True)
     assert response.redirect_chain == [(page_of(session), 302)]
     assert "This page of the conversation does not exist. Here is its beginning." in text_of(response)
-    assert texts_of(response)[0] == "long says 0"
+    assert said(response)[0] == "long says 0"
 
 
 def test_conversation_takes_constant_queries(staff: Client, project: Project) -> None:
@@ -442,7 +442,7 @@ def test_hostile_texts_are_shown_as_text_everywhere(staff: Client, project: Proj
 def test_message_page_shows_question_and_neighbours(staff: Client, project: Project) -> None:
     session = store(project, "talk", 4)
     response = staff.get(f"{MESSAGES}{message_at(session, 1).pk}/change/")
-    assert texts_of(response) == ["talk says 0", "talk says 1"]
+    assert said(response) == ["talk says 0", "talk says 1"]
     links = links_of(response)
     assert links["← Previous: user"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
     assert links["Next: user →"] == f"{MESSAGES}{message_at(session, 2).pk}/change/"
@@ -504,7 +504,7 @@ def test_session_is_deleted_after_confirmation_and_restored(staff: Client, proje
     assert (row[0], row[3]) == ("Talk", "ada")
     page = staff.get(page_of(session))
     assert "deleted by ada" in text_of(page)
-    assert texts_of(page) == ["s says 0", "s says 1"]
+    assert said(page) == ["s says 0", "s says 1"]
     restore = links_of(page)["Restore"]
     assert "Restore this? This includes 2 messages." in text_of(staff.get(restore))
     assert Session.objects.filter(pk=session).exists() is False
@@ -640,13 +640,13 @@ def test_deleting_and_restoring_message_updates_counters(staff: Client, project:
     message = message_at(session, 1)
     response = staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)
     assert response.redirect_chain == [(page_of(session), 302)]
-    assert texts_of(response) == ["s says 0", "s says 2"]
+    assert said(response) == ["s says 0", "s says 2"]
     assert Session.objects.get(pk=session).message_count == 2
     (row,) = rows_of(staff.get(f"{MESSAGES}trash/"))
     assert (row[0], row[5]) == ("s says 1", "ada")
     staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"})
     assert Session.objects.get(pk=session).message_count == 3
-    assert texts_of(staff.get(page_of(session))) == ["s says 0", "s says 1", "s says 2"]
+    assert said(staff.get(page_of(session))) == ["s says 0", "s says 1", "s says 2"]
 
 
 def test_message_of_deleted_session_is_not_restored(staff: Client, project: Project) -> None:
