@@ -51,12 +51,12 @@ def find_session(scope: ProjectScope, name: str, *, among: Among = "alive", fiel
         found = _find_sessions("external_id", name, among, scope)
     if len(found) > 1:
         raise Conflict(
-            _("Several projects have a session of this external id: use the id of the session."),
+            _("Several projects have a session with this external id. Use the id of the session."),
             code="ambiguous_session",
             field=field,
         )
     if not found:
-        raise NotFound(_("There is no session of this id."), code="session_not_found", field=field)
+        raise NotFound(_("There is no session with this id."), code="session_not_found", field=field)
     return found[0]
 
 
@@ -72,7 +72,7 @@ def find_message(
     rows = _messages(of_scope, deleted).rows({"id": message_id, **project}) if message_id is not None else []
     if not rows or (session is not None and rows[0][2] != session.pk):
         raise NotFound(
-            _("There is no deleted message of this id.") if deleted else _("There is no message of this id."),
+            _("There is no deleted message with this id.") if deleted else _("There is no message with this id."),
             code="message_not_found",
         )
     return FoundMessage(*rows[0])

@@ -114,7 +114,7 @@ def message_duration(message: Any) -> SafeString:
     text = duration(message.duration_ms)
     if not text or message.completed_at is not None:
         return conditional_escape(text)
-    title = _("The durations of its steps and tool calls, added up: when it ended is unknown")
+    title = _("Sum of the durations of its steps and tool calls, because its end is unknown")
     return format_html('<span title="{}">Σ {}</span>', title, text)
 
 

@@ -28,13 +28,15 @@ def parse_instant(text: str) -> datetime:
     """
     match = _RFC_3339.fullmatch(text.strip())
     if match is None:
-        raise ValueError(_("Not a time. Write it like 2026-01-31T09:30:00Z or 2026-01-31T17:30:00.123456789+08:00."))
+        raise ValueError(
+            _("Invalid time. Expected a time such as 2026-01-31T09:30:00Z or 2026-01-31T17:30:00.123456789+08:00.")
+        )
     if match["zone"] is None:
-        raise ValueError(_("This time names no zone. End it with Z for UTC, or with an offset such as +08:00."))
+        raise ValueError(_("The time has no time zone. End it with Z for UTC, or with an offset such as +08:00."))
     try:
         local = datetime.fromisoformat(f"{match['date']}T{match['time']}").replace(tzinfo=_zone(match["zone"]))
     except ValueError as error:
-        raise ValueError(_("There is no such time in the calendar.")) from error
+        raise ValueError(_("This date or time does not exist.")) from error
     nanoseconds = int((match["fraction"] or "").ljust(9, "0"))
     try:
         instant = local.astimezone(UTC) + -(-nanoseconds // 1000) * _MICROSECOND

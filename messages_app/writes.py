@@ -177,7 +177,7 @@ def restore_session(session_id: UUID) -> None:
         session is None
         or SessionTombstone.objects.filter(key=session_key(session.project_id, str(session.pk))).exists()
     ):
-        raise NotFound(_("There is no deleted session of this id."))
+        raise NotFound(_("There is no deleted session with this id."))
     Session.with_deleted.filter(pk=session_id).update(deleted_at=None, deleted_by="", updated_at=timezone.now())
     logger.info("restored a session", extra={"session_id": str(session_id)})
 
@@ -205,7 +205,7 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
     message = candidates.first()
     if message is None:
         raise NotFound(
-            _("There is no message of this id.") if deleted_at else _("There is no deleted message of this id.")
+            _("There is no message with this id.") if deleted_at else _("There is no deleted message with this id.")
         )
     Message.with_deleted.filter(pk=message_id).update(
         deleted_at=deleted_at, deleted_by=by, updated_at=timezone.now(), version=F("version") + 1
@@ -236,4 +236,4 @@ def add_to_session(session_id: UUID, counts: Counts) -> None:
 
 
 def _no_session() -> NotFound:
-    return NotFound(_("There is no session of this id."), code="session_not_found")
+    return NotFound(_("There is no session with this id."), code="session_not_found")

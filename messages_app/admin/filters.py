@@ -117,7 +117,7 @@ class CreatedFilter(ListFilter):
 class BeganFilter(CreatedFilter):
     """Filter sessions by the time of their start."""
 
-    title = _("time it began")
+    title = _("start time")
 
 
 class ActiveFilter(CreatedFilter):
@@ -153,7 +153,7 @@ class OrderFilter(SimpleListFilter):
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         default, *others = super().choices(changelist)
-        yield {**default, "display": _("time it began")}
+        yield {**default, "display": _("start time")}
         yield from others
 
 

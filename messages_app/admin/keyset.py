@@ -104,7 +104,7 @@ class ActivityCursor:
         """Parse the `str` of a cursor. Raise InvalidInput for any other text."""
         match = _ACTIVITY_CURSOR.fullmatch(text)
         if match is None:
-            raise InvalidInput(_("Invalid cursor. Use the links of the page."), field=CURSOR)
+            raise InvalidInput(_("Invalid cursor. Use the links on the page."), field=CURSOR)
         at = ids.EPOCH + timedelta(microseconds=int(match["at"]))
         return cls(at=at, pk=UUID(match["pk"]), newer=match["side"] == "n")
 
@@ -249,7 +249,7 @@ class KeysetAdmin(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if ERROR_FLAG in request.GET:
-            self.message_user(request, _("Unknown filter. Here is the whole list."), messages.WARNING)
+            self.message_user(request, _("Invalid filter. The full list is shown."), messages.WARNING)
         return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
 
     def list_title(self, request: HttpRequest) -> str:
@@ -257,7 +257,7 @@ class KeysetAdmin(ModelAdmin):
 
     def missing(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the list with a warning that the row does not exist."""
-        text = _("There is no %(name)s with this id. It may have been deleted permanently.")
+        text = _("There is no %(name)s with this id. It may have been purged.")
         self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
         url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         return HttpResponseRedirect(url)

@@ -107,9 +107,7 @@ class SessionAdmin(TrashAdmin):
         *(OrderFilter, ActiveFilter, BeganFilter),
     )
     search_help_text = format_lazy(
-        gettext_lazy(
-            "Search by id or external id, or by words in the titles of the newest {number} sessions of this list."
-        ),
+        gettext_lazy("Search by id, external id, or words in the title (newest {number} sessions of this list only)."),
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
@@ -175,7 +173,7 @@ class SessionAdmin(TrashAdmin):
         try:
             cursor = Cursor.parse(request.GET["cursor"]) if "cursor" in request.GET else None
         except InvalidInput:
-            text = _("This page of the conversation does not exist. Here is its beginning.")
+            text = _("Invalid page of the conversation. The first page is shown.")
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(request.path)
         conversation = read_conversation(session, cursor=cursor, newest="newest" in request.GET)
@@ -226,7 +224,7 @@ class SessionAdmin(TrashAdmin):
         url = reverse("admin:messages_app_message_changelist", query={"session": row.pk, "has_errors": "yes"})
         return format_html('<a href="{}">{}</a>', url, badge("error", str(row.problem_count)))
 
-    @admin.display(description=gettext_lazy("time in runs"), empty_value="")
+    @admin.display(description=gettext_lazy("run time"), empty_value="")
     def took(self, row: Session) -> str:
         return duration(row.duration_ms) if row.duration_ms else ""
 
@@ -234,7 +232,7 @@ class SessionAdmin(TrashAdmin):
     def active(self, row: Session) -> SafeString:
         return moment(row.active_at)
 
-    @admin.display(description=gettext_lazy("began (UTC)"))
+    @admin.display(description=gettext_lazy("started (UTC)"))
     def created(self, row: Session) -> SafeString:
         return moment(row.created_at)
 
@@ -252,8 +250,8 @@ class MessageAdmin(TrashAdmin):
     list_display_links = ("text",)
     search_help_text = format_lazy(
         gettext_lazy(
-            "Search by id, external id or request id of a message, or by its session: id, external id, or words in the "
-            "titles of the newest {number} sessions."
+            "Search by message id, external id or request id, or by session: id, external id, or words "
+            "in the title (newest {number} sessions only)."
         ),
         number=f"{TITLES_SEARCHED:,}",
     )

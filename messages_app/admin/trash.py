@@ -181,7 +181,9 @@ class TrashAdmin(KeysetAdmin):
             return response
         self.log_deletions(request, rows)
         self.delete_queryset(request, rows)
-        text = ngettext("%(count)d %(rows)s is in the trash.", "%(count)d %(rows)s are in the trash.", len(rows))
+        text = ngettext(
+            "%(count)d %(rows)s was moved to the trash.", "%(count)d %(rows)s were moved to the trash.", len(rows)
+        )
         words = {"count": len(rows), "rows": model_ngettext(self.opts, len(rows))}
         self._report_deleted(request, text % words, [row.pk for row in rows])
         return None
@@ -248,7 +250,7 @@ class TrashAdmin(KeysetAdmin):
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
         # Django would redirect to the index, because it returns only users with the change permission to the list.
-        self._report_deleted(request, _("“%(name)s” is in the trash.") % {"name": obj_display}, [obj_id])
+        self._report_deleted(request, _("“%(name)s” was moved to the trash.") % {"name": obj_display}, [obj_id])
         return HttpResponseRedirect(self.url_after_delete(obj_id))
 
     def url_after_delete(self, key: Any) -> str:

@@ -52,10 +52,10 @@ def decode(body: bytes, encoding: str, most: int) -> bytes | None:
                 if not remaining:
                     return None
             if not decoder.eof:
-                raise BrokenStreamError("it ends too early")
+                raise BrokenStreamError("the stream is truncated")
             at -= len(decoder.unused_data)
             if at == len(body):
                 return b"".join(decoded)
     except (zlib.error, zstd.ZstdError) as error:
-        raise BrokenStreamError("it is damaged, or something else") from error
-    raise BrokenStreamError("it has too many parts")
+        raise BrokenStreamError("damaged, or in another format") from error
+    raise BrokenStreamError("the stream has too many members")

@@ -47,12 +47,11 @@ def check_parameters(
     for name, values in parameters.lists():
         if name not in known:
             raise InvalidInput(
-                _("There is no such parameter here. There are: %(names)s.")
-                % {"names": ", ".join(sorted(known)) or _("none")},
+                _("Unknown parameter. Allowed: %(names)s.") % {"names": ", ".join(sorted(known)) or _("none")},
                 field=Truncator(name).chars(100),
             )
         if len(values) > 1 and name not in repeatable:
-            raise InvalidInput(_("Given more than once."), field=name)
+            raise InvalidInput(_("This parameter may be given only once."), field=name)
 
 
 # --- Kinds of filters ------------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ class WordField(forms.Field):
             return None
         if value not in self._meanings:
             words = ", ".join(self._meanings)
-            raise ValidationError(_("Not one of the words that are accepted: %(words)s.") % {"words": words})
+            raise ValidationError(_("Invalid value. Allowed: %(words)s.") % {"words": words})
         return self._meanings[value]
 
 
@@ -134,7 +133,7 @@ class NamesField(forms.Field):
     def to_python(self, value: Any) -> list[str]:
         names = [name for name in value or () if name]
         if len(names) > MOST_NAMES:
-            raise ValidationError(_("Too many: at most %(most)d are accepted.") % {"most": MOST_NAMES})
+            raise ValidationError(_("Too many values: at most %(most)d are allowed.") % {"most": MOST_NAMES})
         if any("\x00" in name for name in names):
             raise ValidationError(_("Null characters are not allowed."))
         return names
@@ -253,8 +252,8 @@ class ListFilterSet(django_filters.FilterSet):
     rows: ClassVar[QuerySet[Any, Any]]
     """The default QuerySet for `.qs`."""
 
-    created_after = InstantFilter(help_text="From this time on: `created_at >= created_after`.")
-    created_before = InstantFilter(help_text="Before this time: `created_at < created_before`.")
+    created_after = InstantFilter(help_text="From this time (inclusive): `created_at >= created_after`.")
+    created_before = InstantFilter(help_text="Before this time (exclusive): `created_at < created_before`.")
 
     def __init__(
         self, data: QueryDict, queryset: QuerySet[Any, Any] | None = None, *, also: Collection[str] = ()
@@ -319,14 +318,15 @@ class ListFilterSet(django_filters.FilterSet):
 
 class SessionFilterSet(ListFilterSet):
     status = WordFilter(words=Session.Status.values, help_text="The state of the session.")
-    end_user = TextFilter(help_text="The user who talked to the agent.")
-    tag = NamesFilter("tags", "contains", help_text="Has this tag; repeated: has all of them.")
+    end_user = TextFilter(help_text="The user of the agent.")
+    tag = NamesFilter("tags", "contains", help_text="Sessions with this tag; repeated: with all of them.")
     external_id = TextFilter(help_text="The producer's id.")
-    title = TextFilter(lookup_expr="icontains", help_text="A part of the title; upper and lower case are the same.")
+    title = TextFilter(lookup_expr="icontains", help_text="Part of the title, case-insensitive.")
     has_errors = YesNoFilter(
-        method=with_problems, help_text="Has a failed call, a model error, or a run with an error."
+        method=with_problems,
+        help_text="true: with a failed call, a model error, or a run with an error; false: without.",
     )
-    deleted = YesNoFilter(help_text="true: the trash. Needs the delete scope.")
+    deleted = YesNoFilter(help_text="true: sessions in the trash. Requires the scope `delete`.")
 
     rows = Session.objects.all()
 
@@ -336,16 +336,21 @@ class SessionFilterSet(ListFilterSet):
 
 
 class MessageFilterSet(ListFilterSet):
-    role = WordFilter(words=Message.Role.values, help_text="The author of the message.")
-    session = NameFilter(help_text="Of this session, by id or external id; unknown: 404.")
-    request_id = TextFilter(help_text="The request that a message belongs to.")
+    role = WordFilter(words=Message.Role.values, help_text="The role of the message.")
+    session = NameFilter(help_text="Id or external id of the session. 404 if it does not exist.")
+    request_id = TextFilter(help_text="The application request of the message.")
     external_id = TextFilter(help_text="The producer's id.")
-    is_completed = YesNoFilter(help_text="false: the answer is being made.")
-    has_errors = YesNoFilter(method=with_errors, help_text="Has a failed call, a model error, or an error of its own.")
+    is_completed = YesNoFilter(help_text="false: answers in progress.")
+    has_errors = YesNoFilter(
+        method=with_errors,
+        help_text="true: with a failed call, a model error, or an error of the message; false: without.",
+    )
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
     deleted = YesNoFilter(
-        help_text="true: the trash, also messages that were deleted with their session. Needs the delete scope."
+        help_text=(
+            "true: messages in the trash, including those deleted with their session. Requires the scope `delete`."
+        )
     )
 
     rows = Message.objects.all()

@@ -13,13 +13,13 @@ from .filters import ListFilterSet, NamesFilter
 from .schemas import ErrorAnswer
 
 MEANINGS = {
-    400: "The request is not valid; `field` names the wrong part. `too_slow`: its search was stopped, narrow it.",
-    404: "There is no such thing, or it is deleted, or it belongs to a project that is not yours.",
+    400: "Invalid request; `field` names the invalid part. Code `too_slow`: the search was stopped; narrow it.",
+    404: "Not found, deleted, or in a project that the credentials cannot access.",
     409: "The request conflicts with the current state.",
-    412: "`If-Match` is not the version that the message has now.",
+    412: "`If-Match` is not the current version of the message.",
     413: "The body is too large.",
-    415: "The body is not of a media type, or of an encoding, that is understood.",
-    428: "Neither `If-Match` nor `version` names the version that is to be changed.",
+    415: "Unsupported media type or encoding of the body.",
+    428: "`If-Match` or `version` is required.",
 }
 
 
@@ -31,38 +31,38 @@ PAGE = [
     _parameter(
         "limit",
         {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
-        "How many results a page has.",
+        "Results per page.",
     ),
-    _parameter("cursor", {"type": "string"}, "The `next` or `previous` of an answer: the page that lies there."),
+    _parameter("cursor", {"type": "string"}, "`next` or `previous` from a response: return that page."),
     _parameter(
         "order",
         {"type": "string", "enum": ["asc", "desc"]},
-        "asc: from the oldest on. desc: from the newest on. Without it a list is answered newest first; the messages of "
-        "one session are read from the newest page on, each page answered oldest first.",
+        "asc: oldest first. desc: newest first. Default: newest first; for the messages of one session "
+        "the newest page, with each page oldest first.",
     ),
 ]
 BY_TIME = [
     _parameter(
         "before_time",
         {"type": "string", "format": "date-time"},
-        "The page of messages before this time (strictly), with up to nanoseconds and any offset; `created_at` of the "
-        "oldest message of a page leads to the page before it. A page that is not reached by a cursor never ends "
-        "between messages of equal time: it holds all of them, beyond `limit` if it must.",
+        "Return the newest messages before this time (exclusive), with up to nanoseconds and any offset. "
+        "`created_at` of the oldest message of a page returns the previous page. Without a cursor, a "
+        "page never ends between messages of equal time: it has all of them, even beyond `limit`.",
     ),
     _parameter(
         "page",
         {"type": "integer", "minimum": 0, "maximum": MAX_PAGE},
-        "The page by number, from 1 at the oldest message; 0 is 1. Then `next` and `previous` are numbers. Slow for "
-        "high numbers; not together with limit, cursor, order and before_time.",
+        "Page number; 1 has the oldest messages, 0 means 1. `next` and `previous` are then numbers. Slow "
+        "for high numbers; cannot be combined with limit, cursor, order and before_time.",
     ),
     _parameter(
         "page_size",
         {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT},
-        f"How many messages a numbered page has; 0 is {DEFAULT_LIMIT}.",
+        f"Messages per numbered page; 0 means {DEFAULT_LIMIT}.",
     ),
 ]
 PROJECT = _parameter(
-    "project", {"type": "string"}, "The slug of a project. Needed where more than one is open to the credentials."
+    "project", {"type": "string"}, "The slug of a project. Required if the credentials have access to several."
 )
 
 
@@ -70,7 +70,7 @@ def fields(allowed: Collection[str]) -> OpenApiParameter:
     return _list_of_words(
         "fields",
         allowed,
-        "Only these fields, separated by commas; the others are left out, also those that the schema requires.",
+        "Return only these fields, separated by commas. Other fields are left out, even if the schema requires them.",
     )
 
 
@@ -78,8 +78,8 @@ def expand(allowed: Collection[str]) -> OpenApiParameter:
     return _list_of_words(
         "expand",
         [*allowed, "none"],
-        "The parts that are nested in a message, separated by commas: results lie in calls, and calls in steps. "
-        "Without it everything is.",
+        "The parts to nest in a message, separated by commas. Results are nested in calls, and calls in "
+        "steps. Default: all.",
     )
 
 

@@ -44,8 +44,7 @@ def read_body(request: Request, accepted: Collection[str] = (JSON,)) -> tuple[st
     most = most_values()
     if len(body) > most and count_values(body, most) > most:
         raise TooLarge(
-            _("The body holds more than the %(most)d JSON values that are accepted; send less at once.")
-            % {"most": most}
+            _("The body has more than %(most)d JSON values. Split it into several requests.") % {"most": most}
         )
     return media_type, body
 
@@ -77,7 +76,8 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
     media_type, parameters = media_type_of(request)
     if media_type not in accepted:
         raise UnsupportedMediaType(
-            _("Send the body with the header Content-Type: %(accepted)s.") % {"accepted": _(" or ").join(accepted)},
+            _("Unsupported media type. Send the body as Content-Type: %(accepted)s.")
+            % {"accepted": _(" or ").join(accepted)},
             field="Content-Type",
         )
     if parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
@@ -85,7 +85,7 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", *ENCODINGS):
         raise UnsupportedMediaType(
-            _("Not an encoding that is understood: send the body as it is, or as %(encodings)s.")
+            _("Unsupported encoding. Send the body uncompressed, or as %(encodings)s.")
             % {"encodings": _(" or ").join(ENCODINGS)},
             field="Content-Encoding",
             headers={"Accept-Encoding": ", ".join(ENCODINGS)},
@@ -117,7 +117,7 @@ def _blocks(request: Request) -> Iterator[bytes]:
         yield block
     if size < length:
         # An error, because half of an NDJSON batch is valid, too.
-        raise InvalidInput(_("The body is shorter than it was announced to be."), field="Content-Length")
+        raise InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
 
 
 def _content_length(request: Request) -> int:
@@ -132,7 +132,7 @@ def _decoded(body: bytes, encoding: str) -> bytes:
         decoded = decode(body, encoding, settings.MAX_BODY_BYTES)
     except BrokenStreamError as error:
         raise InvalidInput(
-            _("The body is no whole %(encoding)s stream; send it again, or without this header.")
+            _("The body is not a complete %(encoding)s stream. Send it again, or uncompressed without this header.")
             % {"encoding": encoding},
             field="Content-Encoding",
         ) from error
@@ -150,6 +150,5 @@ def _read(stream: BinaryIO | Request, most: int) -> Iterator[bytes]:
 
 def _too_large() -> TooLarge:
     return TooLarge(
-        _("The body is larger than the %(most)d bytes that are accepted; send less at once.")
-        % {"most": settings.MAX_BODY_BYTES}
+        _("The body is larger than %(most)d bytes. Split it into several requests.") % {"most": settings.MAX_BODY_BYTES}
     )

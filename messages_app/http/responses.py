@@ -79,7 +79,5 @@ def words(parameters: QueryDict, name: str, allowed: Collection[str]) -> frozens
     chosen = frozenset(word.strip() for word in given.split(","))
     unknown = chosen.difference(allowed)
     if unknown:
-        raise InvalidInput(
-            _("Unknown value. Choose from: %(words)s.") % {"words": ", ".join(sorted(allowed))}, field=name
-        )
+        raise InvalidInput(_("Unknown value. Allowed: %(words)s.") % {"words": ", ".join(sorted(allowed))}, field=name)
     return chosen

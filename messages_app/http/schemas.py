@@ -19,7 +19,7 @@ Json = Raw
 Redactions = Annotated[
     Raw,
     Meta(
-        description="What was taken out before storing.",
+        description="Secrets that were redacted before the row was stored.",
         extra_json_schema={
             "type": "array",
             "items": {
@@ -79,7 +79,13 @@ class Session(Resource, frozen=True):
     problem_count: Count
     """Failed calls, model errors, and runs with an error."""
     resources: Resources
-    last_event: Annotated[int, Meta(description="The number of its last event, from 1 without gaps; 0: none.", ge=0)]
+    last_event: Annotated[
+        int,
+        Meta(
+            description=("The number of its last event; 0 if it has none. Events are numbered from 1 without gaps."),
+            ge=0,
+        ),
+    ]
     created_at: Time
     updated_at: Time
     active_at: Time
@@ -99,9 +105,9 @@ class SessionPage(Resource, frozen=True):
 class Error(Resource, frozen=True):
     """The reason of an error."""
 
-    code: Annotated[str, Meta(description="For programs: stable.")]
-    message: Annotated[str, Meta(description="For people, in the language that was asked for.")]
-    field: Annotated[str | None, Meta(description="The JSON path, parameter or header at fault.")]
+    code: Annotated[str, Meta(description="A stable code for programs.")]
+    message: Annotated[str, Meta(description="For people, in the language of Accept-Language.")]
+    field: Annotated[str | None, Meta(description="The invalid JSON path, parameter or header.")]
     request_id: Annotated[str | None, Meta(description="Also in the header X-Request-ID and in the log.")]
 
 

@@ -78,7 +78,7 @@ def was_stopped(error: OperationalError) -> bool:
 
 def _too_slow(milliseconds: int) -> InvalidInput:
     return InvalidInput(
-        _("This search was stopped after %(seconds)d seconds. Narrow it: give created_after and created_before.")
+        _("The search was stopped after %(seconds)d seconds. Narrow it with created_after and created_before.")
         % {"seconds": milliseconds // 1000},
         code="too_slow",
     )

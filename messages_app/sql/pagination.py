@@ -254,8 +254,7 @@ def _numbered(parameters: QueryDict) -> PageRequest:
     for name in ("cursor", "before_time", "limit", "order"):
         if parameters.get(name):
             raise InvalidInput(
-                _("%(name)s cannot be combined with page and page_size, which count pages from the oldest.")
-                % {"name": name},
+                _("%(name)s cannot be combined with page and page_size.") % {"name": name},
                 field=name,
             )
     return PageRequest(
@@ -273,7 +272,7 @@ def _order(parameters: QueryDict) -> Order | None:
             return "desc"
         case None:
             return None
-    raise InvalidInput(_("Not an order: asc (oldest first) or desc (newest first) is accepted."), field="order")
+    raise InvalidInput(_("Invalid order. Allowed: asc (oldest first), desc (newest first)."), field="order")
 
 
 def _instant(parameters: QueryDict, name: str) -> datetime | None:

@@ -59,7 +59,10 @@ class MonthInUse(Unavailable):
     default_code = "month_in_use"
 
     def __init__(self, month: Month) -> None:
-        super().__init__(_("%(month)s is being removed, and an open transaction still reads it.") % {"month": month})
+        super().__init__(
+            _("The partition of %(month)s could not be removed, because an open transaction reads it. Try again later.")
+            % {"month": month}
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -333,5 +336,5 @@ def _poll(cursor: Any, try_lock: str) -> None:
         if cursor.fetchone() == (True,):
             return
         if time.monotonic() > deadline:
-            raise Unavailable(_("Another process is making or removing partitions."))
+            raise Unavailable(_("Another process is creating or removing partitions. Try again later."))
         time.sleep(_POLL_SECONDS)

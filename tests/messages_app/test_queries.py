@@ -46,7 +46,7 @@ def test_session_in_scope_is_found_by_id_and_external_id(project: Project, stran
 def test_external_id_of_two_visible_projects_is_ambiguous(project: Project, stranger: Project) -> None:
     session(project, "task")
     session(stranger, "task")
-    with pytest.raises(Conflict, match="use the id of the session"):
+    with pytest.raises(Conflict, match="Use the id of the session"):
         find_session(ALL_PROJECTS, "task")
 
 

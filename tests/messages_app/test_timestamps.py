@@ -53,7 +53,7 @@ def test_nanoseconds_round_up_into_the_next_year() -> None:
 
 @pytest.mark.parametrize("text", ["2026-01-31T09:30:00", "2026-01-31 09:30:00.123"])
 def test_time_without_zone_is_refused_with_advice(text: str) -> None:
-    with pytest.raises(ValueError, match=r"no zone. End it with Z for UTC, or with an offset such as \+08:00"):
+    with pytest.raises(ValueError, match=r"no time zone. End it with Z for UTC, or with an offset such as \+08:00"):
         parse_instant(text)
 
 
@@ -61,13 +61,13 @@ def test_time_without_zone_is_refused_with_advice(text: str) -> None:
     "text", ["", "yesterday", "2026-01-31", "1769852400", "2026-01-31T09:30Z", "2026-01-31T09:30:00.1234567890Z"]
 )
 def test_other_text_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="Not a time. Write it like 2026-01-31T09:30:00Z"):
+    with pytest.raises(ValueError, match="Expected a time such as 2026-01-31T09:30:00Z"):
         parse_instant(text)
 
 
 @pytest.mark.parametrize("text", ["2026-02-30T00:00:00Z", "2026-01-31T24:00:00Z", "2026-01-31T00:00:00+24:00"])
 def test_time_outside_the_calendar_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no such time in the calendar"):
+    with pytest.raises(ValueError, match="This date or time does not exist"):
         parse_instant(text)
 
 
@@ -92,7 +92,7 @@ def test_any_text_is_a_time_that_can_be_stored_or_is_refused(text: str) -> None:
     try:
         instant = parse_instant(text)
     except ValueError as error:
-        assert str(error).endswith(("+08:00.", "calendar."))
+        assert str(error).endswith(("+08:00.", "not exist."))
     else:
         assert ids.EPOCH <= instant <= datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
         assert ids.created_at_of(ids.first_id_at(instant)) == instant

@@ -33,8 +33,8 @@ from traces_app.schema.losses import counts_of
 FLAG_LABELS: Mapping[str, Any] = {
     INTERRUPTED: gettext_lazy("interrupted"),
     EVENTS_DROPPED: gettext_lazy("events lost"),
-    SAMPLED: gettext_lazy("calls left out by sampling"),
-    TRUNCATED: gettext_lazy("values cut"),
+    SAMPLED: gettext_lazy("calls sampled out"),
+    TRUNCATED: gettext_lazy("values truncated"),
     MISSING_RESULT: gettext_lazy("call without result"),
     ORPHAN_RESULT: gettext_lazy("result without call"),
     REPAIRED_ID: gettext_lazy("repaired id"),
@@ -43,7 +43,7 @@ FLAG_LABELS: Mapping[str, Any] = {
     INVALID_ARGUMENTS: gettext_lazy("arguments are not valid JSON"),
     PARENT_UNKNOWN: gettext_lazy("unknown parent call"),
     TIME_OUT_OF_RANGE: gettext_lazy("time out of range"),
-    NAIVE_TIME: gettext_lazy("time without a zone, read as UTC"),
+    NAIVE_TIME: gettext_lazy("time without time zone, read as UTC"),
     TIME_WENT_BACK: gettext_lazy("timestamps out of order"),
 }
 """Labels of the flags, in the order of their display."""
@@ -94,12 +94,12 @@ _LOSSES: Mapping[str, Callable[[int], str]] = {
         "%(number)d event could not be recorded.", "%(number)d events could not be recorded.", number
     ),
     "sampled_out": lambda number: ngettext(
-        "%(number)d call was left out by sampling.", "%(number)d calls were left out by sampling.", number
+        "%(number)d call was sampled out.", "%(number)d calls were sampled out.", number
     ),
-    "truncated": lambda number: ngettext("%(number)d value was cut.", "%(number)d values were cut.", number),
-    "redacted": lambda number: ngettext(
-        "%(number)d secret was taken out.", "%(number)d secrets were taken out.", number
+    "truncated": lambda number: ngettext(
+        "%(number)d value was truncated.", "%(number)d values were truncated.", number
     ),
+    "redacted": lambda number: ngettext("%(number)d secret was redacted.", "%(number)d secrets were redacted.", number),
 }
 
 
@@ -118,7 +118,7 @@ def losses_of(message: Message) -> list[str]:
     found = [label(counts[name]) % {"number": counts[name]} for name, label in _LOSSES.items() if counts.get(name)]
     if TRUNCATED in message.health and not counts.get("truncated"):
         # The number arrives with the end of the run.
-        found.append(_("Values were cut."))
+        found.append(_("Values were truncated."))
     return found
 
 

@@ -77,10 +77,10 @@ CONTEXT_KINDS: Mapping[str, Any] = {
 }
 REFUSALS: Mapping[Refusal, Any] = {
     "session_deleted": gettext_lazy("The session is in the trash. Restore it first."),
-    "session_purged": gettext_lazy("The session was removed for good. Choose another external id."),
-    "message_deleted": gettext_lazy("The message is in the trash. Restore it, or choose another external id."),
-    "message_purged": gettext_lazy("The message was removed for good. Choose another external id."),
-    "message_completed": gettext_lazy("The message is completed and takes no more steps."),
+    "session_purged": gettext_lazy("The session was purged. Use another external id."),
+    "message_deleted": gettext_lazy("The message is in the trash. Restore it, or use another external id."),
+    "message_purged": gettext_lazy("The message was purged. Use another external id."),
+    "message_completed": gettext_lazy("The message is completed and accepts no more steps."),
 }
 
 
@@ -456,7 +456,7 @@ class ToolCallAdmin(KeysetAdmin):
     )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
-    search_help_text = gettext_lazy("Search by the id of a call, the model's or Tracesite's.")
+    search_help_text = gettext_lazy("Search by call id: the model's or Tracesite's.")
     downloads: ClassVar[Any] = {
         "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
         "result": Source(

@@ -194,7 +194,7 @@ def change_message(
         locked = Message.objects.select_for_update(of=("self",)).filter(pk=message_id, project_id__in=project_ids)
         message = locked.first()
         if message is None:
-            raise NotFound(_("There is no message of this id."), code="message_not_found")
+            raise NotFound(_("There is no message with this id."), code="message_not_found")
         if if_match is not None and if_match != message.version:
             raise PreconditionFailed(
                 _("The message has changed; its version is now %(version)s.") % {"version": message.version},

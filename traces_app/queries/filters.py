@@ -46,7 +46,7 @@ from traces_app.schema.records import ROOT_TOOL
 from .tools import tool_ids
 
 _HEALTH = "The message had this problem when it came. `missing_result`: it is completed, and a call has no result."
-_SESSION = "Of this session, by id or external id; unknown: 404."
+_SESSION = "Id or external id of the session. 404 if it does not exist."
 _OF_SESSION = Param("of_session", UUIDField())
 
 
@@ -151,7 +151,7 @@ class ChainFilterSet(ListFilterSet):
     root_tool = KeysFilter(help_text="Its root is of this tool; repeated: of any.")
     call_id = TextFilter(help_text="Has a call to which the model gave this id.")
     external_id = TextFilter(help_text="The producer's id of the chain.")
-    request_id = TextFilter(help_text="The request that a message belongs to.")
+    request_id = TextFilter(help_text="The application request of the message.")
     success = YesNoFilter(help_text="false: failed chains.")
     has_errors = YesNoFilter(
         method=with_errors,

@@ -179,7 +179,7 @@ class Message(Record, frozen=True, kw_only=True):
     """One message of the conversation; an assistant message is one agent run."""
 
     role: Role
-    """The author of the message."""
+    """The role of the message."""
     id: Name | None = None
     """Kept if it is one of our ids and matches `created_at` and `role`; otherwise it becomes the external id."""
     external_id: Name | None = None

@@ -138,7 +138,5 @@ def _words(parameters: QueryDict, name: str) -> tuple[str, ...]:
     given = tuple(filter(None, parameters.getlist(name)))
     for word in given:
         if word not in _WORDS[name]:
-            raise InvalidInput(
-                _("Unknown value. Choose from: %(words)s.") % {"words": ", ".join(_WORDS[name])}, field=name
-            )
+            raise InvalidInput(_("Unknown value. Allowed: %(words)s.") % {"words": ", ".join(_WORDS[name])}, field=name)
     return given

@@ -168,16 +168,14 @@ class _Files:
 def _parameters(query: QueryDict, form: QueryDict) -> dict[str, str]:
     both = query.keys() & form.keys()
     if both:
-        raise InvalidInput(_("Given more than once."), field=min(both))
+        raise InvalidInput(_("This parameter may be given only once."), field=min(both))
     return {**query.dict(), **form.dict()}  # type: ignore[dict-item]  # each is given once: a text
 
 
 def _is_dry(parameters: Mapping[str, str]) -> bool:
     value = parameters.get("dry_run", "")
     if value not in ("", "true", "false"):
-        raise InvalidInput(
-            _("Not one of the words that are accepted: %(words)s.") % {"words": "true, false"}, field="dry_run"
-        )
+        raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": "true, false"}, field="dry_run")
     return value == "true"
 
 
@@ -188,7 +186,7 @@ def _format(parameters: Mapping[str, str]) -> Format | None:
     found = format_named(name)
     if found is None:
         words = ", ".join(["auto", *_NAMES])
-        raise InvalidInput(_("Not one of the words that are accepted: %(words)s.") % {"words": words}, field="format")
+        raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": words}, field="format")
     return found
 
 

@@ -198,7 +198,7 @@ def _readable(request: Request) -> Selection:
 def _answer(message_id: UUID, selection: Selection = EVERYTHING, code: int = status.HTTP_200_OK) -> HttpResponse:
     found = messages([str(message_id)], Selection(fields=selection.fields | {"version"}, expand=selection.expand))
     if not found:
-        raise NotFound(_("There is no message of this id."), code="message_not_found")
+        raise NotFound(_("There is no message with this id."), code="message_not_found")
     message = found[0] if "version" in selection.fields else replace(found[0], version=UNSET)
     return answer(message, status=code, headers={"ETag": f'"{found[0].version}"'})
 

@@ -14,14 +14,14 @@ from django.utils.translation import gettext_lazy as _
 NOT_FOUND = (_("Page not found"), _("There is no page at this address. It may have been deleted."))
 FORBIDDEN = (
     _("No permission"),
-    _("Your account may not open this page. Log in with another account, or ask an administrator."),
+    _("Your account has no access to this page. Log in with another account, or ask an administrator."),
 )
-INVALID = (_("Invalid request"), _("The server could not read this request. Go back and try again."))
+INVALID = (_("Invalid request"), _("The server could not process this request. Go back and try again."))
 EXPIRED_FORM = (
     _("This form has expired"),
     _(
-        "Nothing was saved, because you logged in or out after the form was opened, or because your browser blocks "
-        "cookies. Go back, reload the page and send the form again."
+        "Nothing was saved: you logged in or out after you opened the form, or your browser blocks "
+        "cookies. Go back, reload the page and submit the form again."
     ),
 )
 

@@ -34,7 +34,7 @@ def page_in(parameters: QueryDict) -> PageRequest | None:
     limit = _limit(parameters.get("limit", ""))
     before = _before(parameters.get("before_time", ""))
     if parameters.get("resource_urls", "handle") not in ("", "handle", "public"):
-        raise InvalidInput(_("Not one of the words that are accepted: %(words)s.") % {"words": "handle, public"})
+        raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": "handle, public"})
     if limit == 0:
         return None
     return PageRequest(limit=limit, order="asc", before=before, finish_ties=True)

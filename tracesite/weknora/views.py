@@ -151,7 +151,7 @@ class SessionViewSet(WeKnoraViewSet):
                 session_id for session_id, _name, is_deleted, owner in known if owner == project.pk and not is_deleted
             ]
         if not delete_sessions(project.pk, ids, by=sender_of(request)) and ids is not None:
-            raise NotFound(_("There is no session of this id."), code="session_not_found", field="ids")
+            raise NotFound(_("There is no session with this id."), code="session_not_found", field="ids")
         return _success(message=f"{'All sessions' if ids is None else 'Sessions'} deleted successfully")
 
     def clear(self, request: Request, session_id: str) -> HttpResponseBase:
@@ -226,7 +226,7 @@ def _session(session_id: UUID | None) -> Session:
     """Read a session. Raises NotFound if it was removed meanwhile."""
     found = sessions([str(session_id)])
     if not found:
-        raise NotFound(_("There is no session of this id."), code="session_not_found")
+        raise NotFound(_("There is no session with this id."), code="session_not_found")
     return found[0]
 
 

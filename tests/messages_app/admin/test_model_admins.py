@@ -247,7 +247,7 @@ def test_unknown_filter_shows_a_warning(staff: Client, project: Project, query: 
     store(project, "s")
     response = staff.get(f"{SESSIONS}?{query}", follow=True)
     assert response.redirect_chain == [(f"{SESSIONS}?e=1", 302)]
-    assert "Unknown filter. Here is the whole list." in text_of(response)
+    assert "Invalid filter. The full list is shown." in text_of(response)
 
 
 @pytest.mark.parametrize("before", ["2026-03-01T11:00", "2026-03-01T12:00"])
@@ -255,9 +255,9 @@ def test_reversed_time_range_is_explained(staff: Client, project: Project, befor
     store(project, "s")
     reversed_range = text_of(staff.get(f"{SESSIONS}?created_after=2026-03-01T12:00&created_before={before}"))
     assert "“From” must be earlier than “Until”." in reversed_range
-    assert "Nothing matches." not in reversed_range
+    assert "No matches." not in reversed_range
     empty_range = text_of(staff.get(f"{SESSIONS}?created_after=2026-03-02T12:00&created_before=2026-03-02T13:00"))
-    assert "Nothing matches." in empty_range
+    assert "No matches." in empty_range
     assert "must be earlier" not in empty_range
 
 
@@ -269,7 +269,7 @@ def test_unknown_parameter_leads_to_whole_list(staff: Client, url: str, query: s
     # Columns without an index are unknown, too: Django would filter by any column.
     response = staff.get(f"{url}?{query}", follow=True)
     assert response.redirect_chain == [(f"{url}?e=1", 302)]
-    assert "Unknown filter. Here is the whole list." in text_of(response)
+    assert "Invalid filter. The full list is shown." in text_of(response)
 
 
 def test_sessions_are_found_by_id_external_id_and_title(
@@ -285,12 +285,12 @@ def test_sessions_are_found_by_id_external_id_and_title(
     assert found(" order-1 ") == ["Where is my Parcel?"]
     assert found("parcel") == ["parcel", "Where is my Parcel?"]
     assert found("order") == []
-    assert "Nothing matches." in text_of(staff.get(SESSIONS, {"q": "order"}))
+    assert "No matches." in text_of(staff.get(SESSIONS, {"q": "order"}))
     # Only the newest titles are searched, as in the help text.
     monkeypatch.setattr(messages_admin, "TITLES_SEARCHED", 1)
     assert found("parcel") == ["parcel"]
     assert found("order-1") == ["Where is my Parcel?"]
-    assert "words in the titles of the newest 10,000 sessions of this list" in text_of(staff.get(SESSIONS))
+    assert "words in the title (newest 10,000 sessions of this list only)" in text_of(staff.get(SESSIONS))
 
 
 def test_messages_are_found_by_their_ids_and_by_their_session(staff: Client, project: Project) -> None:
@@ -414,7 +414,7 @@ def test_invalid_cursor_leads_to_beginning_of_conversation(staff: Client, projec
     session = store(project, "long", PAGE_SIZE + 1)
     response = staff.get(page_of(session) + "?cursor=junk", follow=True)
     assert response.redirect_chain == [(page_of(session), 302)]
-    assert "This page of the conversation does not exist. Here is its beginning." in text_of(response)
+    assert "Invalid page of the conversation. The first page is shown." in text_of(response)
     assert said(response)[0] == "long says 0"
 
 
@@ -472,8 +472,8 @@ def test_references_are_shown_and_bounded(staff: Client, project: Project) -> No
     assert "Book 0 score" in text
     assert "Book 99 score" in text
     assert "Book 100" not in text
-    assert "There are more references than this page shows." in text
-    assert "This is the beginning, 16.0\xa0KB of 78.1\xa0KB." in html_of(response)
+    assert "Some references are not shown." in text
+    assert "Only the first 16.0\xa0KB of 78.1\xa0KB are shown." in html_of(response)
 
 
 @pytest.mark.parametrize("list_url", [SESSIONS, MESSAGES])
@@ -482,7 +482,7 @@ def test_missing_row_redirects_to_the_list(staff: Client, list_url: str, name: s
     for page in ("change", "restore"):
         response = staff.get(f"{list_url}{name}/{page}/", follow=True)
         assert response.redirect_chain == [(list_url, 302)]
-        assert "with this id. It may have been deleted permanently." in text_of(response)
+        assert "with this id. It may have been purged." in text_of(response)
 
 
 # --- Deleting and restoring ---------------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ def test_session_is_deleted_after_confirmation_and_restored(staff: Client, proje
     url = f"{SESSIONS}{session}/delete/"
     asked = text_of(staff.get(url))
     assert "Move “ Talk ” to the trash? This includes 2 messages." in asked
-    assert "You can restore it from the trash until a purge removes it for good." in asked
+    assert "You can restore it from the trash until it is purged." in asked
     assert Session.objects.filter(pk=session).exists()
     assert staff.post(url, {"post": "yes"}).status_code == 302
     deleted = Session.with_deleted.get(pk=session)
@@ -545,7 +545,7 @@ def test_deleting_message_of_deleted_session_reports_it(staff: Client, project: 
 def test_deleting_unknown_row_leads_to_list(staff: Client) -> None:
     response = staff.get(f"{SESSIONS}01a1f90f-89dc-7516-b04e-c271aeefa5d6/delete/", follow=True)
     assert response.redirect_chain == [(SESSIONS, 302)]
-    assert "with this id. It may have been deleted permanently." in text_of(response)
+    assert "with this id. It may have been purged." in text_of(response)
 
 
 def undo_of(response: Any) -> tuple[str, dict[str, str]]:
@@ -563,14 +563,14 @@ def undo_of(response: Any) -> tuple[str, dict[str, str]]:
 def test_undo_after_deleting_restores(staff: Client, project: Project) -> None:
     session = store(project, "s", title="Talk")
     response = staff.post(f"{SESSIONS}{session}/delete/", {"post": "yes"}, follow=True)
-    assert "“Talk” is in the trash. Undo" in text_of(response)
+    assert "“Talk” was moved to the trash. Undo" in text_of(response)
     url, data = undo_of(response)
     response = staff.post(url, data, follow=True)
     assert response.redirect_chain == [(page_of(session), 302)]
     assert "“Talk” was restored." in text_of(response)
     assert Session.objects.filter(pk=session).exists()
     # Twice, as if another user was faster.
-    assert "There is no deleted session of this id." in text_of(staff.post(url, data, follow=True))
+    assert "There is no deleted session with this id." in text_of(staff.post(url, data, follow=True))
     message = message_at(session, 1)
     staff.post(*undo_of(staff.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}, follow=True)))
     assert Message.objects.filter(pk=message.pk).exists()
@@ -610,7 +610,7 @@ def test_many_sessions_are_deleted_and_restored_together(staff: Client, project:
     assert "Talk 0" in text_of(asked)
     assert Session.objects.count() == 3
     response = staff.post(SESSIONS, {**chosen, "post": "yes"}, follow=True)
-    assert "2 sessions are in the trash. Undo" in text_of(response)
+    assert "2 sessions were moved to the trash. Undo" in text_of(response)
     assert [row[0] for row in rows_of(staff.get(SESSIONS))] == ["Talk 2"]
     undone = staff.post(*undo_of(response), follow=True)
     assert undone.redirect_chain == [(SESSIONS, 302)]
@@ -655,15 +655,15 @@ def test_message_of_deleted_session_is_not_restored(staff: Client, project: Proj
     writes.delete_message(message.pk, by="ada")
     writes.delete_session(session, by="ada")
     page = staff.get(f"{MESSAGES}{message.pk}/change/")
-    assert "Its session is in the trash." in text_of(page)
+    assert "The session of this message is in the trash." in text_of(page)
     response = staff.post(f"{MESSAGES}{message.pk}/restore/", {"post": "yes"}, follow=True)
-    assert "There is no deleted message of this id." in text_of(response)
+    assert "There is no deleted message with this id." in text_of(response)
     assert Message.with_deleted.get(pk=message.pk).deleted_at is not None
 
 
 def test_empty_trash_and_empty_list_show_a_text(staff: Client, project: Project) -> None:
     assert "The trash is empty." in text_of(staff.get(f"{SESSIONS}trash/"))
-    assert "There is nothing here yet." in text_of(staff.get(SESSIONS))
+    assert "Nothing here yet." in text_of(staff.get(SESSIONS))
     assert links_of(staff.get(SESSIONS))["Trash"] == f"{SESSIONS}trash/"
     assert f"{SESSIONS}add/" not in links_of(staff.get(f"{SESSIONS}trash/")).values()
 
@@ -782,7 +782,7 @@ def test_list_by_last_activity_is_walked_to_its_end_and_back(staff: Client, proj
 def test_odd_order_or_activity_is_the_whole_list_and_a_word(staff: Client, project: Project, query: str) -> None:
     store(project, "only")
     answer = staff.get(f"{SESSIONS}?{query}", follow=True)
-    assert "Unknown filter. Here is the whole list." in text_of(answer)
+    assert "Invalid filter. The full list is shown." in text_of(answer)
     assert [row[0] for row in rows_of(answer)] == ["only"]
 
 

@@ -167,7 +167,7 @@ def test_long_run_is_shown_in_pages(long_run: str, session_key: str, live_server
         # The browser gets 50 steps, and only the beginnings of 10 MB of output.
         assert page.evaluate("document.querySelectorAll('*').length") < 5_000
         assert page.evaluate("document.documentElement.outerHTML.length") < 500_000
-        link = page.get_by_role("link", name="Download all of it (4.8 MB)")
+        link = page.get_by_role("link", name="Download all (4.8 MB)")
         assert link.count() == 2
         with page.expect_download() as download:
             link.first.click()
@@ -201,12 +201,12 @@ def test_losses_of_a_recorder_are_shown_at_the_top(lossy_run: str, session_key: 
         note = page.get_by_role("note")
         assert note.is_visible()
         assert note.inner_text() == (
-            "Not in this trace: 12 events were lost. 3 calls were left out by sampling. 1 value was cut. "
-            "2 secrets were taken out."
+            "Missing from this trace: 12 events were lost. 3 calls were sampled out. 1 value was truncated. "
+            "2 secrets were redacted."
         )
         page.get_by_role("button", name="简体中文").click()
         assert page.get_by_role("note").inner_text() == (
-            "此轨迹中缺少： 丢失了 12 个事件。 3 个调用因采样而省略。 1 个值被截断。 移除了 2 处敏感信息。"
+            "此轨迹中缺少： 丢失了 12 个事件。 3 个调用被采样舍弃。 1 个值被截断。 2 处敏感信息已脱敏。"
         )
         assert complaints == []
 

@@ -77,7 +77,7 @@ def test_message_page_shows_steps_and_nested_calls(staff: Client, run: UUID) -> 
     parts = [
         *("Step 1", "Ask for both cities at once.", "success get_weather 40 ms", "上海", "31 °C", '"temp_c": 31'),
         *("error get_weather 12 ms", "Atlantis", "The city does not exist."),
-        *("Step 2", "Ask the researcher.", "success ask_researcher 90 ms 1 inside", "a myth", "success search 60 ms"),
+        *("Step 2", "Ask the researcher.", "success ask_researcher 90 ms 1 nested", "a myth", "success search 60 ms"),
         *("3 hits", "Answer", "Shanghai 31 °C; there is no Atlantis."),
     ]
     place = 0
@@ -206,7 +206,7 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     steps = [{"tool_calls": [call(0, 4_000), call(0.5, 3_000)]}, {"tool_calls": [call(60, 5_000)]}]
     outcome = store(project, question(), answer(agent_steps=steps))
     run = text_of(staff.get(page_of(UUID(str(outcome.messages[1].id)))))
-    assert "Duration 1 min 5 s Time in tools 12.0 s" in run
+    assert "Duration 1 min 5 s Tool time 12.0 s" in run
     # Lists do not read steps: they show the sum, marked as such.
     row = rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
     assert "Σ 12.0 s" in row
@@ -214,7 +214,7 @@ def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
     store(project, question(), answer(agent_steps=steps), completed)
     assert "1 min 39 s" in rows_of(staff.get(f"{MESSAGES}?role=assistant"))[0]
     session = text_of(staff.get(f"{SESSIONS}{outcome.id}/change/"))
-    assert "Duration 1 min 39 s Time in runs 1 min 51 s" in session
+    assert "Duration 1 min 39 s Run time 1 min 51 s" in session
 
 
 @pytest.mark.requirement("000-51")
@@ -309,11 +309,11 @@ def test_value_of_many_megabytes_shows_its_beginning(staff: Client, project: Pro
     message = store(project, answer(agent_steps=steps(1, 1, result=long))).messages[0].id
     assert message is not None
     html = html_of(staff.get(page_of(message)))
-    assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html
+    assert "Only the first 64.0\xa0KB of 5.2\xa0MB are shown." in html
     assert "&quot;数据&quot;" in html
     assert len(html) < 400_000
     call = ToolCall.objects.get()
-    assert "This is the beginning, 64.0\xa0KB of 5.2\xa0MB." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
+    assert "Only the first 64.0\xa0KB of 5.2\xa0MB are shown." in html_of(staff.get(f"{CALLS}{call.pk}/change/"))
 
 
 @pytest.mark.requirement("000-53")
@@ -333,10 +333,10 @@ def test_run_of_2000_steps_and_5_mb_values_is_split_into_pages(staff: Client, pr
         assert len(html) < 500_000
         # Each long value is shown by its beginning and a link to the whole.
         cut = sum(place in shown for place in (0, 1, 1_999))
-        assert html.count("of 4.8\xa0MB.") == html.count(">Download all of it (4.8\xa0MB)</a>") == 2 * cut
+        assert html.count("of 4.8\xa0MB are shown.") == html.count(">Download all (4.8\xa0MB)</a>") == 2 * cut
     assert links_of(first)["Later steps →"] == "?page=2#run"
     assert links_of(last)["← Earlier steps"] == "?page=39#run"
-    whole = staff.get(links_of(last)["Download all of it (4.8 MB)"]).content.decode()
+    whole = staff.get(links_of(last)["Download all (4.8 MB)"]).content.decode()
     assert whole == "thought 1999 " + "t" * 5_000_000
 
 
@@ -384,7 +384,7 @@ def test_long_value_is_downloaded_by_itself(
     file = staff.get(links_of(staff.get(page_of(message)))[label])
     assert file.status_code == 200
     text = file.content.decode()
-    assert label == f"Download all of it ({filesizeformat(len(file.content))})".replace("\xa0", " ")
+    assert label == f"Download all ({filesizeformat(len(file.content))})".replace("\xa0", " ")
     assert (text if extension == "txt" else json.loads(text)) == value
     assert file.headers["Content-Disposition"].startswith("attachment; filename=")
     assert file.headers["Content-Disposition"].endswith(f'.{extension}"')
@@ -420,7 +420,7 @@ def test_session_page_lists_its_contexts(staff: Client, project: Project) -> Non
     assert len(refs) == 50
     texts = {staff.get(url).json()["text"] for url in refs.values()}
     assert texts <= {one["data"]["text"] for one in prompts}
-    assert len(staff.get(links_of(staff.get(page))["All of them"]).json()["results"]) == 20
+    assert len(staff.get(links_of(staff.get(page))["Show all"]).json()["results"]) == 20
     writes.delete_session(session.pk, by="test")
     assert "ctx_" not in html_of(staff.get(page))
 
@@ -659,7 +659,7 @@ def test_refusal_by_ingest_is_shown_above_the_form(staff: Client, project: Proje
 
     SessionTombstone.objects.create(key=session_key(project.pk, "gone"), purged_at=timezone.now())
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "gone"}, follow=True)
-    assert "The session was removed for good. Choose another external id." in text_of(response)
+    assert "The session was purged. Use another external id." in text_of(response)
     assert Session.objects.count() == 0
     assert LogEntry.objects.count() == 0
 

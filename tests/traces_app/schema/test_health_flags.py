@@ -114,14 +114,14 @@ def test_losses_of_recorder_are_described_in_sentences(project: Project, admin_c
     assert losses_of(asked) == []
     assert losses_of(answered) == [
         "12 events were lost.",
-        "3 calls were left out by sampling.",
-        "1 value was cut.",
-        "2 secrets were taken out.",
+        "3 calls were sampled out.",
+        "1 value was truncated.",
+        "2 secrets were redacted.",
     ]
     with translation.override("zh-hans"):
-        assert losses_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用因采样而省略。"]
+        assert losses_of(answered)[:2] == ["丢失了 12 个事件。", "3 个调用被采样舍弃。"]
     page = admin_client.get(reverse("admin:messages_app_message_change", args=[answered.pk])).content.decode()
-    assert "12 events were lost. 3 calls were left out by sampling." in page
+    assert "12 events were lost. 3 calls were sampled out." in page
 
 
 def test_own_redactions_are_described_and_non_counts_ignored(project: Project) -> None:
@@ -129,7 +129,7 @@ def test_own_redactions_are_described_and_non_counts_ignored(project: Project) -
     for name, recorder in (("odd", "broken"), ("none", {"dropped": "many"})):
         store(project, run(secret, metadata={"recorder": recorder}, health=["truncated"]), external_id=name)
     for message in Message.objects.all():
-        assert losses_of(message) == ["1 secret was taken out.", "Values were cut."]
+        assert losses_of(message) == ["1 secret was redacted.", "Values were truncated."]
 
 
 def test_losses_are_shown_to_readers_and_can_be_filtered(project: Project, client: Client) -> None:

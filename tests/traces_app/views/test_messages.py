@@ -626,7 +626,9 @@ def test_other_media_type_is_refused_with_the_accepted_one(
 
 def test_refusal_names_the_accepted_media_type(owner: Caller, weather: SessionOutcome) -> None:
     refused = owner.post("sessions/weather/messages/", "role=user", content_type="application/x-www-form-urlencoded")
-    assert refused.json["error"]["message"] == "Send the body with the header Content-Type: application/json."
+    assert (
+        refused.json["error"]["message"] == "Unsupported media type. Send the body as Content-Type: application/json."
+    )
 
 
 def test_too_large_body_is_refused(owner: Caller, weather: SessionOutcome, settings: Any) -> None:

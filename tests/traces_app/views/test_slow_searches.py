@@ -53,7 +53,7 @@ def test_slow_list_is_refused_with_a_hint(
     with kept_from_others(table):
         answer = owner.get(path)
     assert answer.error == (400, "too_slow", None)
-    assert "give created_after and created_before" in answer.json["error"]["message"]
+    assert "Narrow it with created_after and created_before" in answer.json["error"]["message"]
     assert "Retry-After" not in answer.headers
     # The connection is usable afterwards, without a limit.
     with connection.cursor() as cursor:

@@ -115,7 +115,7 @@ def numbers_on(page: Page) -> list[int]:
 
 
 @pytest.mark.requirement("002-34", "004-64", "004-71")
-@pytest.mark.parametrize(("language", "word"), [("en", "Live: what happens"), ("zh-CN", "实时：新发生的事件")])
+@pytest.mark.parametrize(("language", "word"), [("en", "Live: new events"), ("zh-CN", "实时：新事件")])
 def test_page_follows_through_cuts_without_gaps_or_duplicates(
     site: Site, network: Network, staff: str, agent: Agent, database: psycopg.Connection[Any], language: str, word: str
 ) -> None:
@@ -207,8 +207,8 @@ def test_hidden_characters_are_marked(
 @pytest.mark.parametrize(
     ("language", "over", "nothing"),
     [
-        ("en", "The session is over.", "No events were recorded"),
-        ("zh-CN", "会话已结束", "没有记录任何事件"),
+        ("en", "The session has ended.", "No events: the session was imported"),
+        ("zh-CN", "会话已结束", "没有事件：该会话是导入的"),
     ],
 )
 def test_page_of_ended_session_shows_its_status(
@@ -237,11 +237,11 @@ def test_page_of_ended_session_shows_its_status(
             "en",
             "Working… No step yet.",
             "1 step so far",
-            "The run has gone on.",
+            "The run has new steps.",
             "The run is finished.",
-            "Show what is new",
+            "Show new steps",
         ),
-        ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "该运行有新进展。", "该运行已结束。", "显示新内容"),
+        ("zh-CN", "正在运行，尚无步骤。", "已有 1 步", "该运行有新的步骤。", "该运行已结束。", "显示新步骤"),
     ],
 )
 def test_page_of_running_run_announces_new_events(
@@ -291,7 +291,7 @@ def test_page_of_run_without_events_announces_changes(
         run = {"external_id": "run", "role": "assistant", "is_completed": False, "agent_steps": [step]}
         sessions = [{"external_id": agent.external_id, "messages": [run]}]
         post(port, key, "/api/v1/ingest/", {"sessions": sessions})
-        expect(page.locator("#run-news")).to_contain_text("The run has gone on.")
+        expect(page.locator("#run-news")).to_contain_text("The run has new steps.")
         assert complaints == []
 
 
