@@ -94,30 +94,36 @@ def _media_type_and_encoding(request: Request, accepted: Collection[str]) -> tup
 
 
 def _blocks(request: Request) -> Iterator[bytes]:
-    """Yield the body in blocks, because for a single read the server would first hold all of it in memory."""
-    if "chunked" in request.headers.get("Transfer-Encoding", "").lower():
+    """Yield the body in blocks, because for a single read the server would first hold all of it in memory.
+
+    Raise InvalidInput for a body that is cut off, because half of an NDJSON batch is valid, too.
+    """
+    stream: BinaryIO | Request
+    is_chunked = "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+    if is_chunked:
         # Without a Content-Length Django treats the body as empty.
-        size = 0
-        for block in _read(request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1):
+        stream, most = request.META["wsgi.input"], settings.MAX_BODY_BYTES + 1
+        cut_off = InvalidInput(_("The body ends before its last chunk."), field="Transfer-Encoding")
+    else:
+        stream, most = request, _content_length(request)
+        cut_off = InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
+        if most > settings.MAX_BODY_BYTES:
+            # Most clients read the response only after they have sent the body. One with `Expect` asks first.
+            if most <= 2 * settings.MAX_BODY_BYTES and "Expect" not in request.headers:
+                for _block in _read(request, most):
+                    pass
+            raise _too_large()
+    size = 0
+    try:
+        for block in _read(stream, most):
             size += len(block)
             yield block
-        if size > settings.MAX_BODY_BYTES:
-            raise _too_large()
-        return
-    length = _content_length(request)
-    if length > settings.MAX_BODY_BYTES:
-        # Most clients read the response only after they have sent the body. One with `Expect` asks first.
-        if length <= 2 * settings.MAX_BODY_BYTES and "Expect" not in request.headers:
-            for _block in _read(request, length):
-                pass
+    except OSError as error:
+        raise cut_off from error
+    if size < most and not is_chunked:  # a server that does not raise
+        raise cut_off
+    if size > settings.MAX_BODY_BYTES:
         raise _too_large()
-    size = 0
-    for block in _read(request, length):
-        size += len(block)
-        yield block
-    if size < length:
-        # An error, because half of an NDJSON batch is valid, too.
-        raise InvalidInput(_("The body is shorter than its Content-Length."), field="Content-Length")
 
 
 def _content_length(request: Request) -> int:

@@ -26,6 +26,7 @@ def with_read_forms(application: AsgiApplication) -> AsgiApplication:
     """Return `application` for requests whose forms have been read whole.
 
     A form of more than MOST_BYTES or of unknown length is answered 413, and one that takes longer than MOST_SECONDS 408.
+    A form that is cut off, for which `receive` raises ConnectionResetError, is dropped: half a text must not be saved.
     """
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
@@ -39,6 +40,8 @@ def with_read_forms(application: AsgiApplication) -> AsgiApplication:
                 form = await _read(receive)
         except TimeoutError:
             return await _refuse(send, HTTPStatus.REQUEST_TIMEOUT)
+        except ConnectionResetError:
+            return None
 
         async def receive_form() -> dict[str, Any]:
             return {"type": "http.request", "body": form, "more_body": False}
@@ -57,7 +60,6 @@ def _announced(headers: dict[bytes, bytes]) -> int | None:
 
 
 async def _read(receive: Any) -> bytes:
-    """Return the body, which is short if its sender leaves."""
     body, has_more = b"", True
     while has_more:
         message = await receive()

@@ -6,7 +6,7 @@ from typing import Any
 
 from a2wsgi import WSGIMiddleware
 
-from tracesite.http.form_bodies import with_read_forms
+from tracesite.http.form_bodies import AsgiApplication, with_read_forms
 from tracesite.live.application import application
 from tracesite.live.clients import Live
 from tracesite.wsgi import application as wsgi_application
@@ -16,9 +16,9 @@ class Site:
     """Serve the live part, the rest or both. Each request of the rest takes one of `threads`."""
 
     def __init__(self, *, live: bool, rest: bool, threads: int) -> None:
-        over_wsgi: Any = with_read_forms(WSGIMiddleware(wsgi_application, workers=threads)) if rest else None  # type: ignore[arg-type]
+        over_wsgi = _over_wsgi(threads) if rest else None
         self._live = Live() if live else None
-        self._serve = application(self._live, over_wsgi) if self._live else over_wsgi
+        self._serve: Any = application(self._live, over_wsgi) if self._live else over_wsgi
         self.is_ending = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -34,3 +34,23 @@ class Site:
         self.is_ending = True
         if self._live:
             self._live.restart()
+
+
+def _over_wsgi(threads: int) -> AsgiApplication:
+    """Return Django in `threads`. Reading a body that is cut off raises ConnectionResetError.
+
+    ASGI announces that a client left, or paused for too long, by `http.disconnect`. a2wsgi would end the body there, and
+    what has arrived of a body may be valid and would be stored.
+    """
+    django: Any = with_read_forms(WSGIMiddleware(wsgi_application, workers=threads))  # type: ignore[arg-type]
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        async def receive_part() -> Any:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError("The client left before the end of the body.")
+            return message
+
+        await django(scope, receive_part, send)
+
+    return serve

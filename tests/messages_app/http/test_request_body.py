@@ -9,7 +9,7 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 
-from access_app.errors import TooLarge
+from access_app.errors import InvalidInput, TooLarge
 from messages_app.http.request_body import JSON, read_body
 
 
@@ -55,3 +55,33 @@ def test_body_with_expect_header_is_refused_without_reading() -> None:
     with pytest.raises(TooLarge):
         read_body(request)
     assert stream.tell() == 0
+
+
+class CutOff(io.BytesIO):
+    """A stream whose client leaves after the given bytes."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if block := super().read(size):
+            return block
+        raise ConnectionResetError
+
+
+@pytest.mark.parametrize(
+    ("environ", "field"),
+    [
+        ({"CONTENT_LENGTH": "9"}, "Content-Length"),
+        ({"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked"}, "Transfer-Encoding"),
+    ],
+)
+def test_body_that_is_cut_off_is_refused(environ: dict[str, str], field: str) -> None:
+    request, _stream = request_with(b"", **{"wsgi.input": CutOff(b"{}"), **environ})
+    with pytest.raises(InvalidInput) as refused:
+        read_body(request)
+    assert refused.value.field == field
+
+
+def test_body_shorter_than_its_length_is_refused() -> None:
+    """By a server that ends a body that was cut off."""
+    request, _stream = request_with(b"{}", CONTENT_LENGTH="9")
+    with pytest.raises(InvalidInput, match="shorter than its Content-Length"):
+        read_body(request)

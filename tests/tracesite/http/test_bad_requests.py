@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -58,8 +59,14 @@ class Server:
         error = json.loads(body)["error"]
         return int(head.split()[1]), error["code"], error["field"]
 
-    def post(self, *headers: bytes, key: bool = True) -> bytes:
-        lines = [b"POST /api/v1/sessions/ HTTP/1.1", b"Host: localhost", b"Content-Type: application/json", *headers]
+    def post(
+        self,
+        *headers: bytes,
+        key: bool = True,
+        path: bytes = b"sessions/",
+        content_type: bytes = b"application/json",
+    ) -> bytes:
+        lines = [b"POST /api/v1/" + path + b" HTTP/1.1", b"Host: localhost", b"Content-Type: " + content_type, *headers]
         if key:
             lines.append(b"Authorization: Bearer " + self.key.encode())
         return b"\r\n".join([*lines, b"", b""])
@@ -136,6 +143,28 @@ def chunked(server: Server) -> None:
     assert server.answer(begin + b"14\r\n" + BODY[:5], then_end=True) == b""
 
 
+def cut(server: Server) -> None:
+    """Chunked bodies without their last chunk, whose bytes so far are a valid body."""
+    session = b'{"external_id": "%s"}'
+    batch = b'{"session": "%s", "external_id": "1", "role": "user", "content": "a"}\n'
+    for path, content_type, body in (
+        (b"sessions/", b"application/json", lambda name: session % name),
+        (b"sessions/", b"application/json\r\nContent-Encoding: gzip", lambda name: gzip.compress(session % name)),
+        (b"ingest/", b"application/x-ndjson", lambda name: batch % name),
+    ):
+        head = server.post(CLOSE[:-2], b"Transfer-Encoding: chunked", path=path, content_type=content_type)
+        whole, parts = [b"%x\r\n%s\r\n" % (len(body(name)), body(name)) for name in (b"whole", b"cut")]
+        assert server.statuses(head + whole + b"0\r\n\r\n")[0] in (200, 201)
+        for rest in (b"", b"zz\r\n"):
+            with server.connect(head + parts) as client:
+                time.sleep(0.3)  # until a thread has the first chunk and waits for the next
+                client.sendall(rest)
+                client.shutdown(socket.SHUT_WR)
+                assert client.recv(65536)[:13] == (b"HTTP/1.1 400 " if rest else b"")
+    time.sleep(0.3)  # until threads that would store something have done it
+    assert not Session.with_deleted.filter(external_id="cut").exists()
+
+
 def garbage(server: Server) -> None:
     bad = (
         b"\x16\x03\x01\x02\x00" * 100 + b"\r\n\r\n",
@@ -199,7 +228,7 @@ def huge(server: Server) -> None:
 
 
 KINDS: dict[str, Callable[[Server], None]] = {
-    each.__name__: each for each in (short, long, length, chunked, garbage, lines, methods, slow, forms, huge)
+    each.__name__: each for each in (short, long, length, chunked, cut, garbage, lines, methods, slow, forms, huge)
 }
 
 
