@@ -40,11 +40,11 @@ def main() -> None:
     except (embedded_postgres.EmbeddedError, ImproperlyConfigured) as error:
         sys.exit(str(error))
     except OperationalError as error:
-        sys.exit(f"The database does not answer: {error}")
+        sys.exit(f"The database does not respond: {error}")
     except ProgrammingError as error:
         if type(error.__cause__).__name__ != "UndefinedTable":
             raise
-        sys.exit(f"The database is not up to date. Run: {program} migrate")
+        sys.exit(f"The database has unapplied migrations. Run: {program} migrate")
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells have it
 

@@ -19,7 +19,9 @@ def token(name: str, *, at_least: int) -> str:
     """A secret that goes into a header as it stands; "" where there is none. The value is not repeated in the error."""
     value = os.environ.get(name, "")
     if value and (len(value) < at_least or not value.isascii() or not value.isprintable() or " " in value):
-        raise ImproperlyConfigured(f"{name} is no token: write at least {at_least} letters, digits or signs of ASCII.")
+        raise ImproperlyConfigured(
+            f"{name} is not a valid token: use at least {at_least} ASCII letters, digits or symbols."
+        )
     return value
 
 
@@ -28,14 +30,14 @@ def boolean(name: str, *, default: bool) -> bool:
     if value is None:
         return default
     if value.lower() not in _TRUE | _FALSE:
-        raise refused(name, value, "write true or false")
+        raise refused(name, value, "use true or false")
     return value.lower() in _TRUE
 
 
 def whole_number(name: str, default: int, *, at_least: int) -> int:
     value = os.environ.get(name, str(default))
     if not value.isascii() or not value.isdigit() or int(value) < at_least:
-        raise refused(name, value, f"write a whole number of at least {at_least}")
+        raise refused(name, value, f"use a whole number of at least {at_least}")
     return int(value)
 
 
@@ -43,7 +45,7 @@ def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     """One of `allowed`, however it is capitalised."""
     value = os.environ.get(name, default)
     if value.upper() not in allowed:
-        raise refused(name, value, f"write one of {', '.join(allowed)}")
+        raise refused(name, value, f"use one of {', '.join(allowed)}")
     return value.upper()
 
 
@@ -59,9 +61,9 @@ def database(name: str) -> dict[str, Any]:
     if not value.startswith(("postgresql://", "postgres://")):
         # The value is not repeated: it may hold a password.
         raise ImproperlyConfigured(
-            f"{name} {'is not set' if not value else 'is no PostgreSQL URL'}. Write "
+            f"{name} {'is not set' if not value else 'is not a PostgreSQL URL'}. Use "
             "postgresql://user:password@host:port/name, or start Tracesite with `make run` or manage.py without "
-            f"{name}: they bring a PostgreSQL of their own."
+            f"{name}: they run an embedded PostgreSQL."
         )
     return dict(environ.Env.db_url_config(value))
 

@@ -44,8 +44,8 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     """What every command needs."""
     found: list[CheckMessage] = [
         Error(
-            f"TRACESITE_TRUSTED_ORIGINS has {origin!r}, which is no origin.",
-            hint="Write scheme and host and nothing else, such as https://traces.example.org.",
+            f"TRACESITE_TRUSTED_ORIGINS has {origin!r}, which is not an origin.",
+            hint="Use only a scheme and a host, such as https://traces.example.org.",
             id="tracesite.E001",
         )
         for origin in settings.CSRF_TRUSTED_ORIGINS
@@ -57,8 +57,8 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     except OSError as error:
         found.append(
             Error(
-                f"Files cannot be made in the data directory, {settings.DATA_DIR}: {error.strerror}.",
-                hint="Give the user who runs Tracesite a directory of their own, and name it in TRACESITE_DATA_DIR.",
+                f"Cannot create files in the data directory {settings.DATA_DIR}: {error.strerror}.",
+                hint="Set TRACESITE_DATA_DIR to a directory that the user of Tracesite can write to.",
                 id="tracesite.E002",
             )
         )
@@ -66,8 +66,8 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     if key.exists() and key.stat().st_mode & 0o077:
         found.append(
             Warning(
-                f"{key} can be read by others: whoever has it signs sessions of the admin.",
-                hint=f"chmod 600 {key}; if somebody may have read it, delete it: everybody has to log in again.",
+                f"{key} is readable by other users, who could forge admin logins.",
+                hint=f"Run chmod 600 {key}. If it may have been read, delete it; all users must then log in again.",
                 id="tracesite.W001",
             )
         )
@@ -81,7 +81,7 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     if settings.DEBUG:
         found.append(
             Warning(
-                "TRACESITE_DEBUG is on: pages of errors show settings and content to whoever causes one.",
+                "TRACESITE_DEBUG is on: error pages show settings and content to every visitor.",
                 hint="Unset TRACESITE_DEBUG.",
                 id="tracesite.W002",
             )
@@ -89,34 +89,34 @@ def check_deployment(app_configs: Apps, **options: Any) -> list[CheckMessage]:
     if any(host in ("*", ".") for host in settings.ALLOWED_HOSTS):
         found.append(
             Warning(
-                "TRACESITE_ALLOWED_HOSTS allows every host name: links in answers may be made to lead elsewhere.",
-                hint="List the names that people use, separated by commas.",
+                "TRACESITE_ALLOWED_HOSTS allows every host name: attackers can forge links in responses.",
+                hint="List the host names of this site, separated by commas.",
                 id="tracesite.W003",
             )
         )
     if not settings.HTTPS and not is_local:
         found.append(
             Warning(
-                "TRACESITE_HTTPS is off, and TRACESITE_ALLOWED_HOSTS names other hosts than this one: keys, cookies and "
-                "traces may travel in the clear.",
-                hint="Put a proxy in front that speaks HTTPS, as docs/production.md shows, and set TRACESITE_HTTPS=true.",
+                "TRACESITE_HTTPS is off, and TRACESITE_ALLOWED_HOSTS has public host names: keys, "
+                "cookies and traces may be sent unencrypted.",
+                hint="Use a proxy with HTTPS, as docs/production.md shows, and set TRACESITE_HTTPS=true.",
                 id="tracesite.W004",
             )
         )
     if settings.HTTPS and is_local:
         found.append(
             Warning(
-                "TRACESITE_HTTPS is on, and TRACESITE_ALLOWED_HOSTS names this machine only: what the proxy passes on "
-                "under the name that people use is answered 400.",
-                hint="Add that name to TRACESITE_ALLOWED_HOSTS.",
+                "TRACESITE_HTTPS is on, but TRACESITE_ALLOWED_HOSTS has only local names: requests with "
+                "the public host name get status 400.",
+                hint="Add the public host name to TRACESITE_ALLOWED_HOSTS.",
                 id="tracesite.W005",
             )
         )
     if embedded_postgres.home():
         found.append(
             Warning(
-                f"The database is the embedded one in {embedded_postgres.home()}: it ends with its last user, and nothing backs it up.",
-                hint="Set DATABASE_URL to a PostgreSQL that is run and backed up as yours are.",
+                f"The database is the embedded PostgreSQL in {embedded_postgres.home()}: it stops with Tracesite and is not backed up.",
+                hint="Set DATABASE_URL to a PostgreSQL server that you operate and back up.",
                 id="tracesite.W006",
             )
         )
@@ -177,9 +177,11 @@ def check_database(app_configs: Apps, databases: Iterable[str] | None = None, **
         except OperationalError as error:
             found.append(
                 Error(
-                    f"The database does not answer: {error}",
-                    hint="Look at DATABASE_URL (host, port, name, user, password) and at what that server allows "
-                    "(listen_addresses, pg_hba.conf).",
+                    f"The database does not respond: {error}",
+                    hint=(
+                        "Check DATABASE_URL (host, port, name, user, password), and listen_addresses "
+                        "and pg_hba.conf of the server."
+                    ),
                     id=NO_ANSWER,
                 )
             )
@@ -231,25 +233,27 @@ def _what_cannot_work(server: Server) -> list[CheckMessage]:
     if server.encoding != "UTF8":
         found.append(
             Error(
-                f"The encoding of the database is {server.encoding}, which does not have every letter.",
-                hint="Make a new one: createdb --encoding=UTF8 --template=template0 NAME.",
+                f"The encoding of the database is {server.encoding}, which cannot store all characters.",
+                hint="Create a new database: createdb --encoding=UTF8 --template=template0 NAME.",
                 id="tracesite.E005",
             )
         )
     if server.is_read_only:
         found.append(
             Error(
-                "The database takes no writes: it is a standby, or default_transaction_read_only is on.",
-                hint="Let DATABASE_URL name the primary server (or target_session_attrs=read-write).",
+                "The database is read-only: it is a standby, or default_transaction_read_only is on.",
+                hint="Set DATABASE_URL to the primary server, or use target_session_attrs=read-write.",
                 id="tracesite.E006",
             )
         )
     if not server.makes_tables or not server.owns_tables:
         found.append(
             Error(
-                "The role in DATABASE_URL may not make partitions: the first message of a new month could not be stored.",
-                hint="Let this role own the database and run manage.py migrate as itself, or grant it CREATE on the "
-                "schema and the role that owns the tables.",
+                "The role in DATABASE_URL cannot create partitions: messages of a new month cannot be stored.",
+                hint=(
+                    "Make this role the owner of the database and run manage.py migrate with it, or "
+                    "grant it CREATE on the schema and membership in the role that owns the tables."
+                ),
                 id="tracesite.E007",
             )
         )
@@ -263,16 +267,16 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
     if lossy:
         found.append(
             Warning(
-                f"{' and '.join(lossy)} of PostgreSQL {'is' if len(lossy) == 1 else 'are'} off: after a crash, messages "
-                "that were acknowledged may be gone.",
-                hint="Turn it on, for the server and for this role and database (ALTER ROLE, ALTER DATABASE).",
+                f"{' and '.join(lossy)} of PostgreSQL {'is' if len(lossy) == 1 else 'are'} off: a crash may lose "
+                "acknowledged messages.",
+                hint="Turn it on for the server, and for this role and database (ALTER ROLE, ALTER DATABASE).",
                 id="tracesite.W007",
             )
         )
     if int(values["max_locks_per_transaction"]) < LOCKS_PER_TRANSACTION:
         found.append(
             Warning(
-                f"max_locks_per_transaction of PostgreSQL is {values['max_locks_per_transaction']}: a query over many months "
+                f"PostgreSQL's max_locks_per_transaction is {values['max_locks_per_transaction']}: a query over many months "
                 "fails with “out of shared memory”.",
                 hint=f"Set it to {LOCKS_PER_TRANSACTION} in postgresql.conf and restart PostgreSQL.",
                 id="tracesite.W008",
@@ -281,16 +285,16 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
     if abs(server.clock_ahead) > timedelta(seconds=CLOCK_SECONDS):
         found.append(
             Warning(
-                f"The clocks of PostgreSQL and of this machine differ by {abs(server.clock_ahead).total_seconds():.0f} s.",
-                hint="Let both follow a time server (systemd-timesyncd, chrony).",
+                f"The clocks of PostgreSQL and this machine differ by {abs(server.clock_ahead).total_seconds():.0f} s.",
+                hint="Synchronize both with a time server (systemd-timesyncd, chrony).",
                 id="tracesite.W009",
             )
         )
     if 0 < int(values["statement_timeout"]) < SHORTEST_STATEMENT_TIMEOUT_MS:
         found.append(
             Warning(
-                f"statement_timeout is {values['statement_timeout']} ms for this role: migrations, purges and long pages "
-                "may be cut off.",
+                f"statement_timeout is {values['statement_timeout']} ms for this role: migrations, purges and large pages "
+                "may be canceled.",
                 hint=f"ALTER ROLE ... SET statement_timeout = {SHORTEST_STATEMENT_TIMEOUT_MS} or more, or 0 for none.",
                 id="tracesite.W010",
             )
@@ -298,7 +302,7 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
     if values["jit"] == "on":
         found.append(
             Warning(
-                "jit of PostgreSQL is on: queries over partitions are compiled for longer than they then run.",
+                "PostgreSQL's jit is on: compiling queries over partitions takes longer than running them.",
                 hint="ALTER DATABASE ... SET jit = off.",
                 id="tracesite.W011",
             )
@@ -306,8 +310,8 @@ def _what_may_go_wrong(server: Server) -> list[CheckMessage]:
     if values["autovacuum"] == "off":
         found.append(
             Warning(
-                "autovacuum of PostgreSQL is off: tables grow and slow down, and in the end the server stops.",
-                hint="Turn it on.",
+                "PostgreSQL's autovacuum is off: tables grow, queries slow down, and finally the server stops.",
+                hint="Turn autovacuum on.",
                 id="tracesite.W012",
             )
         )
@@ -326,9 +330,9 @@ def check_connections(server: Server, workers: int, threads: int) -> list[CheckM
         return []
     return [
         Warning(
-            f"PostgreSQL has {there} connections to give, and {needed} may be needed: {workers} workers with {threads} "
-            f"threads each, twice while they are restarted, and {SPARE_CONNECTIONS} to spare. Whoever gets none is answered 503.",
-            hint="Raise max_connections in postgresql.conf, or take fewer --workers or --threads.",
+            f"PostgreSQL has {there} connections, but {needed} may be needed: {workers} workers with {threads} "
+            f"threads each, twice during a restart, and {SPARE_CONNECTIONS} to spare. Requests without a connection get status 503.",
+            hint="Raise max_connections in postgresql.conf, or use fewer --workers or --threads.",
             id="tracesite.W013",
         )
     ]
@@ -339,7 +343,7 @@ def check_migrations(pending: int) -> list[CheckMessage]:
         return []
     return [
         Error(
-            f"The database lacks {pending} migrations of this version.",
+            f"{pending} migrations are not applied.",
             hint="Run: manage.py migrate",
             id="tracesite.E008",
         )

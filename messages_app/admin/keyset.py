@@ -257,7 +257,7 @@ class KeysetAdmin(ModelAdmin):
 
     def missing(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the list with a warning that the row does not exist."""
-        text = _("There is no %(name)s with this id. It may have been purged.")
+        text = _("There is no %(name)s with this ID. It may have been purged.")
         self.message_user(request, text % {"name": self.opts.verbose_name}, messages.WARNING)
         url = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
         return HttpResponseRedirect(url)

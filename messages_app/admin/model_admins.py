@@ -87,7 +87,7 @@ class CompletedFilter(YesNoListFilter):
 
 
 class SessionFilter(NameFilter):
-    title = gettext_lazy("session id")
+    title = gettext_lazy("session ID")
     parameter_name = "session"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
@@ -107,7 +107,7 @@ class SessionAdmin(TrashAdmin):
         *(OrderFilter, ActiveFilter, BeganFilter),
     )
     search_help_text = format_lazy(
-        gettext_lazy("Search by id, external id, or words in the title (newest {number} sessions of this list only)."),
+        gettext_lazy("Search by ID, external ID, or words in the title (newest {number} sessions of this list only)."),
         number=f"{TITLES_SEARCHED:,}",
     )
     page_template = "admin/messages_app/session/page.html"
@@ -250,7 +250,7 @@ class MessageAdmin(TrashAdmin):
     list_display_links = ("text",)
     search_help_text = format_lazy(
         gettext_lazy(
-            "Search by message id, external id or request id, or by session: id, external id, or words "
+            "Search by message ID, external ID or request ID, or by session: ID, external ID, or words "
             "in the title (newest {number} sessions only)."
         ),
         number=f"{TITLES_SEARCHED:,}",

@@ -42,11 +42,11 @@ def test_invalid_database_url_error_omits_password(monkeypatch: pytest.MonkeyPat
     [
         ("TRACESITE_MAX_BODY_BYTES", "abc", "a whole number of at least 1024"),
         ("TRACESITE_MAX_BODY_BYTES", "-1", "a whole number of at least 1024"),
-        ("TRACESITE_LOG_LEVEL", "LOUD", "write one of DEBUG, INFO"),
-        ("TRACESITE_HTTPS", "maybe", "write true or false"),
+        ("TRACESITE_LOG_LEVEL", "LOUD", "use one of DEBUG, INFO"),
+        ("TRACESITE_HTTPS", "maybe", "use true or false"),
         ("TRACESITE_SECRET_KEY", "short", "at least 32 random characters"),
         ("DATABASE_URL", "foo", "postgresql://user:password@host:port/name"),
-        ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "The database does not answer"),
+        ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "The database does not respond"),
     ],
 )
 def test_invalid_setting_stops_command_with_one_sentence(name: str, value: str, right: str) -> None:

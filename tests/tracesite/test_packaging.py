@@ -190,7 +190,7 @@ def test_installed_command_runs_a_command_of_tracesite(server_command: Path, tmp
     code, out, _ = run([server_command.with_name("python"), "-m", "tracesite", "purge", "--help"], tmp_path)
     assert (code, out.splitlines()[0][:32]) == (0, "usage: python -m tracesite purge")
 
-    assert run([server_command, "list_api_keys"], tmp_path)[2].startswith("The database does not answer: ")
+    assert run([server_command, "list_api_keys"], tmp_path)[2].startswith("The database does not respond: ")
 
 
 def test_installed_command_keeps_its_data_in_the_home_directory(server_command: Path, tmp_path: Path) -> None:

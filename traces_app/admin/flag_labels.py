@@ -37,7 +37,7 @@ FLAG_LABELS: Mapping[str, Any] = {
     TRUNCATED: gettext_lazy("values truncated"),
     MISSING_RESULT: gettext_lazy("call without result"),
     ORPHAN_RESULT: gettext_lazy("result without call"),
-    REPAIRED_ID: gettext_lazy("repaired id"),
+    REPAIRED_ID: gettext_lazy("repaired ID"),
     REPAIRED_NAME: gettext_lazy("repaired tool name"),
     EMPTY_TOOL_NAME: gettext_lazy("call without a tool name"),
     INVALID_ARGUMENTS: gettext_lazy("arguments are not valid JSON"),
@@ -63,7 +63,7 @@ _COUNTED: Mapping[str, tuple[Q, Callable[[int], str]]] = {
     ),
     REPAIRED_ID: (
         Q(metadata__has_key=REPAIRED_ID),
-        lambda number: ngettext("%(number)d repaired id", "%(number)d repaired ids", number),
+        lambda number: ngettext("%(number)d repaired ID", "%(number)d repaired IDs", number),
     ),
     REPAIRED_NAME: (
         Q(metadata__has_key=REPAIRED_NAME),

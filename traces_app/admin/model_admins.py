@@ -77,9 +77,9 @@ CONTEXT_KINDS: Mapping[str, Any] = {
 }
 REFUSALS: Mapping[Refusal, Any] = {
     "session_deleted": gettext_lazy("The session is in the trash. Restore it first."),
-    "session_purged": gettext_lazy("The session was purged. Use another external id."),
-    "message_deleted": gettext_lazy("The message is in the trash. Restore it, or use another external id."),
-    "message_purged": gettext_lazy("The message was purged. Use another external id."),
+    "session_purged": gettext_lazy("The session was purged. Use another external ID."),
+    "message_deleted": gettext_lazy("The message is in the trash. Restore it, or use another external ID."),
+    "message_purged": gettext_lazy("The message was purged. Use another external ID."),
     "message_completed": gettext_lazy("The message is completed and accepts no more steps."),
 }
 
@@ -143,7 +143,7 @@ class CallStatusFilter(WordListFilter):
 class CallSessionFilter(NameFilter):
     """Filter by session. Its runs are looked up first, because calls only have the id of their message."""
 
-    title = gettext_lazy("session id")
+    title = gettext_lazy("session ID")
     parameter_name = "session"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
@@ -157,7 +157,7 @@ class CallSessionFilter(NameFilter):
 
 
 class CallMessageFilter(NameFilter):
-    title = gettext_lazy("message id")
+    title = gettext_lazy("message ID")
     parameter_name = "message"
 
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
@@ -171,7 +171,7 @@ class CallMessageFilter(NameFilter):
 
 
 class SessionForm(SessionModelForm):
-    external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
+    external_id = forms.CharField(label=gettext_lazy("External ID"), max_length=NAME_LENGTH, required=False)
     title = forms.CharField(label=gettext_lazy("Title"), max_length=NAME_LENGTH, required=False)
     end_user = forms.CharField(label=gettext_lazy("End user"), max_length=NAME_LENGTH, required=False)
     tags = SimpleArrayField(
@@ -191,7 +191,7 @@ class SessionForm(SessionModelForm):
             same = Session.with_deleted.filter(project=fields["project"], external_id=fields["external_id"])
             if same.exists():
                 self.add_error(
-                    "external_id", _("The project already has a session with this external id. It may be in the trash.")
+                    "external_id", _("The project already has a session with this external ID. It may be in the trash.")
                 )
         return fields
 
@@ -199,11 +199,11 @@ class SessionForm(SessionModelForm):
 class MessageForm(MessageModelForm):
     session = forms.ModelChoiceField(
         Session.objects.all(),
-        label=gettext_lazy("Session id"),
+        label=gettext_lazy("Session ID"),
         widget=forms.TextInput(attrs={"size": 40}),
         help_text=gettext_lazy("The message is added at the end of this session."),
     )
-    external_id = forms.CharField(label=gettext_lazy("External id"), max_length=NAME_LENGTH, required=False)
+    external_id = forms.CharField(label=gettext_lazy("External ID"), max_length=NAME_LENGTH, required=False)
 
     class Meta:
         model = Message
@@ -215,7 +215,7 @@ class MessageForm(MessageModelForm):
             same = Message.with_deleted.filter(session=fields["session"], external_id=fields["external_id"])
             if same.exists():
                 self.add_error(
-                    "external_id", _("The session already has a message with this external id. It may be in the trash.")
+                    "external_id", _("The session already has a message with this external ID. It may be in the trash.")
                 )
         return fields
 
@@ -456,7 +456,7 @@ class ToolCallAdmin(KeysetAdmin):
     )
     list_display = ("tool_name", "state", "error", "in_session", "project", "took", "created")
     list_display_links = None
-    search_help_text = gettext_lazy("Search by call id: the model's or Tracesite's.")
+    search_help_text = gettext_lazy("Search by call ID: the model's or Tracesite's.")
     downloads: ClassVar[Any] = {
         "call": Source(rows=ToolCall.with_deleted, columns=frozenset(["args", "reflection", "metadata"])),
         "result": Source(

@@ -55,7 +55,7 @@ def event_from(document: dict[str, Any], path: str) -> records.Event:
         value = document.get(name)
         if value is not None and value not in get_args(words):
             raise InvalidInput(
-                _("%(value)s is not allowed. Use one of: %(words)s.")
+                _("Invalid value %(value)s. Allowed: %(words)s.")
                 % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(get_args(words))},
                 field=join(path, name),
             )
@@ -74,7 +74,7 @@ def _event(item: Any, path: str) -> records.Event:
     if is_monitor_message(item):
         if item["type"] not in MESSAGES:
             raise InvalidInput(
-                _("%(value)s is not allowed. Use one of: %(words)s.")
+                _("Invalid value %(value)s. Allowed: %(words)s.")
                 % {"value": msgspec.json.encode(item["type"]).decode()[:100], "words": ", ".join(MESSAGES)},
                 field=join(path, "type"),
             )
@@ -102,7 +102,7 @@ def _unknown_word(item: dict[str, Any], path: str) -> InvalidInput:
     payload = item["payload"]
     value = payload.get(name) if isinstance(payload, dict) else None
     return InvalidInput(
-        _("%(value)s is not allowed. Use one of: %(words)s.")
+        _("Invalid value %(value)s. Allowed: %(words)s.")
         % {"value": msgspec.json.encode(value).decode()[:100], "words": ", ".join(words)},
         field=join(path, f"payload.{name}"),
     )

@@ -43,7 +43,7 @@ def record_callbacks(project_id: int, messages: Sequence[Any]) -> CallbackOutcom
         task = task_named(message)
         if task is None:
             raise InvalidInput(
-                _("This is not a callback message of Eko, which has a type, a taskId and an agentName."),
+                _("Invalid Eko callback message. Expected an object with type, taskId and agentName."),
                 field=f"messages[{index}]",
             )
         tasks.append(task)

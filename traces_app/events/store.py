@@ -297,7 +297,7 @@ def record_events(project_id: int, events: Sequence[RedactedEvent]) -> list[Even
             # Another sender has just used an id that one of our events supplies.
         for one in batch:
             one.outcome = None
-    raise Conflict(_("The session is being deleted; try again."), code="session_busy")
+    raise Conflict(_("The session is being deleted. Try again."), code="session_busy")
 
 
 def take_turns(project_id: int, turns: Iterable[str]) -> None:

@@ -159,7 +159,7 @@ def store(
                 optimistic = False
             else:
                 raise
-    raise Conflict(_("The session is being deleted; try again."), code="session_busy")
+    raise Conflict(_("The session is being deleted. Try again."), code="session_busy")
 
 
 def change_session(session_id: UUID, change: RedactedSessionPatch) -> Session:
@@ -197,12 +197,12 @@ def change_message(
             raise NotFound(_("There is no message with this id."), code="message_not_found")
         if if_match is not None and if_match != message.version:
             raise PreconditionFailed(
-                _("The message has changed; its version is now %(version)s.") % {"version": message.version},
+                _("The message has changed. Its version is now %(version)s.") % {"version": message.version},
                 field="If-Match",
             )
         if patch.version is not UNSET and patch.version != message.version:
             raise Conflict(
-                _("The message has changed; its version is now %(version)s.") % {"version": message.version},
+                _("The message has changed. Its version is now %(version)s.") % {"version": message.version},
                 field="version",
                 code="version_conflict",
             )

@@ -32,17 +32,17 @@ from .snapshot import one_snapshot
 
 KINDS = {
     "iterations_missing": "an iteration is missing: a step may have been lost",
-    "iterations_repeated": "an iteration is there more than once",
+    "iterations_repeated": "an iteration occurs more than once",
     "call_open": "a call is pending although its message is completed",
-    "call_without_result": "a call is done, and its result is not there",
-    "orphan_result": "a result came without its call (flagged by the importer), or has lost it",
-    "orphan_row": "a step, call, reference, event or context whose message is not there",
-    "step_missing": "a call names a step that its message does not have",
-    "parent_missing": "a call names a parent call that its message does not have",
-    "parent_cycle": "calls are each other's parents",
-    "session_missing": "the session of a message is not there",
+    "call_without_result": "a call is finished but has no result",
+    "orphan_result": "a result has no call: it arrived without one, which is flagged, or the call was lost",
+    "orphan_row": "a step, call, reference, event or context has no message",
+    "step_missing": "a call refers to a step that its message does not have",
+    "parent_missing": "a call refers to a parent call that its message does not have",
+    "parent_cycle": "the parents of calls form a cycle",
+    "session_missing": "a message has no session",
     "project_differs": "rows of one trace belong to different projects",
-    "time_differs": "an id says another time (or role) than its row, so that reads by time miss it",
+    "time_differs": "an id has another time or role than its row, so that reads by time miss the row",
     "message_counts": "the counts of a message disagree with its rows",
     "session_counts": "the counters of a session disagree with its messages",
 }
@@ -255,7 +255,7 @@ def _result_problems(message: _Message, calls: Sequence[_Call]) -> Iterator[tupl
     if without:
         yield "call_without_result", f"calls {_shown(without)}"
     if "orphan_result" in message.health:
-        yield "orphan_result", "flagged when it came"
+        yield "orphan_result", "flagged on arrival"
 
 
 def _nesting_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
@@ -267,7 +267,7 @@ def _nesting_problems(message: _Message, steps: Sequence[_Step], calls: Sequence
     if lost:
         yield "parent_missing", f"calls {_shown(lost)}"
     elif "parent_unknown" in message.health:
-        yield "parent_missing", "flagged when it came"
+        yield "parent_missing", "flagged on arrival"
     cycle = _cycle_members(parents)
     if cycle:
         yield "parent_cycle", f"calls {_shown(cycle)}"

@@ -35,7 +35,7 @@ def session_named(name: str, projects: Sequence[Project]) -> UUID | None:
     if len(found) > 1:
         several = ", ".join(f"{session.pk} in {session.project.slug}" for session in found)
         raise CommandError(
-            f"{name!r} is the name of several sessions: {several}. Give the id, or --project.", returncode=2
+            f"Several sessions have the external id {name!r}: {several}. Use the id, or add --project.", returncode=2
         )
     if found:
         return found[0].pk

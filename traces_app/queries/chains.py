@@ -54,10 +54,10 @@ def find_chain(scope: ProjectScope, name: str) -> Message:
         found = list(chain_messages(scope).filter(external_id=name)[:2])
     if len(found) > 1:
         raise Conflict(
-            _("Several sessions have a chain of this external id: use the id of its message."), code="ambiguous_chain"
+            _("Several sessions have a chain with this external id. Use the id of its message."), code="ambiguous_chain"
         )
     if not found:
-        raise NotFound(_("There is no chain of this id."), code="chain_not_found")
+        raise NotFound(_("There is no chain with this id."), code="chain_not_found")
     return found[0]
 
 

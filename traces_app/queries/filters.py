@@ -45,7 +45,7 @@ from traces_app.schema.records import ROOT_TOOL
 
 from .tools import tool_ids
 
-_HEALTH = "The message had this problem when it came. `missing_result`: it is completed, and a call has no result."
+_HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
 _SESSION = "Id or external id of the session. 404 if it does not exist."
 _OF_SESSION = Param("of_session", UUIDField())
 
@@ -81,10 +81,11 @@ def _pending(bounds: Bounds | IdRange) -> ToolCallQuerySet:
 
 
 class MessageFilterSet(filters.MessageFilterSet):
-    call_id = TextFilter(help_text="Has a call to which the model gave this id.")
-    tool = KeysFilter(help_text="Has a call of this tool; repeated: of any of them.")
+    call_id = TextFilter(help_text="With a call that has this id, as given by the model.")
+    tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")
     tool_status = WordFilter(
-        words=ToolCall.Status.values, help_text="Has a call of this status (with `tool`: of these tools)."
+        words=ToolCall.Status.values,
+        help_text="With a call with this status; combined with `tool`: a call of these tools.",
     )
     health = WordFilter(words=FLAGS, help_text=_HEALTH)
 
@@ -121,12 +122,12 @@ class SessionMessageFilterSet(MessageFilterSet):
 
 
 class CallFilterSet(ListFilterSet):
-    tool = KeysFilter(help_text="Of this tool; repeated: of any of them.")
-    status = WordFilter(words=ToolCall.Status.values, help_text="The outcome; pending: no result yet.")
-    call_id = TextFilter(help_text="The id that the model gave; several calls may have it.")
+    tool = KeysFilter(help_text="Calls of this tool; repeated: of any of them.")
+    status = WordFilter(words=ToolCall.Status.values, help_text="The status of the call; pending: no result yet.")
+    call_id = TextFilter(help_text="The id given by the model; several calls may have the same.")
     session = NameFilter(help_text=_SESSION)
-    message = UuidFilter("message_id", help_text="Of this message.")
-    parent = UuidFilter("parent_id", help_text="Started by the call of this `uuid`.")
+    message = UuidFilter("message_id", help_text="Calls of this message.")
+    parent = UuidFilter("parent_id", help_text="Calls started by the call with this `uuid`.")
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
 
@@ -147,15 +148,17 @@ class CallFilterSet(ListFilterSet):
 
 class ChainFilterSet(ListFilterSet):
     session = NameFilter(help_text=_SESSION)
-    tool = KeysFilter(help_text="Its root or any of its calls is of this tool; repeated: of any of them.")
-    root_tool = KeysFilter(help_text="Its root is of this tool; repeated: of any.")
-    call_id = TextFilter(help_text="Has a call to which the model gave this id.")
-    external_id = TextFilter(help_text="The producer's id of the chain.")
+    tool = KeysFilter(help_text="With a call of this tool; repeated: of any of them.")
+    root_tool = KeysFilter(help_text="With a root call of this tool; repeated: of any of them.")
+    call_id = TextFilter(help_text="With a call that has this id, as given by the model.")
+    external_id = TextFilter(help_text="The external id of the chain, given by the producer.")
     request_id = TextFilter(help_text="The application request of the message.")
-    success = YesNoFilter(help_text="false: failed chains.")
+    success = YesNoFilter(help_text="true: successful chains; false: failed chains.")
     has_errors = YesNoFilter(
         method=with_errors,
-        help_text="Has a failed call, a model error (which its agent may have caught), or an error.",
+        help_text=(
+            "true: with a failed call, a model error (even if the agent handled it), or an error; false: without."
+        ),
     )
     health = WordFilter(words=FLAGS, help_text=_HEALTH)
     slower_than = SecondsFilter(help_text="Seconds, exclusive: `duration > slower_than`.")
@@ -182,7 +185,7 @@ class ChainFilterSet(ListFilterSet):
 class ToolFilterSet(ListFilterSet):
     created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
     created_before = InstantFilter(help_text="Count only calls of messages before this time.")
-    tool = NamesFilter("name", "any", help_text="The tool of this name; repeated: any of them.")
+    tool = NamesFilter("name", "any", help_text="The tool with this name; repeated: any of them.")
     category = TextFilter(help_text="The category of a tool.")
 
     rows = Tool.objects.all()

@@ -23,7 +23,7 @@ from traces_app.schema.event_types import Category, EventType, Level
 from traces_app.schema.records import CallStatus, Role
 
 ModelCallId = Annotated[
-    str, Meta(description="The call id that the model gave, which may repeat. Derived from `uuid` if it gave none.")
+    str, Meta(description="The call id given by the model; may repeat. Derived from `uuid` if the model gave none.")
 ]
 ParentCall = Annotated[Id, Meta(description="The `uuid` of the call that started this one.")]
 ContextKind = Literal["prompt", "conversation", "variables", "context", "value"]
@@ -61,15 +61,15 @@ class ToolResult(Resource, frozen=True):
     error: str | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
     attachments: JsonArray | UnsetType = UNSET
-    raw: Annotated[str | UnsetType, Meta(description="The text as received, where it is not `output`.")] = UNSET
+    raw: Annotated[str | UnsetType, Meta(description="The text as received, if it differs from `output`.")] = UNSET
 
 
 class CallFields(Resource, frozen=True):
     """The fields of a call, wherever it is returned."""
 
     id: ModelCallId
-    uuid: Annotated[Id, Meta(description="Our unique id.")]
-    name: Annotated[str, Meta(description="The tool.")]
+    uuid: Annotated[Id, Meta(description="The unique id of the call.")]
+    name: Annotated[str, Meta(description="The name of the tool.")]
     args: JsonObject
     result: Annotated[ToolResult | None, Meta(description="null while the call is open.")]
     duration: Milliseconds | None
@@ -91,7 +91,7 @@ class AgentStep(Resource, frozen=True):
     """One think-act iteration."""
 
     id: Id
-    iteration: Annotated[int, Meta(description="From 0, as the agent said it; may repeat.")]
+    iteration: Annotated[int, Meta(description="The iteration as reported by the agent, from 0; may repeat.")]
     thought: str
     tool_calls: list[ToolCall]
     timestamp: Time | None
@@ -123,7 +123,7 @@ class Message(Resource, frozen=True):
     """null until the answer is complete."""
     deleted_at: Time | None
     """Not null if the message is in the trash."""
-    version: Annotated[int, Meta(description="Goes up with every change; also the ETag.")]
+    version: Annotated[int, Meta(description="Increases with every change; also the ETag.")]
     usage: JsonObject | None
     error: str
     duration: Milliseconds | None
@@ -135,7 +135,7 @@ class Message(Resource, frozen=True):
     """Steps whose model request failed, also if the agent recovered from it."""
     input_tokens: Count
     output_tokens: Count
-    health: Annotated[list[str], Meta(description="What was odd about this message as it came.")]
+    health: Annotated[list[str], Meta(description="Health flags: problems of the data as it arrived.")]
     redactions: Redactions
     metadata: JsonObject
     content_parts: JsonArray | UnsetType = UNSET
@@ -148,8 +148,8 @@ class Call(CallFields, frozen=True):
     message_id: Annotated[Id, Meta(description="Also the id of the chain.")]
     step_id: Id
     created_at: Annotated[Time, Meta(description="The time of its message, by which lists are ordered.")]
-    iteration: Annotated[int, Meta(description="Of its step.")]
-    position: Annotated[int, Meta(description="In its step, from 0.")]
+    iteration: Annotated[int, Meta(description="The iteration of its step.")]
+    position: Annotated[int, Meta(description="The position in its step, from 0.")]
     reflection: str | UnsetType = UNSET
     parent: ParentCall | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
@@ -164,7 +164,10 @@ class ChainSummary(Resource, frozen=True):
     root_tool_id: Annotated[
         str | None,
         Meta(
-            description="What a tracker named the root, else the tool of the root call: the first that no other started."
+            description=(
+                "The root as named by a tracker, otherwise the tool of the root call, which is "
+                "the first call without a parent."
+            )
         ),
     ]
     root_call_id: Id | None
@@ -173,7 +176,12 @@ class ChainSummary(Resource, frozen=True):
     duration: Seconds | None
     """Seconds, unlike other durations, which are in milliseconds; null if unknown."""
     success: Annotated[
-        bool, Meta(description="No failed call, no error of the message, and no call left open by a completed message.")
+        bool,
+        Meta(
+            description=(
+                "true if no call failed, the message has no error, and no call of a completed message is open."
+            )
+        ),
     ]
     error_message: Annotated[str | None, Meta(description="The first error.")]
     call_count: Count
@@ -189,8 +197,8 @@ class ChainCall(Resource, frozen=True):
     id: ModelCallId
     tool_id: Annotated[str, Meta(description="The name of the tool.")]
     parent_id: Id | None
-    child_calls: Annotated[list[Id], Meta(description="The calls that this one started, in order.")]
-    iteration: Annotated[int, Meta(description="Of its step.")]
+    child_calls: Annotated[list[Id], Meta(description="The calls started by this call, in order.")]
+    iteration: Annotated[int, Meta(description="The iteration of its step.")]
     parameters: JsonObject
     result: ToolResult | None
     status: CallStatus
@@ -206,8 +214,8 @@ class ChainCall(Resource, frozen=True):
 class Chain(ChainSummary, frozen=True):
     """A call chain with all its calls."""
 
-    root_calls: Annotated[list[Id], Meta(description="All calls that no other call started, in order.")]
-    calls: Annotated[dict[str, ChainCall], Meta(description="Every call by its `call_id`, in reading order.")]
+    root_calls: Annotated[list[Id], Meta(description="The calls without a parent, in order.")]
+    calls: Annotated[dict[str, ChainCall], Meta(description="All calls by `call_id`, in reading order.")]
 
 
 class Tool(Resource, frozen=True):
@@ -221,10 +229,10 @@ class Tool(Resource, frozen=True):
     success_count: Count
     failure_count: Count
     pending_count: Count
-    average_duration: Annotated[float | None, Meta(description="Milliseconds; of the calls whose duration is known.")]
+    average_duration: Annotated[float | None, Meta(description="Milliseconds, of the calls with a known duration.")]
     longest_duration: Milliseconds | None
     """Milliseconds."""
-    last_called_at: Annotated[Time | None, Meta(description="The time of the last message that called it.")]
+    last_called_at: Annotated[Time | None, Meta(description="The time of the last message with a call of this tool.")]
 
 
 class MessagePage(Resource, frozen=True):
@@ -262,20 +270,18 @@ class ToolPage(Resource, frozen=True):
 class SentMessage(Resource, frozen=True):
     """The outcome of one message."""
 
-    id: Annotated[Id | None, Meta(description="null where it was refused and never stored.")]
+    id: Annotated[Id | None, Meta(description="null if the message was refused and never stored.")]
     external_id: str
     state: Annotated[
         Literal["created", "updated", "unchanged", "refused"],
-        Meta(description="`unchanged`: it was already there, just so."),
+        Meta(description="`unchanged`: the same message was already stored."),
     ]
 
 
 class Refusal(Resource, frozen=True):
     """Valid data that was not stored, because its target is deleted, purged or completed."""
 
-    path: Annotated[
-        str, Meta(description="Where it was in the body, such as `sessions[0].messages[2]` or `events[3]`.")
-    ]
+    path: Annotated[str, Meta(description="Its path in the body, such as `sessions[0].messages[2]` or `events[3]`.")]
     code: Literal["session_deleted", "session_purged", "message_deleted", "message_purged", "message_completed"]
     message: str
 
@@ -290,9 +296,9 @@ class SentMessages(Resource, frozen=True):
 class SentSession(Resource, frozen=True):
     """The outcome of one session, and of its messages in order."""
 
-    id: Annotated[Id | None, Meta(description="null where it was purged.")]
+    id: Annotated[Id | None, Meta(description="null if the session was purged.")]
     external_id: str
-    created: Annotated[bool, Meta(description="false: it was already there.")]
+    created: Annotated[bool, Meta(description="false: the session already existed.")]
     messages: list[SentMessage]
 
 
@@ -307,7 +313,7 @@ class SessionWithContexts(Session, frozen=True):
     """A session with the references of its contexts."""
 
     context_refs: Annotated[
-        list[str], Meta(description="The newest, newest first; `contexts/` lists them all, and says what each is.")
+        list[str], Meta(description="The newest references, newest first; `contexts/` lists all, with their kinds.")
     ]
 
 
@@ -327,40 +333,49 @@ class ImportCounts(Resource, frozen=True):
     """Totals of the imported records."""
 
     sessions: int
-    messages: Annotated[dict[str, int], Meta(description="By role.")]
+    messages: Annotated[dict[str, int], Meta(description="Number of messages by role.")]
     steps: int
-    tool_calls: Annotated[dict[str, int], Meta(description="By the name of the tool.")]
+    tool_calls: Annotated[dict[str, int], Meta(description="Number of calls by tool name.")]
     tool_results: int
-    errors: Annotated[dict[str, int], Meta(description="Failed calls, by the name of the tool.")]
+    errors: Annotated[dict[str, int], Meta(description="Number of failed calls by tool name.")]
     calls_without_result: int
-    orphan_results: Annotated[int, Meta(description="Results that answer no call; they are kept.")]
-    broken_arguments: Annotated[int, Meta(description="Calls whose arguments are no JSON; they are kept as that text.")]
-    health: Annotated[dict[str, int], Meta(description="Messages about which something is odd, by flag.")]
+    orphan_results: Annotated[int, Meta(description="Results without a call; they are stored.")]
+    broken_arguments: Annotated[
+        int, Meta(description="Calls whose arguments are not valid JSON; they are stored as text.")
+    ]
+    health: Annotated[dict[str, int], Meta(description="Number of messages by health flag.")]
 
 
 class ImportedFile(Resource, frozen=True):
     """The outcome of one file, or of one file of an archive."""
 
     path: str
-    status: Annotated[Literal["read", "skipped", "failed"], Meta(description="`skipped`: it is no transcript.")]
-    reason: Annotated[str, Meta(description="Why it was skipped or failed.")]
+    status: Annotated[Literal["read", "skipped", "failed"], Meta(description="`skipped`: not a transcript.")]
+    reason: Annotated[str, Meta(description="The reason if skipped or failed.")]
     format: str
     counts: ImportCounts
     left_out: Annotated[
         list[tuple[str, str]],
-        Meta(description="The first entries that were not taken over: where in the file, and why."),
+        Meta(description="The first entries that were not imported: their place in the file and the reason."),
     ]
     left_out_count: int
     renamed: Annotated[
         list[tuple[str, str]],
         Meta(
-            description="Ids of transcripts whose session holds another conversation, and the ids that they are stored "
-            "under instead."
+            description=(
+                "Transcripts whose id belongs to another conversation: their id, and the id "
+                "under which they are stored."
+            )
         ),
     ]
     stored: Annotated[
         dict[str, int],
-        Meta(description="Messages that were created, updated, unchanged, or refused and why. Empty for a dry run."),
+        Meta(
+            description=(
+                "Number of messages created, updated, unchanged and refused, with the reason of "
+                "the refusal. Empty for a dry run."
+            )
+        ),
     ]
 
 
@@ -376,39 +391,41 @@ class Imported(Resource, frozen=True):
 class Event(Resource, frozen=True):
     """An event. Its JSON is the same, byte for byte, in lists and on live connections."""
 
-    id: Annotated[Id, Meta(description="Ours, unique.")]
-    session_id: Annotated[Id, Meta(description="Our id of the session.")]
+    id: Annotated[Id, Meta(description="The unique id of the event.")]
+    session_id: Annotated[Id, Meta(description="The id of the session.")]
     session_name: Annotated[
-        str, Meta(description="The producer's id of the session (task id); our id where it has none.")
+        str, Meta(description="The external id of the session (task id); its id if it has none.")
     ] = field(name="sessionId")
-    message_id: Annotated[Id, Meta(description="The run that it belongs to.")]
-    seq: Annotated[int, Meta(description="Its number in the session, from 1 without gaps.", ge=1)]
-    external_id: Annotated[str, Meta(description="The producer's id, or one made of what the event says.")]
+    message_id: Annotated[Id, Meta(description="The run of the event.")]
+    seq: Annotated[int, Meta(description="The number in the session, from 1 without gaps.", ge=1)]
+    external_id: Annotated[str, Meta(description="The id given by the producer, or derived from the event.")]
     type: EventType
     level: Level
     category: Category
     timestamp: Time
     data: JsonObject
-    number: Annotated[int | UnsetType, Meta(description="The producer's own number.")] = UNSET
-    agent: Annotated[str | UnsetType, Meta(description="The agent, or the node of the workflow, that did it.")] = UNSET
+    number: Annotated[int | UnsetType, Meta(description="The number given by the producer.")] = UNSET
+    agent: Annotated[str | UnsetType, Meta(description="The agent, or the node of the workflow.")] = UNSET
 
 
 class RecorderSampling(Resource, frozen=True):
     """Sampling by a recorder. It reports the number of omitted calls in the trace."""
 
-    rate: Annotated[float | None, Meta(description="The share of the sessions; null: as the recorder says itself.")]
-    tools: Annotated[dict[str, float], Meta(description="The share of the calls of a tool, by its name.")]
-    keep_errors: Annotated[bool, Meta(description="What failed is kept, whatever the shares.")]
+    rate: Annotated[
+        float | None, Meta(description="The share of sessions to record; null: the recorder's own setting.")
+    ]
+    tools: Annotated[dict[str, float], Meta(description="The share of calls to record, by tool name.")]
+    keep_errors: Annotated[bool, Meta(description="Record failures, whatever the rates.")]
     keep_slower_than_ms: Annotated[
         int | None,
-        Meta(description="What took longer is kept, whatever the shares; null: as the recorder says itself."),
+        Meta(description="Record everything slower than this, whatever the rates; null: the recorder's own setting."),
     ]
 
 
 class RecorderSettings(Resource, frozen=True):
     """Settings of a project for its recorders."""
 
-    sampling: Annotated[RecorderSampling | None, Meta(description="null: the project asks for nothing.")]
+    sampling: Annotated[RecorderSampling | None, Meta(description="null: the project has no settings.")]
 
 
 class EventPage(Resource, frozen=True):
@@ -417,39 +434,46 @@ class EventPage(Resource, frozen=True):
     results: list[Event]
     next: Annotated[
         int | None,
-        Meta(
-            description="The `after` that leads on; null where nothing more has happened, so far, that was asked for."
-        ),
+        Meta(description="The `after` of the next page; null if there are no more matching events yet."),
     ]
 
 
 class Context(Resource, frozen=True):
     """A context without its content. The same content has the same reference everywhere."""
 
-    ref: Annotated[str, Meta(description="What events say as `contextRef`.")]
-    message_id: Annotated[Id, Meta(description="The run whose events refer to it.")]
+    ref: Annotated[str, Meta(description="The `contextRef` of events.")]
+    message_id: Annotated[Id, Meta(description="The run whose events refer to the context.")]
     kind: Annotated[
         ContextKind,
         Meta(
-            description="`context`: a conversation with variables or with a prompt; `value`: a field that was too large for "
-            "its event."
+            description=(
+                "`context`: a conversation with variables or a prompt; `value`: a field that was "
+                "too large for its event."
+            )
         ),
     ]
     length: Annotated[
         int,
-        Meta(description="Characters of a prompt, entries of a conversation, variables, bytes of a value.", ge=0),
+        Meta(
+            description=(
+                "Number of characters of a prompt, entries of a conversation, variables, or bytes of a value."
+            ),
+            ge=0,
+        ),
     ]
-    bytes: Annotated[int, Meta(description="As JSON.", ge=0)]
-    created_at: Annotated[Time, Meta(description="The time of the event that it came with first.")]
+    bytes: Annotated[int, Meta(description="Bytes as JSON.", ge=0)]
+    created_at: Annotated[Time, Meta(description="The time of the first event with this context.")]
 
 
 class WholeContext(Context, frozen=True):
     """A context with its content."""
 
-    text: Annotated[Json | UnsetType, Meta(description="Of a prompt.")] = UNSET
-    conversation: Annotated[list[Json] | UnsetType, Meta(description="As the model was given it, in order.")] = UNSET
+    text: Annotated[Json | UnsetType, Meta(description="The text of a prompt.")] = UNSET
+    conversation: Annotated[list[Json] | UnsetType, Meta(description="The entries as sent to the model, in order.")] = (
+        UNSET
+    )
     variables: JsonObject | UnsetType = UNSET
-    value: Annotated[Json | UnsetType, Meta(description="What the field of the event held.")] = UNSET
+    value: Annotated[Json | UnsetType, Meta(description="The value of the event's field.")] = UNSET
 
 
 class ContextPage(Resource, frozen=True):
@@ -464,8 +488,8 @@ class Conversation(Resource, frozen=True):
     """A conversation, or its last entries."""
 
     ref: str
-    length: Annotated[int, Meta(description="How many entries there are in all.", ge=0)]
-    entries: Annotated[list[Json], Meta(description="The last ones, oldest first.")]
+    length: Annotated[int, Meta(description="The total number of entries.", ge=0)]
+    entries: Annotated[list[Json], Meta(description="The last entries, oldest first.")]
 
 
 class Variables(Resource, frozen=True):
@@ -479,9 +503,9 @@ class SentEvent(Resource, frozen=True):
     """The outcome of an event."""
 
     session_id: Id | None
-    external_id: Annotated[str, Meta(description="The producer's id, or the one that was made.")]
+    external_id: Annotated[str, Meta(description="The id given by the producer, or the derived id.")]
     state: Literal["stored", "duplicate", "refused"]
-    seq: Annotated[int | None, Meta(description="Its number in the session; null where it was refused.")]
+    seq: Annotated[int | None, Meta(description="The number in the session; null if the event was refused.")]
 
 
 class SentEvents(Resource, frozen=True):
@@ -494,4 +518,10 @@ class SentEvents(Resource, frozen=True):
 class SentCallbacks(SentEvents, frozen=True):
     """The outcomes of callback messages, event by event."""
 
-    ignored: Annotated[int, Meta(description="How many messages are no events: those that a later one repeats.", ge=0)]
+    ignored: Annotated[
+        int,
+        Meta(
+            description="Number of messages that are not stored as events, because a later message repeats them.",
+            ge=0,
+        ),
+    ]

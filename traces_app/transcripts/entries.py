@@ -135,7 +135,7 @@ class Transcript:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-EMPTY_CONVERSATION = "no message of a user or an assistant"
+EMPTY_CONVERSATION = "no user or assistant message"
 """Why a transcript for which `has_conversation` is false is left out."""
 
 

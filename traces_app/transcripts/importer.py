@@ -70,7 +70,7 @@ class Counts:
     sessions: int = 0
     """A session with parts in several files counts once."""
     messages: Counter[str] = field(default_factory=Counter)
-    """By role."""
+    """Number of messages by role."""
     steps: int = 0
     tool_calls: Counter[str] = field(default_factory=Counter)
     """By name of the tool, as are the errors; without the placeholders of orphan results."""
@@ -136,7 +136,7 @@ class FileReport:
     path: str
     status: Literal["read", "skipped", "failed"] = "read"
     reason: str = ""
-    """Why it was skipped or failed."""
+    """The reason if skipped or failed."""
     format: str = ""
     counts: Counts = field(default_factory=Counts)
     left_out: list[tuple[str, str]] = field(default_factory=list)
@@ -165,7 +165,7 @@ class TooMuchLeftOut(Exception):
     """Too many entries or files of an upload are not transcripts; the rest is not read."""
 
     def __init__(self) -> None:
-        super().__init__(f"more than {_MOST_LEFT_OUT} entries of it are no transcript; nothing behind them was read")
+        super().__init__(f"more than {_MOST_LEFT_OUT} entries are not part of a transcript; the rest was not read")
 
 
 Watch = Callable[[Source], Source]
@@ -247,7 +247,7 @@ def import_source(
         return
     yield from skipped
     if not found + len(skipped):
-        yield FileReport(path=source.name, status="failed" if named else "skipped", reason="an archive of no files")
+        yield FileReport(path=source.name, status="failed" if named else "skipped", reason="the archive has no files")
 
 
 def _import_file(
@@ -286,7 +286,7 @@ def _import_one(
         return report
     if found is None:
         report.status = "failed" if named else "skipped"
-        report.reason = f"no transcript of {'a known format' if format_ is None else f'the format {format_.NAME}'}"
+        report.reason = f"not a transcript in {'a known format' if format_ is None else f'the format {format_.NAME}'}"
         return report
     return _import_document(document, found, report, project_id, leave_out)
 
@@ -363,7 +363,7 @@ def _archive_skip_reason(name: str) -> str:
     """
     *folders, last = name.split("/")
     if last.startswith("._") or "__MACOSX" in folders:
-        return "what macOS keeps of a file"
+        return "macOS metadata"
     return "a hidden file" if last.startswith(".") else ""
 
 
@@ -372,7 +372,7 @@ def _skip_reason(path: Path) -> str:
         return ""
     try:
         if not path.is_file():
-            return "no file that can be read"
+            return "not a readable file"
         with path.open("rb") as stream:
             head = stream.read(_SNIFFED)
     except OSError as error:

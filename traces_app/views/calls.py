@@ -56,5 +56,7 @@ class CallViewSet(TraceViewSet):
         rows = ToolCall.objects.visible_to(requested_scope(request))
         found = calls([str(key)], fields) if key and rows.filter(pk=key).exists() else []
         if not found:
-            raise NotFound(_("There is no call of this uuid; search with ?call_id= for the model's id."))
+            raise NotFound(
+                _("There is no call with this uuid. To search by the id that the model gave, use ?call_id=.")
+            )
         return answer(found[0])

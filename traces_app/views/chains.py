@@ -53,5 +53,5 @@ class ChainViewSet(TraceViewSet):
         check_parameters(request.query_params, ("project",))
         found = chain(str(find_chain(requested_scope(request), chain_id).pk))
         if found is None:
-            raise NotFound(_("There is no chain of this id."), code="chain_not_found")
+            raise NotFound(_("There is no chain with this id."), code="chain_not_found")
         return answer(found)

@@ -58,7 +58,7 @@ class ContextViewSet(TraceViewSet):
             OpenApiParameter(
                 name="last",
                 type={"type": "integer", "minimum": 1, "maximum": _MOST_ENTRIES},
-                description="So many of the last entries only.",
+                description="Return only this many of the last entries.",
             ),
             openapi.PROJECT,
         ],
@@ -71,7 +71,7 @@ class ContextViewSet(TraceViewSet):
         found = _found(request, session_id, ref)
         if not found.has_conversation:
             raise InvalidInput(
-                _("This context holds no conversation: it is of the kind “%(kind)s”.") % {"kind": found.kind},
+                _("This context has no conversation. Its kind is “%(kind)s”.") % {"kind": found.kind},
                 code="no_conversation",
                 field="ref",
             )
@@ -84,7 +84,7 @@ class ContextViewSet(TraceViewSet):
                 type={"type": "array", "items": {"type": "string"}},
                 explode=False,
                 style="form",
-                description="These variables only, separated by commas; those that are not there are left out.",
+                description="Return only these variables, separated by commas. Missing ones are left out.",
             ),
             openapi.PROJECT,
         ],
@@ -96,7 +96,7 @@ class ContextViewSet(TraceViewSet):
         found = _found(request, session_id, ref)
         if not found.has_variables:
             raise InvalidInput(
-                _("This context holds no variables: it is of the kind “%(kind)s”.") % {"kind": found.kind},
+                _("This context has no variables. Its kind is “%(kind)s”.") % {"kind": found.kind},
                 code="no_variables",
                 field="ref",
             )
@@ -108,5 +108,5 @@ def _found(request: Request, session_id: str, ref: str) -> FoundContext:
     session = find_session(requested_scope(request), session_id)
     found = find_context(session.pk, ref)
     if found is None:
-        raise NotFound(_("The session has no context of this reference."), code="context_not_found", field="ref")
+        raise NotFound(_("The session has no context with this reference."), code="context_not_found", field="ref")
     return found

@@ -46,14 +46,14 @@ def _number(name: str, description: str, **schema: Any) -> OpenApiParameter:
 
 
 _PARAMETERS = [
-    _number("after", "Events after this number: the last `seq` that was seen.", minimum=0, default=0),
-    _number("limit", "How many at most.", minimum=1, maximum=MOST_EVENTS, default=DEFAULT_EVENTS),
+    _number("after", "Return events after this number, the last `seq` received.", minimum=0, default=0),
+    _number("limit", "Maximum number of events.", minimum=1, maximum=MOST_EVENTS, default=DEFAULT_EVENTS),
     *(
         OpenApiParameter(
             name=name,
             type={"type": "array", "items": {"type": "string", "enum": list(words)}},
             explode=True,
-            description=f"Of this {name} only; repeated: of any of them.",
+            description=f"Only events with this {name}; repeated: with any of them.",
         )
         for name, words in _WORDS.items()
     ),
@@ -68,7 +68,7 @@ class EventViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request={
             JSON: records.Events,
-            NDJSON: {"type": "string", "description": "One event a line, each an EventInput."},
+            NDJSON: {"type": "string", "description": "One event per line, each an EventInput."},
         },
         responses={200: schemas.SentEvents, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EVENTS,
@@ -98,7 +98,7 @@ class EkoCallbackViewSet(TraceViewSet):
                 "properties": {"messages": {"type": "array", "items": {"type": "object"}}},
                 "required": ["messages"],
             },
-            NDJSON: {"type": "string", "description": "One callback message a line."},
+            NDJSON: {"type": "string", "description": "One callback message per line."},
         },
         responses={200: schemas.SentCallbacks, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.EKO,

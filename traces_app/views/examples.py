@@ -106,8 +106,8 @@ _EVENTS: list[dict[str, Any]] = [
     {"session_id": "task-7", "type": "workflow_execute_complete", "data": {"result": "21 °C and clear."}},
 ]
 EVENTS = [
-    _body("A run from its beginning to its end", {"events": _EVENTS}),
-    _body("One event a line", "\n".join(msgspec.json.encode(event).decode() for event in _EVENTS[:2]), NDJSON),
+    _body("A complete run", {"events": _EVENTS}),
+    _body("One event per line", "\n".join(msgspec.json.encode(event).decode() for event in _EVENTS[:2]), NDJSON),
 ]
 _EKO: list[dict[str, Any]] = [
     {
@@ -122,16 +122,16 @@ _EKO: list[dict[str, Any]] = [
 ]
 EKO = [
     _body("A task", {"messages": _EKO}),
-    _body("One message a line", "\n".join(msgspec.json.encode(one).decode() for one in _EKO), NDJSON),
+    _body("One message per line", "\n".join(msgspec.json.encode(one).decode() for one in _EKO), NDJSON),
 ]
 SESSION = [_body("A session with a question and its answer", _SESSION)]
-SESSION_CHANGE = [_body("It is over", {"status": "completed", "tags": ["weather", "answered"]})]
+SESSION_CHANGE = [_body("End of the session", {"status": "completed", "tags": ["weather", "answered"]})]
 MESSAGES = [
-    _body("A run that goes on", _UNFINISHED),
+    _body("A run in progress", _UNFINISHED),
     _body("Several messages", [{**_QUESTION, "external_id": "q-3"}, {**_ANSWER, "external_id": "a-3"}]),
 ]
 MESSAGE_CHANGE = [
-    _body("The result of a call and the answer", _FINISH),
+    _body("The result of a call, and the answer", _FINISH),
     _body("A note", {"version": 1, "metadata": {"reviewed_by": "user-3"}}),
 ]
 _TRANSCRIPT: list[dict[str, Any]] = [
@@ -150,9 +150,9 @@ _TRANSCRIPT: list[dict[str, Any]] = [
     {"role": "assistant", "content": "21 °C and clear."},
 ]
 IMPORT = [
-    _body("Messages of OpenAI chat", _TRANSCRIPT),
+    _body("OpenAI chat messages", _TRANSCRIPT),
     _body(
-        "Conversations of OpenAI chat, one a line",
+        "OpenAI chat conversations, one per line",
         "\n".join(msgspec.json.encode({"session_id": name, "messages": _TRANSCRIPT}).decode() for name in ("a", "b")),
         NDJSON,
     ),

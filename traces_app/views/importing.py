@@ -47,8 +47,8 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "dry_run": {"type": "boolean", "default": False},
 }
 _MEANINGS = {
-    "format": "Take the files for transcripts of this format. auto: the content decides.",
-    "dry_run": "true: read and count everything, store nothing.",
+    "format": "The format of the files. auto: detect it from the content.",
+    "dry_run": "true: read and count everything, but store nothing.",
 }
 
 
@@ -67,14 +67,14 @@ class ImportViewSet(TraceViewSet):
             FORM: {
                 "type": "object",
                 "properties": {
-                    "file": {**_FILE, "description": "A transcript or an archive; may be given several times."},
-                    **{name: {**schema, "description": "As the parameter."} for name, schema in _SCHEMAS.items()},
+                    "file": {**_FILE, "description": "A transcript or an archive. May be repeated."},
+                    **{name: {**schema, "description": "Same as the parameter."} for name, schema in _SCHEMAS.items()},
                 },
                 "required": ["file"],
             },
-            ANYTHING: {**_FILE, "description": "A transcript of any format, or an archive of them."},
-            JSON: {"description": "A transcript of any format that is JSON."},
-            NDJSON: {"type": "string", "description": "A transcript of any format that is lines of JSON."},
+            ANYTHING: {**_FILE, "description": "A transcript in any format, or an archive of transcripts."},
+            JSON: {"description": "A transcript in any JSON format."},
+            NDJSON: {"type": "string", "description": "A transcript in any JSON Lines format."},
         },
         responses={200: schemas.Imported, **openapi.errors(400, 404, 413, 415)},
         examples=examples.IMPORT,
@@ -120,15 +120,13 @@ def _uploaded(request: Request, body: BinaryIO) -> Iterator[tuple[Mapping[str, s
     try:
         form, uploaded = MultiPartParser(meta, cast(Any, body), [_UnnamedFiles()]).parse()
     except (MultiPartParserError, SuspiciousOperation) as error:
-        raise InvalidInput(
-            _("The body is no form that can be read: %(reason)s") % {"reason": error}, code="invalid_form"
-        ) from error
+        raise InvalidInput(_("Invalid form data: %(reason)s") % {"reason": error}, code="invalid_form") from error
     files = [file for name in uploaded for file in uploaded.getlist(name)]
     with closing(_Files(files)):
         check_parameters(form, _PARAMETERS)
         check_parameters(uploaded, ("file",), ("file",))
         if not files:
-            raise InvalidInput(_("Send the transcript as the file “file” of the form."), field="file")
+            raise InvalidInput(_("The form has no file. Send the transcript in the field “file”."), field="file")
         yield (
             _parameters(request.query_params, form),
             [open_file_source(file.file, file.name or "file") for file in files],

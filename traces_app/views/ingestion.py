@@ -34,12 +34,12 @@ class IngestViewSet(TraceViewSet):
                     "sessions": {
                         "type": "array",
                         "items": _SESSION,
-                        "description": "Each with its `external_id`, or with the `id` of a session that is there.",
+                        "description": "Each with its `external_id`, or with the `id` of an existing session.",
                     }
                 },
                 "required": ["sessions"],
             },
-            NDJSON: {"type": "string", "description": "One session a line, each a SessionInput."},
+            NDJSON: {"type": "string", "description": "One session per line, each a SessionInput."},
         },
         responses={200: schemas.SentSessions, **openapi.errors(400, 404, 409, 413, 415)},
         examples=examples.INGEST,

@@ -53,7 +53,7 @@ _IF_MATCH = OpenApiParameter(
     "If-Match",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description='The version that was read, in quotes: the ETag of the message, such as "3".',
+    description='The ETag of the message as read, with its quotes, such as "3".',
 )
 _ETAG = OpenApiParameter(
     "ETag",
@@ -100,8 +100,11 @@ class MessageViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request={"application/json": _ONE_OR_MANY},
         responses={
-            200: OpenApiResponse(_LIST_OR_ONE, description="The outcome of a list; or the one message, which existed."),
-            201: OpenApiResponse(schemas.Message, description="The one message that was sent, as stored."),
+            200: OpenApiResponse(
+                _LIST_OR_ONE,
+                description="The outcome of a list of messages, or the single message if it already existed.",
+            ),
+            201: OpenApiResponse(schemas.Message, description="The created message."),
             **openapi.errors(400, 404, 409, 413, 415),
         },
         examples=examples.MESSAGES,
@@ -154,7 +157,7 @@ class MessageViewSet(TraceViewSet):
         patch = decode_message_patch(read_body(request)[1])
         if if_match is None and patch.version is UNSET:
             raise PreconditionRequired(
-                _("Send the version that you read: as “version” in the body, or its ETag in the header If-Match."),
+                _("A version is required. Send “version” in the body, or the ETag in the header If-Match."),
                 field="version",
             )
         change_message(
@@ -210,6 +213,7 @@ def _version(if_match: str | None) -> int | None:
     match = re.fullmatch(r'(?:W/)?"([0-9]{1,9})"', if_match.strip(), re.ASCII)
     if match is None:
         raise InvalidInput(
-            _('Not a version. Send the ETag of the message as it is, in quotes: If-Match: "3".'), field="If-Match"
+            _('Invalid version. Send the ETag of the message unchanged, with its quotes: If-Match: "3".'),
+            field="If-Match",
         )
     return int(match[1])

@@ -15,15 +15,15 @@ from traces_app.queries import schemas
 def refusal_text(refusal: Refusal) -> str:
     match refusal:
         case "session_deleted":
-            return _("The session was deleted; restore it first.")
+            return _("The session is in the trash. Restore it first.")
         case "session_purged":
-            return _("The session was removed for good.")
+            return _("The session was purged.")
         case "message_deleted":
-            return _("The message was deleted; restore it first.")
+            return _("The message is in the trash. Restore it first.")
         case "message_purged":
-            return _("The message was removed for good.")
+            return _("The message was purged.")
         case "message_completed":
-            return _("The message is completed: it takes results of its open calls, but no new steps or calls.")
+            return _("The message is completed. It accepts results of its open calls, but no new steps or calls.")
 
 
 def sent_messages(outcomes: Sequence[MessageOutcome], path: str) -> schemas.SentMessages:

@@ -50,7 +50,7 @@ def sender_of(request: Request) -> str:
 def selection_in(parameters: QueryDict) -> Selection:
     expand = words(parameters, "expand", [*EXPANDABLE, "none"])
     if expand is not None and "none" in expand and len(expand) > 1:
-        raise InvalidInput(_("“none” stands alone."), field="expand")
+        raise InvalidInput(_("“none” cannot be combined with other values."), field="expand")
     return Selection(
         fields=words(parameters, "fields", MESSAGE_FIELDS) or MESSAGE_FIELDS,
         expand=frozenset(EXPANDABLE) if expand is None else expand,

@@ -73,7 +73,7 @@ class SessionViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request=records.Session,
         responses={
-            200: OpenApiResponse(schemas.SessionWithSent, description="It was already there, and is merged."),
+            200: OpenApiResponse(schemas.SessionWithSent, description="The session already existed and was merged."),
             201: schemas.SessionWithSent,
             **openapi.errors(400, 409, 413, 415),
         },

@@ -64,7 +64,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
     if isinstance(exc, exceptions.MethodNotAllowed):
         # DRF also sets the header Allow.
         allowed = ", ".join(context["view"].allowed_methods)
-        text = _("%(method)s is not allowed here; allowed are %(allowed)s.")
+        text = _("Method %(method)s is not allowed. Allowed: %(allowed)s.")
         exc = exceptions.MethodNotAllowed(request.method, text % {"method": request.method, "allowed": allowed})
     if isinstance(exc, exceptions.APIException):
         return _answer_to_drf(request, exc)
@@ -82,9 +82,9 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if isinstance(exception, DisallowedHost):
         # The first thing that goes wrong behind a proxy, so the text is plain, in the API's shape or as plain text. Django's own
         # record of it has a stack of 3 KB, which anybody may cause: the settings leave it out.
-        logger.warning("refused the host name %s", clean_for_log(request.META.get("HTTP_HOST", "")))
+        logger.warning("rejected the host name %s", clean_for_log(request.META.get("HTTP_HOST", "")))
         wrong_host = errors.InvalidInput(
-            _("This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."), field="Host", code="wrong_host"
+            _("This host name is not allowed. Add it to TRACESITE_ALLOWED_HOSTS."), field="Host", code="wrong_host"
         )
         if _is_api(request):
             return _answer(request, wrong_host)
@@ -103,7 +103,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     if not _is_api(request):
         return error_pages.error_page(request, 404, error_pages.NOT_FOUND)
-    return _answer(request, errors.NotFound(_("There is nothing at this address.")))
+    return _answer(request, errors.NotFound(_("There is no resource at this URL.")))
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
@@ -120,7 +120,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
         return page
     if not _is_api(request):
         return defaults.server_error(request)
-    return error_response(request, 500, "internal_error", _("Something went wrong here; the log says more."))
+    return error_response(request, 500, "internal_error", _("Internal server error. See the server log."))
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
@@ -148,7 +148,7 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
         case RequestDataTooBig():
             return errors.TooLarge()
         case UnreadablePostError():
-            return errors.InvalidInput(_("The body of the request could not be read to its end."))
+            return errors.InvalidInput(_("The request body could not be read completely."))
         case SuspiciousOperation():
             return errors.InvalidInput()
     return None
@@ -157,14 +157,14 @@ def _as_api_error(exc: Exception) -> errors.ApiError | None:
 def _log_database_failure(request: HttpRequest, error: BaseException) -> None:
     path = clean_for_log(request.path)
     if is_away(error):
-        logger.error("the database did not answer: %s: %s", path, clean_for_log(str(error).partition("\n")[0]))
+        logger.error("the database did not respond: %s: %s", path, clean_for_log(str(error).partition("\n")[0]))
     else:
-        logger.error("the database did not answer: %s", path, exc_info=error)
+        logger.error("the database did not respond: %s", path, exc_info=error)
 
 
 def _as_unavailable(exc: BaseException) -> errors.Unavailable:
     if isinstance(exc.__cause__ or exc, psycopg.errors.DiskFull):
-        return errors.Unavailable(_("The database has no room left; try again later."), code="storage_full")
+        return errors.Unavailable(_("The database is out of disk space. Try again later."), code="storage_full")
     return errors.Unavailable()
 
 

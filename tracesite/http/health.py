@@ -30,10 +30,10 @@ class ReadyView(OpenToAll):
         try:
             pending = _pending_migrations()
         except OperationalError as error:
-            raise Unavailable(_("The database does not answer."), code="database_unavailable") from error
+            raise Unavailable(_("The database does not respond."), code="database_unavailable") from error
         if pending:
             raise Unavailable(
-                _("The database lacks %(count)d migrations: run “manage.py migrate”.") % {"count": pending},
+                _("%(count)d migrations are not applied. Run “manage.py migrate”.") % {"count": pending},
                 code="migrations_pending",
             )
         return Response({"status": "ok"})

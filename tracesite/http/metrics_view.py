@@ -23,17 +23,17 @@ def metrics(request: HttpRequest) -> HttpResponse:
     Without that setting the view is off for every address: behind a proxy all requests come from the same machine.
     """
     if not settings.METRICS_TOKEN:
-        message = _("There is nothing here: set TRACESITE_METRICS_TOKEN to turn metrics on.")
+        message = _("Metrics are off. Set TRACESITE_METRICS_TOKEN to turn them on.")
         return error_response(request, 404, "metrics_off", message)
     if request.method not in ("GET", "HEAD"):
-        message = _("%(method)s is not allowed here; allowed are %(allowed)s.") % {
+        message = _("Method %(method)s is not allowed. Allowed: %(allowed)s.") % {
             "method": request.method,
             "allowed": "GET, HEAD",
         }
         return error_response(request, 405, "method_not_allowed", message, headers={"Allow": "GET, HEAD"})
     scheme, _space, given = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not compare_digest(given.encode(), settings.METRICS_TOKEN.encode()):
-        message = _("Send the header Authorization: Bearer with the token of TRACESITE_METRICS_TOKEN.")
+        message = _("Invalid token. Send “Authorization: Bearer …” with the value of TRACESITE_METRICS_TOKEN.")
         headers = {"WWW-Authenticate": "Bearer"}
         return error_response(request, 401, "not_authenticated", message, field="Authorization", headers=headers)
     headers = {"Cache-Control": "no-store"}

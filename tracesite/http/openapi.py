@@ -30,7 +30,9 @@ _DOCUMENTED = {module.__name__ for module in (records, trace_resources, message_
 _PATH = {
     "session_id": "The `id` of a session, or its `external_id`.",
     "message_id": "The `id` of a message.",
-    "call_id": "The `uuid` of a call. What the model called it is the parameter `call_id` of the list.",
+    "call_id": (
+        "The `uuid` of a call. To search by the id given by the model, use the parameter `call_id` of the list."
+    ),
     "ref": "The `contextRef` of an event of the session.",
     "chain_id": "The `id` of the message, or a tracker's `chain-...` id.",
 }
@@ -111,8 +113,8 @@ def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     answer = {"application/json": {"schema": {"$ref": f"#/components/schemas/{ErrorAnswer.__name__}"}}}
     common = {
         400: openapi.MEANINGS[400],
-        401: "No valid credentials.",
-        403: "The scope is missing.",
+        401: "Missing or invalid credentials.",
+        403: "The key lacks the required scope.",
         404: openapi.MEANINGS[404],
     }
     for operations in result["paths"].values():

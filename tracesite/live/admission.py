@@ -49,7 +49,7 @@ def viewer_of_key(token: str) -> Viewer:
     close_old_connections()
     key = find_key(token)
     if key is None:
-        raise NotAuthenticated(_("This API key is not known, has expired or was revoked."), code="invalid_api_key")
+        raise NotAuthenticated(_("Invalid API key: unknown, expired or revoked."), code="invalid_api_key")
     if Scope.READ not in key.scopes:
         raise NotPermitted(
             _("The scope “%(scope)s” is required. The key %(prefix)s… has: %(scopes)s.")
@@ -66,7 +66,7 @@ def viewer_of_login(cookie: str) -> Viewer:
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie)
     user = get_user(request)
     if not (user.is_active and user.is_staff):
-        raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
+        raise NotAuthenticated(_("An API key or a staff login is required."))
     # As in the admin and the API: Django's permissions are not tied to projects, so they give access to none.
     return Viewer(ALL_PROJECTS if user.is_superuser else NO_PROJECTS, login=cookie)
 
@@ -104,7 +104,9 @@ def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:
 
 
 def session_not_found(name: str) -> NotFound:
-    return NotFound(_("There is no session “%(name)s” here.") % {"name": name[:64]}, field="sessionId")
+    return NotFound(
+        _("Session “%(name)s” does not exist, or you have no access to it.") % {"name": name[:64]}, field="sessionId"
+    )
 
 
 def no_longer_admitted(viewers: Iterable[Viewer]) -> set[Viewer]:

@@ -43,7 +43,7 @@ def application(live: Live, elsewhere: Application | None) -> Application:
             handlers["http", path] = foreign
         try:
             if not admission.is_our_host(headers_of(scope).get("host", "")):
-                raise InvalidInput(_("This host name is not served here."), code="invalid_host")
+                raise InvalidInput(_("This host name is not allowed."), code="invalid_host")
             if (scope["type"], path) not in handlers:
                 raise NotFound
             if scope["type"] == "http" and scope["method"] != "GET":

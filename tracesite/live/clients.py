@@ -148,11 +148,11 @@ class Live:
         With a key, the subscription waits for a session that does not exist yet, and the client gets `waiting`.
         """
         if viewer is None:
-            raise NotAuthenticated(_("This needs an API key, or the login of a member of staff."))
+            raise NotAuthenticated(_("An API key or a staff login is required."))
         if not isinstance(name, str):
-            raise InvalidInput(_("Name the session by its id or its external id."), field="sessionId")
+            raise InvalidInput(_("“sessionId” must be the id or external id of a session."), field="sessionId")
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= LARGEST_NUMBER:
-            raise InvalidInput(_("“after” is the number of the last event that was received, or 0."), field="after")
+            raise InvalidInput(_("“after” must be the number of the last event received, or 0."), field="after")
         session_id = await self.ask(admission.find_session, viewer, name)
         if name in client.waits:
             self.waits.remove(client.waits[name])
@@ -160,7 +160,7 @@ class Live:
             session_id not in client.subscriptions
             and len(client.subscriptions) + len(client.waits) >= MAX_SUBSCRIPTIONS
         ):
-            raise InvalidInput(_("One connection follows %(most)d sessions at most.") % {"most": MAX_SUBSCRIPTIONS})
+            raise InvalidInput(_("A connection can follow at most %(most)d sessions.") % {"most": MAX_SUBSCRIPTIONS})
         if session_id is not None:
             await self._follow(client, viewer, session_id, name, after)
             return
@@ -239,7 +239,7 @@ class Live:
                 while client.urgent:
                     await write(client.urgent.popleft())
         except TimeoutError:
-            logger.info("Live: a client that does not read was removed.")
+            logger.info("Live: disconnected a client that does not read.")
             client.end("gone")
 
     async def _messages(self, client: Client) -> Any:
@@ -270,7 +270,7 @@ class Live:
                 continue
             for client in self.clients:
                 if client.viewers() & refused:
-                    error = NotAuthenticated(_("The key or the login has ended."), code="access_ended")
+                    error = NotAuthenticated(_("The API key or login is no longer valid."), code="access_ended")
                     client.urgent.append(error_message(None, error))
                     client.end("refused")
 
@@ -281,7 +281,7 @@ class Live:
     def _has_ended(self, task: asyncio.Task[None]) -> None:
         """Disconnect every client if a background task died, so that they reconnect and start fresh tasks."""
         if not task.cancelled():
-            logger.error("Live: a task that must not end has ended.", exc_info=task.exception())
+            logger.error("Live: a background task ended unexpectedly.", exc_info=task.exception())
             for other in self._tasks:
                 other.cancel()
             self._tasks = []
@@ -293,7 +293,7 @@ class Live:
         try:
             return await loop.run_in_executor(self._threads, partial(function, *arguments, **named))
         except (OperationalError, InterfaceError) as error:
-            logger.warning("Live: the database does not answer: %s", type(error).__name__)
+            logger.warning("Live: the database does not respond: %s", type(error).__name__)
             raise Unavailable from error
 
 

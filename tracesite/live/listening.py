@@ -36,7 +36,7 @@ async def listen(hub: Hub, access_changed: Callable[[], None]) -> None:
                     else:
                         _look_at_sessions(hub, notification.payload)
         except psycopg.OperationalError as error:
-            logger.warning("Live: the connection that listens is gone, making another: %s", type(error).__name__)
+            logger.warning("Live: lost the listening connection, reconnecting: %s", type(error).__name__)
             await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -46,4 +46,4 @@ def _look_at_sessions(hub: Hub, payload: str) -> None:
         try:
             hub.look_at(UUID(notice.split()[0]))
         except (ValueError, IndexError):
-            logger.error("Live: a notice names no session.")  # noqa: TRY400 - any database client can send any payload
+            logger.error("Live: ignored a notification without a session.")  # noqa: TRY400 - any database client can send any payload

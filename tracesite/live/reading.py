@@ -107,7 +107,7 @@ class Tables:
                     cursors = [await connection.execute(sql, parameters) for sql, parameters in queries]
                     return [await cursor.fetchall() for cursor in cursors]
             except (psycopg.OperationalError, PoolTimeout) as error:
-                logger.warning("Live: the database does not answer, trying again: %s", type(error).__name__)
+                logger.warning("Live: the database does not respond, retrying: %s", type(error).__name__)
                 await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -90,7 +90,7 @@ async def _expect_key(client: Client) -> None:
         async with asyncio.timeout(KEY_SECONDS):
             await client.has_subscribed.wait()
     except TimeoutError:
-        message = _("Subscribe with an API key within %(seconds)d s.") % {"seconds": KEY_SECONDS}
+        message = _("Subscribe with an API key within %(seconds)d seconds.") % {"seconds": KEY_SECONDS}
         _refuse(client, None, NotAuthenticated(message))
         await asyncio.Event().wait()  # cancelled when the connection is closed
 

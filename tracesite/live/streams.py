@@ -66,7 +66,7 @@ def _after(headers: Mapping[str, str], query: Mapping[str, str]) -> int:
     """Return the start number. Last-Event-ID precedes `after`, because a browser reconnects to the same URL."""
     last = headers.get("last-event-id") or query.get("after") or "0"
     if not (last.isascii() and last.isdigit() and len(last) <= 19):
-        raise InvalidInput(_("“after” is the number of the last event that was received, or 0."), field="after")
+        raise InvalidInput(_("“after” must be the number of the last event received, or 0."), field="after")
     return int(last)
 
 

@@ -74,4 +74,4 @@ class Waits:
 class TooManyWaiting(ApiError):
     status = 429
     default_code = "too_many_waiting"
-    default_message = _("Too many subscriptions of this project wait for sessions that do not exist yet.")
+    default_message = _("Too many subscriptions of this project are waiting for sessions that do not exist yet.")

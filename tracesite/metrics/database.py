@@ -46,7 +46,7 @@ def database_metrics() -> list[Metric]:
 
     So are gauges whose query took too long.
     """
-    is_up = _gauge("tracesite_database_up", "Whether the database answered.")
+    is_up = _gauge("tracesite_database_up", "1 if the database responds, else 0.")
     found: list[Metric] = [is_up]
     own = connection.copy()
     own.settings_dict["OPTIONS"] = {
@@ -60,7 +60,7 @@ def database_metrics() -> list[Metric]:
             with own.cursor() as cursor:
                 cursor.execute(f"SET statement_timeout = {STATEMENT_MS}; SET lock_timeout = {LOCK_MS}")
         except Error as error:
-            logger.warning("the database does not answer to /metrics: %s", type(error.__cause__ or error).__name__)
+            logger.warning("the database does not respond to /metrics: %s", type(error.__cause__ or error).__name__)
             is_up.add_metric([], 0)
             return found
         is_up.add_metric([], 1)
@@ -124,9 +124,9 @@ def _limits(rows: list[Row]) -> Iterable[Metric]:
 
 
 def _partitions(rows: list[Row]) -> Iterable[Metric]:
-    months = _gauge("tracesite_partitions", "Months that a table has partitions for.", "table")
+    months = _gauge("tracesite_partitions", "Months for which a table has partitions.", "table")
     end = _gauge("tracesite_partitions_end_seconds", "Time until the last of these months ends.", "table")
-    estimate = _gauge("tracesite_table_rows", "Rows as the planner estimates them.", "table")
+    estimate = _gauge("tracesite_table_rows", "Rows, as estimated by the planner.", "table")
     now = datetime.now(UTC)
     for table, count, last, tuples in rows:
         after_last = Month(int(last[:4]), int(last[5:])).next

@@ -48,14 +48,14 @@ REQUESTS = Counter(
 )
 REQUEST_SECONDS = Histogram(
     "tracesite_http_request_duration_seconds",
-    "Time until the answer began.",
+    "Time until the response started.",
     ["route"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
     registry=REGISTRY,
 )
 BODY_BYTES = Histogram(
     "tracesite_http_request_body_bytes",
-    "Announced size of bodies, as sent.",
+    "Content-Length of request bodies.",
     ["route"],
     buckets=[1024 * 4**power for power in range(9)],  # 1 KiB to 64 MiB
     registry=REGISTRY,
@@ -98,7 +98,7 @@ def share_between_workers(home: Path) -> None:
     try:
         directory = _directory(home)
     except OSError as error:
-        logger.warning("no room for shared metrics, each worker counts for itself: %s", error.strerror)
+        logger.warning("no disk space for shared metrics, so each worker counts for itself: %s", error.strerror)
         return
     os.environ[SHARED] = str(directory)
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]  # the package is typed in part
@@ -184,7 +184,7 @@ def _prepare_worker(directory: Path) -> None:
         for kind, size in _FILES.items():
             _make_file(directory, kind, size)
     except OSError as error:
-        logger.warning("no room for shared metrics, this worker counts for itself: %s", error.strerror)
+        logger.warning("no disk space for shared metrics, so this worker counts for itself: %s", error.strerror)
         del os.environ[SHARED]
         values.ValueClass = values.MutexValue
 

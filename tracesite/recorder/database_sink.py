@@ -134,7 +134,7 @@ class DatabaseSink:
                 self._thread.start()
             self._tasks.put(task)
         if not task.done.wait(_PATIENCE_SECONDS):
-            raise TimeoutError("The database did not answer in time.")
+            raise TimeoutError("The database did not respond in time.")
         if task.error is not None:
             raise task.error
         return task.result

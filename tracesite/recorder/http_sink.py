@@ -491,7 +491,7 @@ class HttpSink:
         ]
         if (doubtful or todo) and not takes_some:
             # The cause is not an event: a proxy that responds 400 would make all of them count as refused.
-            self._put_off(_Later(reason="it takes no event at all", pause=LONGEST_PAUSE, advice=_ADVICE))
+            self._put_off(_Later(reason="it accepts no events at all", pause=LONGEST_PAUSE, advice=_ADVICE))
             return
         self._count_refused(refused)
         self._set_aside(batch, not_taken + suspects)

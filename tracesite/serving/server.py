@@ -89,7 +89,7 @@ def socket_of_systemd() -> socket.socket | None:
         return None
     listener = socket.socket(fileno=_FIRST_OF_SYSTEMD)
     if os.environ.get("LISTEN_FDS") != "1" or listener.family not in (socket.AF_INET, socket.AF_INET6):
-        raise OSError("systemd has to hand over exactly one socket, with ListenStream= and an address and port.")
+        raise OSError("systemd must pass exactly one socket, with an address and port in ListenStream=.")
     del os.environ["LISTEN_PID"]  # or gunicorn would take it, too
     return listener
 
@@ -225,10 +225,10 @@ def _allow_open_files() -> None:
 def _reload(arbiter: Any, elders: list[int], reloading: threading.Lock) -> None:
     complaint = _complaint_about_a_start()
     if complaint:
-        logger.error("Not restarted, the old processes go on serving. What keeps new ones from it: %s", complaint)
+        logger.error("Not restarted; the old processes continue to serve. The new ones failed: %s", complaint)
         reloading.release()
     elif arbiter.LISTENERS:  # else it was stopped meanwhile
-        logger.info("Restarting: new processes are being started, the old ones serve until then.")
+        logger.info("Restarting: the old processes serve until the new ones have started.")
         _execute_anew(Handover(listener=arbiter.LISTENERS[0].fileno(), workers=[*arbiter.WORKERS, *elders]))
 
 

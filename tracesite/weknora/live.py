@@ -205,7 +205,7 @@ class _Following:
     def has_ended(self, task: asyncio.Task[None]) -> None:
         """End the connection if a background task failed, so that the client reconnects instead of waiting."""
         if not task.cancelled() and task.exception() is not None:
-            logger.error("Live: a task that follows an answer has ended.", exc_info=task.exception())
+            logger.error("Live: a task that follows an answer ended unexpectedly.", exc_info=task.exception())
             self.client.end("again")
 
     async def _frames_of_event(self, message: Message) -> list[Frame]:

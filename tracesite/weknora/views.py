@@ -144,7 +144,7 @@ class SessionViewSet(WeKnoraViewSet):
         ids = None
         if not chosen.delete_all:
             if not chosen.ids:
-                raise InvalidInput(_("Name the sessions in “ids”, or say “delete_all”: true."), field="ids")
+                raise InvalidInput(_("Send the session ids in “ids”, or “delete_all”: true."), field="ids")
             names = [name for name in chosen.ids if name and "\x00" not in name]
             known = look_up(project.pk, (), [key for name in names if (key := as_uuid(name))], names).sessions
             ids = [
@@ -181,7 +181,7 @@ class SessionViewSet(WeKnoraViewSet):
             )
             title = title_from(question or first_question(session.pk))
             if not title:
-                raise InvalidInput(_("No user has said anything yet that a title could be made of."), field="messages")
+                raise InvalidInput(_("The session has no user message to generate a title from."), field="messages")
             change_session(session.pk, redact_session_patch(records.SessionPatch(title=title)))
             title = _session(session.pk).title
         return _success(data=title)
@@ -208,7 +208,7 @@ class SessionViewSet(WeKnoraViewSet):
         """Refuse with 503: only the live part streams, because here a stream would hold a thread until its end."""
         find_session(project_scope(request), session_id)
         raise Unavailable(
-            _("Streams are served by the live part (serve --live): have the proxy send this address there."),
+            _("Streams are served by the live server (serve --live). Route this URL to it in the proxy."),
             code="live_elsewhere",
         )
 

@@ -18,7 +18,7 @@ class Command(BaseCommand):
     help = "Create an API key for a project and print it once. Only its digest is stored."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--project", required=True, metavar="SLUG")
+        parser.add_argument("--project", required=True, metavar="SLUG", help="the project of the key")
         parser.add_argument("--name", required=True, help="what uses the key, such as a program or a person")
         parser.add_argument(
             "--scopes",

@@ -359,7 +359,7 @@ def test_session_page_shows_the_conversation(staff: Client, project: Project) ->
     assert said(response) == ["talk says 0", "talk says 1"]
     text = text_of(response)
     assert text.startswith("Talk completed")
-    for fact in ("Project owner", "External id talk", "End user alice", "Messages 2", "Tags vip", '"channel": "电话"'):
+    for fact in ("Project owner", "External ID talk", "End user alice", "Messages 2", "Tags vip", '"channel": "电话"'):
         assert fact in text
     assert links_of(response)["2026-03-01 12:00:00"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
 
@@ -446,7 +446,7 @@ def test_message_page_shows_question_and_neighbours(staff: Client, project: Proj
     links = links_of(response)
     assert links["← Previous: user"] == f"{MESSAGES}{message_at(session, 0).pk}/change/"
     assert links["Next: user →"] == f"{MESSAGES}{message_at(session, 2).pk}/change/"
-    assert links["The conversation"] == page_of(session)
+    assert links["Full conversation"] == page_of(session)
 
 
 def test_tab_title_has_question_and_session(staff: Client, project: Project) -> None:
@@ -482,7 +482,7 @@ def test_missing_row_redirects_to_the_list(staff: Client, list_url: str, name: s
     for page in ("change", "restore"):
         response = staff.get(f"{list_url}{name}/{page}/", follow=True)
         assert response.redirect_chain == [(list_url, 302)]
-        assert "with this id. It may have been purged." in text_of(response)
+        assert "with this ID. It may have been purged." in text_of(response)
 
 
 # --- Deleting and restoring ---------------------------------------------------------------------------------------------
@@ -545,7 +545,7 @@ def test_deleting_message_of_deleted_session_reports_it(staff: Client, project: 
 def test_deleting_unknown_row_leads_to_list(staff: Client) -> None:
     response = staff.get(f"{SESSIONS}01a1f90f-89dc-7516-b04e-c271aeefa5d6/delete/", follow=True)
     assert response.redirect_chain == [(SESSIONS, 302)]
-    assert "with this id. It may have been purged." in text_of(response)
+    assert "with this ID. It may have been purged." in text_of(response)
 
 
 def undo_of(response: Any) -> tuple[str, dict[str, str]]:

@@ -637,9 +637,9 @@ def test_used_external_id_is_refused_at_its_field(staff: Client, project: Projec
     if state == "deleted":
         writes.delete_session(outcome.id, by="ada")
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "weather", "title": "new"})
-    assert "already has a session with this external id. It may be in the trash." in text_of(response)
+    assert "already has a session with this external ID. It may be in the trash." in text_of(response)
     form = {"session": str(outcome.id), "role": "user", "content": "again", "external_id": "q1"}
-    taken = "already has a message with this external id" if state == "alive" else "Select a valid choice."
+    taken = "already has a message with this external ID" if state == "alive" else "Select a valid choice."
     assert taken in text_of(staff.post(f"{MESSAGES}add/", form))
     assert Message.with_deleted.count() == 1
     assert Session.with_deleted.count() == 1
@@ -659,7 +659,7 @@ def test_refusal_by_ingest_is_shown_above_the_form(staff: Client, project: Proje
 
     SessionTombstone.objects.create(key=session_key(project.pk, "gone"), purged_at=timezone.now())
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "gone"}, follow=True)
-    assert "The session was purged. Use another external id." in text_of(response)
+    assert "The session was purged. Use another external ID." in text_of(response)
     assert Session.objects.count() == 0
     assert LogEntry.objects.count() == 0
 

@@ -165,13 +165,13 @@ def grow_old(hours: float = 25) -> None:
 def test_stale_run_is_closed_and_young_one_is_not(project: Project) -> None:
     send(project, start())
     grow_old(23)
-    assert close() == "Closed 0 runs without news for 24 hours."
+    assert close() == "Closed 0 runs without data for 24 hours."
     grow_old(25)
-    assert close("--dry-run") == "Would close 1 run without news for 24 hours."
+    assert close("--dry-run") == "Would close 1 run without data for 24 hours."
     assert state() == OPEN
-    assert close() == "Closed 1 run without news for 24 hours."
+    assert close() == "Closed 1 run without data for 24 hours."
     assert state() == SILENT
-    assert close() == "Closed 0 runs without news for 24 hours."
+    assert close() == "Closed 0 runs without data for 24 hours."
     assert Event.objects.filter(level="warn", data__interrupted="no_news").count() == 1
 
 
@@ -179,18 +179,18 @@ def test_event_without_row_is_news(project: Project) -> None:
     send(project, start())
     grow_old()
     Event.objects.update(timestamp=timezone.now())
-    assert close() == "Closed 0 runs without news for 24 hours."
+    assert close() == "Closed 0 runs without data for 24 hours."
 
 
 def test_age_and_project_are_options(project: Project, stranger: Project) -> None:
     send(project, start())
     send(stranger, start())
     grow_old(3)
-    assert close("--older-than", "4") == "Closed 0 runs without news for 4 hours."
-    assert close("--older-than", "2.5", "--project", "stranger") == "Closed 1 run without news for 2.5 hours."
+    assert close("--older-than", "4") == "Closed 0 runs without data for 4 hours."
+    assert close("--older-than", "2.5", "--project", "stranger") == "Closed 1 run without data for 2.5 hours."
     assert list(Session.objects.order_by("project__slug").values_list("status", flat=True)) == ["running", "error"]
     for wrong in ("0", "soon", "-1", "nan"):
-        with pytest.raises(CommandError, match="give a number of hours above 0"):
+        with pytest.raises(CommandError, match="use a number of hours above 0"):
             close("--older-than", wrong)
 
 
@@ -252,7 +252,7 @@ def test_question_that_was_left_open_is_closed_without_error(project: Project) -
 def test_stale_run_of_paused_session_stays_open(project: Project) -> None:
     store(project, answer(is_completed=False), status="paused")
     grow_old()
-    assert close() == "Closed 0 runs without news for 24 hours."
+    assert close() == "Closed 0 runs without data for 24 hours."
 
 
 # --- For people ------------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: Se
     kinds = [(problem.kind, problem.message_id) for problem in check(tally=Tally()) if problem.session_id is None]
     assert kinds == [("orphan_row", lost.pk)] * 7 + [("orphan_result", None)]
     store(project, answer(health=["orphan_result"]), external_id="flagged")
-    assert ("orphan_result", "flagged when it came") in found(project_id=project.pk)
+    assert ("orphan_result", "flagged on arrival") in found(project_id=project.pk)
 
 
 @pytest.mark.requirement("000-18")
@@ -189,7 +189,7 @@ def test_missing_steps_and_parents_of_calls_are_reported(project: Project, outco
     ToolCall.objects.filter(pk=call(1).pk).update(parent_id=None)
     nested = {"name": "search", "args": {}, "parent": "nobody", "result": {"output": ""}}
     store(project, answer(agent_steps=[{"tool_calls": [nested]}]), external_id="unknown parent")
-    assert found() == [("parent_missing", "flagged when it came")]
+    assert found() == [("parent_missing", "flagged on arrival")]
 
 
 @pytest.mark.requirement("000-18")

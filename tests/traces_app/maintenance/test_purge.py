@@ -748,23 +748,23 @@ def test_json_report_is_one_object(project: Project) -> None:
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip
-    assert answer_ is None, f"{outcome.id} was purged already"
+    assert answer_ is None, f"{outcome.id} is already purged"
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Say what is to go: --older-than"),
-        (("--session", "weather"), "Say what is to go: --older-than"),
-        (("--older-than", "yesterday"), "--older-than yesterday: give a number of days, a date like 2026-01-31"),
-        (("--older-than", "2024-02-30"), "--older-than 2024-02-30: give a number of days"),
-        (("--older-than", "2024-02-03T10:00:00"), "--older-than 2024-02-03T10:00:00: give a number of days"),
-        (("--deleted-longer-than", "2999-01-01"), "--deleted-longer-than 2999-01-01 lies in the future"),
+        ((), "Choose what to purge: --older-than"),
+        (("--session", "weather"), "Choose what to purge: --older-than"),
+        (("--older-than", "yesterday"), "--older-than yesterday: use a number of days, a date such as 2026-01-31"),
+        (("--older-than", "2024-02-30"), "--older-than 2024-02-30: use a number of days"),
+        (("--older-than", "2024-02-03T10:00:00"), "--older-than 2024-02-03T10:00:00: use a number of days"),
+        (("--deleted-longer-than", "2999-01-01"), "--deleted-longer-than 2999-01-01 is in the future"),
         (("--older-than", "1", "--project", "nobody"), "There is no project 'nobody'"),
         (("--older-than", "1", "--session", "nothing"), "There is no session 'nothing'"),
         (("--older-than", "1", "--session", ""), "There is no session ''"),
-        (("--older-than", "1", "--session", "twice"), "'twice' is the name of several sessions: "),
-        (("--older-than", "1"), "There is no terminal to ask on: repeat it with --yes"),
+        (("--older-than", "1", "--session", "twice"), "Several sessions have the external id 'twice': "),
+        (("--older-than", "1"), "Confirmation needs a terminal. Use --yes"),
     ],
 )
 def test_purge_command_with_wrong_arguments_removes_nothing(

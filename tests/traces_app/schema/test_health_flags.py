@@ -88,7 +88,7 @@ def test_problems_are_described_with_their_numbers(named: dict[str, Message]) ->
         "fine": [],
         "open": ["2 calls without result"],
         "running": [],
-        "repaired": ["1 repaired id"],
+        "repaired": ["1 repaired ID"],
         "orphan": ["1 result without call"],
         "broken": ["2 calls with invalid JSON arguments", "mine"],
     }
@@ -100,7 +100,7 @@ def test_admin_lists_names_and_filters_health_flags(named: dict[str, Message], a
     url = reverse("admin:messages_app_message_changelist")
     page = admin_client.get(url, {"health": "repaired_id"})
     assert [row.pk for row in page.context["cl"].result_list] == [named["repaired"].pk]
-    assert "repaired id" in page.content.decode()
+    assert "repaired ID" in page.content.decode()
     page = admin_client.get(url, {"health": "missing_result"})
     assert [row.pk for row in page.context["cl"].result_list] == [named["open"].pk]
     page = admin_client.get(reverse("admin:messages_app_message_change", args=[named["open"].pk]))

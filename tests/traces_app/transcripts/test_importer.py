@@ -306,7 +306,7 @@ def test_other_conversation_with_used_id_is_renamed_and_reported(project: Projec
         ((own, name),) = imported(write(path, {"id": "help", "messages": TRIP}), project).renamed
         assert own == "help"
         assert re.fullmatch("help-[0-9a-f]{8}", name)
-        assert f"  session 'help' holds another conversation: stored as '{name}'\n" in run(path, "--project", "imports")
+        assert f"  session 'help' is another conversation: stored as '{name}'\n" in run(path, "--project", "imports")
         found = [(session[0], [message[2] for message in session[5]]) for session in stored(project)]
         assert found == [("help", said_in(INVOICE)), (name, said_in(TRIP))]
 
@@ -419,7 +419,7 @@ def test_broken_file_does_not_stop_the_others(project: Project, tmp_path: Path) 
         ("b.json", "failed", "not JSON"),
         ("c.json", "failed", "the file is empty"),
         ("d.txt", "skipped", "neither JSON nor an archive"),
-        ("e.json", "skipped", "no transcript of a known format"),
+        ("e.json", "skipped", "not a transcript in a known format"),
         ("f.json", "failed", "not JSON"),
         ("g.json", "failed", "not JSON"),
         ("h.traj", "read", ""),
@@ -430,7 +430,7 @@ def test_broken_file_does_not_stop_the_others(project: Project, tmp_path: Path) 
 
 def test_named_file_without_transcript_has_failed(project: Project, tmp_path: Path) -> None:
     (report,) = import_paths([write(tmp_path / "e.json", {"name": "a package"})], project.pk)
-    assert (report.status, report.reason) == ("failed", "no transcript of a known format")
+    assert (report.status, report.reason) == ("failed", "not a transcript in a known format")
 
 
 def test_named_file_with_any_suffix_is_read(project: Project, tmp_path: Path) -> None:
@@ -470,14 +470,14 @@ def test_command_prints_each_file_and_totals(project: Project, tmp_path: Path) -
     assert run(tmp_path, "--project", "imports") == (
         f"{tmp_path}/notes.md: skipped: neither JSON nor an archive\n"
         f"{path}: openai_chat, 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed, "
-        "1 call with arguments that are no JSON\n"
+        "1 call with invalid JSON arguments\n"
         "  messages: 5 created\n"
         "  left out: [8]: unknown role 'critic'; a role is one of system, developer, user, assistant, tool, function\n"
         "\n"
         "Files: 1 read, 1 skipped, 0 failed\n"
         "Messages: 5 created\n"
         "Total: 1 session; messages: 2 assistant, 1 system, 2 user; 2 tool calls, 2 results, 1 failed, "
-        "1 call with arguments that are no JSON\n"
+        "1 call with invalid JSON arguments\n"
         "  get_weather: 2 calls, 1 failed\n"
         "  invalid_arguments: 1 message\n"
     )
@@ -488,7 +488,7 @@ def test_command_lists_some_skipped_files_and_counts_the_others(project: Project
         (tmp_path / f"notes-{number:02}.md").write_text("notes")
     said = run(tmp_path, "--project", "imports").splitlines()
     assert [line.split(":")[0] for line in said[:20]] == [f"{tmp_path}/notes-{number:02}.md" for number in range(20)]
-    assert said[20:23] == ["5 more files skipped; -v 2 names them.", "", "Files: 0 read, 25 skipped, 0 failed"]
+    assert said[20:23] == ["5 more files skipped; use -v 2 to list them.", "", "Files: 0 read, 25 skipped, 0 failed"]
     assert sum("notes-" in line for line in run(tmp_path, "--project", "imports", "-v", "2").splitlines()) == 25
 
 
@@ -627,7 +627,7 @@ def test_named_compressed_file_without_transcript_has_failed(project: Project, t
     assert import_file(path, project.pk).status == "failed"
     path.write_bytes(gzip.compress(json.dumps(TALK).encode())[:-9])
     report = import_file(path, project.pk)
-    assert (report.path, report.status, report.reason) == (str(path), "failed", "it ends too early")
+    assert (report.path, report.status, report.reason) == (str(path), "failed", "the data is truncated")
     zipped(path)
     assert import_file(path, project.pk).status == "failed"
 

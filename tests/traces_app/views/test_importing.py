@@ -169,9 +169,9 @@ def test_unknown_file_is_reported_and_others_stored(owner: Caller) -> None:
     [
         (b" \n", "body: the file is empty"),
         (b"{", "body: not JSON: "),
-        (b'{"name": "a package"}', "body: no transcript of a known format"),
-        (gzip.compress(b'{"name": "a package"}', mtime=0), "body: no transcript of a known format"),
-        (gzip.compress(BYTES, mtime=0)[:-9], "body: it ends too early"),
+        (b'{"name": "a package"}', "body: not a transcript in a known format"),
+        (gzip.compress(b'{"name": "a package"}', mtime=0), "body: not a transcript in a known format"),
+        (gzip.compress(BYTES, mtime=0)[:-9], "body: the data is truncated"),
         (zipped(), "body: "),
         (zipped(a=b"notes"), "body/a: not JSON: "),
     ],
@@ -237,7 +237,7 @@ def test_too_large_upload_is_refused_packed_or_not(owner: Caller, settings: Any)
     assert owner.post("import/", large).error == (413, "too_large", None)
     sent = owner.post("import/", gzip.compress(large), content_type=ANYTHING)
     assert sent.error == (400, "no_transcript", None)
-    assert sent.json["error"]["message"] == "No transcript was found. body: it unpacks to more than is accepted"
+    assert sent.json["error"]["message"] == "No transcript was found. body: too large after decompression"
     assert owner.post("import/", gzip.compress(large), Content_Encoding="gzip").error == (413, "too_large", None)
 
 

@@ -436,7 +436,9 @@ def test_list_of_messages_returns_outcomes_in_order(owner: Caller, weather: Sess
             {
                 "path": "[2]",
                 "code": "message_completed",
-                "message": "The message is completed: it takes results of its open calls, but no new steps or calls.",
+                "message": (
+                    "The message is completed. It accepts results of its open calls, but no new steps or calls."
+                ),
             }
         ],
     }
@@ -647,7 +649,7 @@ def test_too_large_body_is_refused(owner: Caller, weather: SessionOutcome, setti
 def test_unsupported_methods_are_refused_as_json_errors(owner: Caller, weather: SessionOutcome) -> None:
     refused = owner.post("messages/", {})
     assert refused.error == (405, "method_not_allowed", None)
-    assert refused.json["error"]["message"] == "POST is not allowed here; allowed are GET, HEAD, OPTIONS."
+    assert refused.json["error"]["message"] == "Method POST is not allowed. Allowed: GET, HEAD, OPTIONS."
     assert refused.headers["Allow"] == "GET, HEAD, OPTIONS"
     assert owner.get("nothing/").error == (404, "not_found", None)
 

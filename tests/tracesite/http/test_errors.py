@@ -50,7 +50,7 @@ def test_error_headers_name_allowed_methods_and_schemes(client: Client) -> None:
     assert client.get("/api/raise/throttled/").headers["Retry-After"] == "8"
     refused = client.delete("/api/raise/ours/")
     assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
-    assert refused.json() == error("method_not_allowed", "DELETE is not allowed here; allowed are GET, HEAD, OPTIONS.")
+    assert refused.json() == error("method_not_allowed", "Method DELETE is not allowed. Allowed: GET, HEAD, OPTIONS.")
 
 
 def test_request_for_other_format_gets_json(client: Client) -> None:
@@ -118,7 +118,7 @@ def test_database_away_is_logged_in_one_line(client: Client, log_lines: LogLines
 
     lines = log_lines()
     failure, request = lines[:2]
-    assert failure["message"] == f"the database did not answer: {path}: connection refused"
+    assert failure["message"] == f"the database did not respond: {path}: connection refused"
     assert (failure["level"], failure["logger"]) == ("ERROR", "tracesite.http.errors")
     assert (request["logger"], request["status"]) == ("tracesite.http.request_log", 503)
     assert not [line for line in lines if "exc_info" in line]
@@ -133,7 +133,7 @@ def test_unforeseen_error_is_logged_and_answered_without_details(
 
     assert (answer.status_code, answer.json()) == (
         500,
-        error("internal_error", "Something went wrong here; the log says more."),
+        error("internal_error", "Internal server error. See the server log."),
     )
     failure, request = log_lines()
     assert (failure["level"], failure["logger"], failure["request_id"]) == ("ERROR", "django.request", "r1")
@@ -166,7 +166,7 @@ def test_errors_outside_views_are_json_for_the_api_and_html_else(
 def test_unknown_path_gets_api_error_shape(client: Client) -> None:
     api, page = client.get("/api/nowhere/"), client.get("/nowhere/")
 
-    assert (api.status_code, api.json()) == (404, error("not_found", "There is nothing at this address."))
+    assert (api.status_code, api.json()) == (404, error("not_found", "There is no resource at this URL."))
     assert page.status_code == 404
     assert "There is no page at this address" in page.content.decode()
 
@@ -222,9 +222,9 @@ def test_form_without_csrf_token_is_answered_in_frame_of_admin() -> None:
 def test_unknown_host_error_names_the_setting(client: Client, log_lines: LogLines, path: str) -> None:
     answer = client.get(path, headers={"host": "traces.example.org"})
     refusal, request = log_lines()
-    assert (refusal["level"], refusal["message"]) == ("WARNING", "refused the host name traces.example.org")
+    assert (refusal["level"], refusal["message"]) == ("WARNING", "rejected the host name traces.example.org")
     assert (request["status"], "exc_info" in refusal, "exc_info" in request) == (400, False, False)
-    text = "This host name is not served here. Add it to TRACESITE_ALLOWED_HOSTS."
+    text = "This host name is not allowed. Add it to TRACESITE_ALLOWED_HOSTS."
     assert answer.status_code == 400
     if path.startswith("/api/"):
         assert answer.json()["error"] | {"request_id": ""} == {

@@ -28,7 +28,7 @@ def test_readyz_with_missing_migrations_is_503() -> None:
     answer = Client().get("/readyz")
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (503, "migrations_pending")
-    assert "run “manage.py migrate”" in error["message"]
+    assert "Run “manage.py migrate”" in error["message"]
     assert answer.headers["Retry-After"] == "5"
 
 

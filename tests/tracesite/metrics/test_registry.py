@@ -83,7 +83,7 @@ def test_metrics_without_the_setting_returns_404_naming_it() -> None:
         {
             "error": {
                 "code": "metrics_off",
-                "message": "There is nothing here: set TRACESITE_METRICS_TOKEN to turn metrics on.",
+                "message": "Metrics are off. Set TRACESITE_METRICS_TOKEN to turn them on.",
                 "field": None,
                 "request_id": "r1",
             }
@@ -118,7 +118,7 @@ def test_metrics_post_returns_405(scraped: Client) -> None:
 @pytest.mark.parametrize("bad", ["short", "with a space in it", "with-a-line-end\n-in-it", "with-an-é-in-the-middle"])
 def test_invalid_metrics_token_is_refused_without_quoting_it(monkeypatch: pytest.MonkeyPatch, bad: str) -> None:
     monkeypatch.setenv("X", bad)
-    with pytest.raises(ImproperlyConfigured, match="X is no token: write at least 16 ") as caught:
+    with pytest.raises(ImproperlyConfigured, match="X is not a valid token: use at least 16 ") as caught:
         environment.token("X", at_least=16)
     assert bad not in str(caught.value)
 

@@ -298,14 +298,14 @@ def test_data_of_another_postgresql_version_is_refused(data_dir: Path, use: Call
     user.leave()
     (Path(str(data)) / "PG_VERSION").write_text("12\n")
     done = in_manage(data_dir)
-    assert done.stderr.startswith(f"The data in {data_dir}/postgres was made by PostgreSQL 12, and the installed ")
+    assert done.stderr.startswith(f"The data in {data_dir}/postgres was created by PostgreSQL 12, and the installed ")
     assert (done.stdout, done.returncode) == ("", 1)
 
 
 def test_a_data_directory_that_cannot_be_made_is_named(data_dir: Path) -> None:
     (data_dir / "file").touch()
     done = in_manage(data_dir / "file")
-    assert (done.returncode, done.stderr.startswith(f"{pwd.getpwuid(os.geteuid()).pw_name} cannot make")) == (1, True)
+    assert (done.returncode, done.stderr.startswith(f"{pwd.getpwuid(os.geteuid()).pw_name} cannot create")) == (1, True)
     assert str(data_dir / "file") in done.stderr
 
 
@@ -370,6 +370,6 @@ def test_root_without_a_place_for_the_data_gets_a_remedy(data_dir: Path) -> None
         closed,
     )
     assert done.stderr.endswith(
-        "EmbeddedError: root cannot make a database in /proc/none (No such file or directory). Set TRACESITE_DATA_DIR to "
-        "a directory that works, or DATABASE_URL to a PostgreSQL of yours.\n"
+        "EmbeddedError: root cannot create a database in /proc/none (No such file or directory). Set TRACESITE_DATA_DIR to "
+        "a writable directory, or DATABASE_URL to your own PostgreSQL.\n"
     )

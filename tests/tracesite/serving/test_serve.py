@@ -72,7 +72,7 @@ def serving(environment: dict[str, str], port: int, *options: str) -> Iterator[s
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert (out.strip(), err[err.index("Traceback") :] if "Traceback" in err else "", process.returncode) == (
-        "Tracesite has stopped.",
+        "Tracesite stopped.",
         "",
         0,
     )
@@ -107,7 +107,7 @@ def log_in(port: int, username: str, password: str) -> int:
 
 def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> None:
     with serving(environment, port, "--demo") as first:
-        [(password, api_key)] = re.findall(r"password (\S+) .*shown this once.*\n.*API key +(\S+) .*this once", first)
+        [(password, api_key)] = re.findall(r"password (\S+) .*shown only once.*\n.*API key +(\S+) .*only once", first)
         assert log_in(port, "admin", password) == 302
         assert log_in(port, "admin", "admin") == 200
         status, _, body = request(port, "GET", "/api/v1/sessions/", headers={"Authorization": f"Bearer {api_key}"})
@@ -129,7 +129,7 @@ def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> Non
         f"http://127.0.0.1:{port}/live/sse?session=ID",
         "changepassword admin",
         "create_api_key --project demo --name mine",
-        f"{environment['TRACESITE_DATA_DIR']}/postgres; start over with an empty one: make reset",
+        f"{environment['TRACESITE_DATA_DIR']}/postgres; to start with an empty one: make reset",
     ):
         assert expected in second
 
@@ -137,7 +137,7 @@ def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> Non
 def test_the_operators_password_is_not_printed(environment: dict[str, str], port: int) -> None:
     chosen = "chosen by the operator"
     with serving(environment | {"TRACESITE_ADMIN_PASSWORD": chosen}, port, "--demo") as printed:
-        assert "as in TRACESITE_ADMIN_PASSWORD" in printed
+        assert "from TRACESITE_ADMIN_PASSWORD" in printed
         assert chosen not in printed
         assert "TRACESITE_DEBUG" not in printed
         assert log_in(port, "admin", chosen) == 302
@@ -167,7 +167,7 @@ def test_serve_on_a_taken_port_names_the_remedy() -> None:
         with pytest.raises(CommandError) as refused:
             call_command("serve", port=taken)
     assert str(refused.value) == (
-        f"Port {taken} on 127.0.0.1 is taken, perhaps by another Tracesite. Stop what listens there, or choose another "
+        f"Port {taken} on 127.0.0.1 is in use, perhaps by another Tracesite. Stop that program, or use another "
         f"port: PORT={taken + 1} make run, or manage.py serve --port {taken + 1}."
     )
 
@@ -178,7 +178,7 @@ def test_an_address_that_is_not_this_machines_is_refused(port: int) -> None:
 
 
 def test_serve_on_an_invalid_port_is_refused() -> None:
-    with pytest.raises(CommandError, match="70000 is no port: choose one from 1 to 65535."):
+    with pytest.raises(CommandError, match="--port 70000 is invalid. Use a port from 1 to 65535."):
         call_command("serve", port=70000)
 
 

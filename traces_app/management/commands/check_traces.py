@@ -16,28 +16,31 @@ from traces_app.management.row_arguments import project_named, session_named
 
 class Command(BaseCommand):
     help = (
-        "Reports traces that are not whole, a line for each problem, with ids and numbers and no content. Changes nothing, "
-        "and may run beside writers. Exit status: 0 no problems, 1 problems found, 2 called wrongly. Kinds of problems: "
+        (
+            "Report inconsistent traces: one line per problem, with ids and numbers but no content. Changes "
+            "nothing and can run while agents write. Exit status: 0 no problems, 1 problems found, 2 invalid "
+            "arguments. Kinds of problems: "
+        )
         + "; ".join(f"{kind} ({meaning})" for kind, meaning in KINDS.items())
         + "."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--project", metavar="SLUG", help="only of this project")
+        parser.add_argument("--project", metavar="SLUG", help="only this project")
         parser.add_argument(
             "--session",
             metavar="ID",
-            help="only of this session: its id, or its external id (with --project where unclear)",
+            help="only this session: its id, or its external id (with --project if several sessions have it)",
         )
         parser.add_argument(
-            "--json", action="store_true", help="print one JSON object a line: the problems, and then a summary"
+            "--json", action="store_true", help="print one JSON object per line: the problems, then a summary"
         )
 
     def handle(self, *, project: str | None, session: str | None, json: bool, **options: Any) -> None:
         found = project_named(project) if project is not None else None
         session_id = session_named(session, [found] if found else []) if session is not None else None
         if session is not None and session_id is None:
-            raise CommandError(f"The session {session!r} was purged.", returncode=2)
+            raise CommandError(f"Session {session!r} was purged.", returncode=2)
         tally, kinds = Tally(), Counter[str]()
         for problem in check(project_id=found.pk if found else None, session_id=session_id, tally=tally):
             kinds[problem.kind] += 1

@@ -16,21 +16,22 @@ from traces_app.management.row_arguments import project_named
 
 class Command(BaseCommand):
     help = (
-        "Closes runs that are open and of which nothing was heard for some hours: they are completed, with the flag "
-        "`interrupted` and a reason, and their sessions are no longer running. A run goes on when its sender is back. "
-        "Runs of paused sessions wait for a person and stay open. Safe to interrupt and to run again."
+        "Close open runs that have received no data for some hours. They become completed with the flag "
+        "`interrupted` and a reason, and their sessions are no longer running. A run continues if its "
+        "sender returns. Runs of paused sessions stay open, because they wait for a person. Safe to "
+        "interrupt and to run again."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--older-than",
             metavar="HOURS",
-            help=f"hours without news; without it TRACESITE_STALE_RUN_HOURS ({settings.STALE_RUN_HOURS})",
+            help=f"hours without data (default: TRACESITE_STALE_RUN_HOURS, {settings.STALE_RUN_HOURS})",
         )
         parser.add_argument(
-            "--project", action="append", default=[], metavar="SLUG", help="only of this project; may be repeated"
+            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
         )
-        parser.add_argument("--dry-run", action="store_true", help="count what would be closed, change nothing")
+        parser.add_argument("--dry-run", action="store_true", help="only count the runs that would be closed")
 
     def handle(self, *, older_than: str | int | None, project: str | list[str], dry_run: bool, **options: Any) -> None:
         hours = _hours(settings.STALE_RUN_HOURS if older_than is None else older_than)
@@ -40,7 +41,7 @@ class Command(BaseCommand):
         count = sum(1 for run in found if dry_run or close(run))
         verb = "Would close" if dry_run else "Closed"
         runs = "run" if count == 1 else "runs"
-        self.stdout.write(f"{verb} {count:,} {runs} without news for {hours:g} hours.")
+        self.stdout.write(f"{verb} {count:,} {runs} without data for {hours:g} hours.")
 
 
 def _hours(value: str | int) -> float:
@@ -49,5 +50,5 @@ def _hours(value: str | int) -> float:
     except ValueError:
         hours = -1.0
     if not 0 < hours <= 1_000_000:
-        raise CommandError(f"--older-than {value}: give a number of hours above 0.", returncode=2)
+        raise CommandError(f"--older-than {value}: use a number of hours above 0.", returncode=2)
     return hours

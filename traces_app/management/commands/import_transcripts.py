@@ -31,9 +31,9 @@ _BLOCK = 1024 * 1024
 
 class Command(BaseCommand):
     help = (
-        "Imports transcripts into a project. The format is told by the content of a file; importing a file again "
-        "changes nothing, and one that says something else under an id that is taken gets another id. The exit status is 1 "
-        "when a file failed or there is no such project."
+        "Import transcripts into a project. The format is detected from the content. Importing a file "
+        "again changes nothing; a different conversation with an id that is taken gets another id. Exit "
+        "status: 1 if a file failed or the project does not exist."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -48,10 +48,10 @@ class Command(BaseCommand):
             "--format",
             choices=["auto", *(format_.NAME for format_ in FORMATS)],
             default="auto",
-            help="take the files for transcripts of this format (default: told by their content)",
+            help="the format of the files (default: detected from their content)",
         )
         parser.add_argument("--project", required=True, metavar="SLUG", help="the project to import into")
-        parser.add_argument("--dry-run", action="store_true", help="read and count everything, store nothing")
+        parser.add_argument("--dry-run", action="store_true", help="read and count everything, but store nothing")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
     def handle(
@@ -79,7 +79,7 @@ class Command(BaseCommand):
             self.stdout.write(msgspec.json.format(msgspec.json.encode(answer)).decode())
         else:
             if skipped > _SKIPPED_NAMED and verbosity <= 1:
-                self.stdout.write(f"{_number(skipped - _SKIPPED_NAMED, 'more file')} skipped; -v 2 names them.")
+                self.stdout.write(f"{_number(skipped - _SKIPPED_NAMED, 'more file')} skipped; use -v 2 to list them.")
             self._print_totals(reports, totals, dry_run=dry_run)
         failed = sum(report.status == "failed" for report in reports)
         if failed:
@@ -94,7 +94,7 @@ class Command(BaseCommand):
         if report.stored:
             self._write_line(f"  messages: {_by_state(report.stored)}")
         for own, name in report.renamed:
-            self._write_line(f"  session {own!r} holds another conversation: stored as {name!r}")
+            self._write_line(f"  session {own!r} is another conversation: stored as {name!r}")
         for where, why in report.left_out:
             self._write_line(f"  left out: {where}: {why}")
         if report.left_out_count > len(report.left_out):
@@ -203,7 +203,7 @@ def _summary(counts: Counts) -> str:
     if counts.orphan_results:
         oddities += f", {_number(counts.orphan_results, 'result')} without call"
     if counts.broken_arguments:
-        oddities += f", {_number(counts.broken_arguments, 'call')} with arguments that are no JSON"
+        oddities += f", {_number(counts.broken_arguments, 'call')} with invalid JSON arguments"
     return (
         f"{_number(counts.sessions, 'session')}; messages: {roles or 'none'}; "
         f"{_number(counts.tool_calls.total(), 'tool call')}, {_number(counts.tool_results, 'result')}{oddities}"

@@ -21,8 +21,9 @@ from traces_app.maintenance.purge import Report, Scope, purge, survey
 from traces_app.management.row_arguments import project_named, session_named
 
 NO_AGE = (
-    "Say what is to go: --older-than DAYS|DATE (by age, live and trashed), --deleted-longer-than DAYS|DATE (by time in "
-    "the trash), or both. To remove one session whole: delete it, then purge --session ID --deleted-longer-than 0."
+    "Choose what to purge: --older-than DAYS|DATE (by age, in the trash or not), --deleted-longer-than "
+    "DAYS|DATE (by time in the trash), or both. To purge a single session, delete it, then run: purge "
+    "--session ID --deleted-longer-than 0."
 )
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -30,35 +31,39 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 class Command(BaseCommand):
     help = (
-        "Removes messages with their steps, calls, results and references, and sessions, for good. Safe to interrupt and "
-        "to run again, also while agents are writing. What it leaves are digests of ids, without content, for 30 days: "
-        "until then senders cannot bring back what was removed. Tools stay. With both ages, what either names goes. "
-        "Exit status: 0 done, 1 not done or not all of it, 2 called wrongly."
+        "Permanently remove sessions, and messages with their steps, calls, results and references. Safe "
+        "to interrupt and to run again, also while agents write. Digests of ids, without content, are "
+        "kept for 30 days, so that senders cannot restore removed data. Tools are kept. With both ages, "
+        "rows that match either are removed. Exit status: 0 done, 1 not done or only partly, 2 invalid "
+        "arguments."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--older-than",
             metavar="DAYS|DATE",
-            help="messages made before this, in the trash or not, and sessions begun before it that have no message left; "
-            "a number of days, a date (its beginning, UTC) or a time like 2026-01-31T09:30:00Z. What is of exactly that "
-            "time stays. Months of which everything goes are dropped whole, at once.",
+            help=(
+                "messages created before this time, in the trash or not, and sessions started before it "
+                "that have no messages left. A number of days, a date (00:00 UTC) or a time such as "
+                "2026-01-31T09:30:00Z; the time itself is excluded. Months that are removed completely "
+                "are dropped at once."
+            ),
         )
         parser.add_argument(
             "--deleted-longer-than",
             metavar="DAYS|DATE",
-            help="sessions (whole) and messages that were put into the trash before this",
+            help="sessions and messages that were moved to the trash before this time",
         )
         parser.add_argument(
-            "--project", action="append", default=[], metavar="SLUG", help="only of this project; may be repeated"
+            "--project", action="append", default=[], metavar="SLUG", help="only this project; may be repeated"
         )
         parser.add_argument(
             "--session",
             metavar="ID",
-            help="only of this session: its id, or its external id (with --project where unclear)",
+            help="only this session: its id, or its external id (with --project if several sessions have it)",
         )
-        parser.add_argument("--dry-run", action="store_true", help="count what would go, change nothing")
-        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--dry-run", action="store_true", help="only count what would be removed")
+        parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
     def handle(
@@ -79,7 +84,7 @@ class Command(BaseCommand):
         projects = [project_named(slug) for slug in slugs]
         wanted = session_named(session, projects) if session is not None else None
         if session is not None and wanted is None:
-            self.stderr.write(f"The session {session!r} was purged already.")
+            self.stderr.write(f"Session {session!r} is already purged.")
             return
         scope = Scope(
             created_before=_moment("--older-than", older_than),
@@ -102,16 +107,16 @@ class Command(BaseCommand):
                 purge(scope, report=report, progress=bar.update)
         except MonthInUse as error:
             self._print(scope, slugs, report, json=json, verb="Removed so far", is_complete=False)
-            raise CommandError(f"{error} The rest is left: run the same command again later.") from error
+            raise CommandError(f"{error} Run the same command again later to remove the rest.") from error
         self._print(scope, slugs, report, json=json, verb="Removed")
 
     def _ask(self, scope: Scope, projects: list[str], counted: Report) -> None:
         if not sys.stdin.isatty():
             raise CommandError(
-                "There is no terminal to ask on: repeat it with --yes, or look first with --dry-run.", returncode=2
+                "Confirmation needs a terminal. Use --yes to skip it, or --dry-run to only count.", returncode=2
             )
         self.stderr.write(_in_words(scope, projects, counted, "This will remove"), ending="\n")
-        self.stderr.write("There is no way back. Type yes to go on: ", ending="")
+        self.stderr.write("This cannot be undone. Type yes to continue: ", ending="")
         self.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise CommandError("Nothing was removed.")
@@ -151,11 +156,11 @@ def _moment(option: str, value: str | int | None) -> datetime | None:
             found = parse_instant(text)
     except ValueError as error:
         raise CommandError(
-            f"{option} {text}: give a number of days, a date like 2026-01-31 or a time like 2026-01-31T09:30:00Z.",
+            f"{option} {text}: use a number of days, a date such as 2026-01-31 or a time such as 2026-01-31T09:30:00Z.",
             returncode=2,
         ) from error
     if found > now:
-        raise CommandError(f"{option} {text} lies in the future; 0 means everything up to now.", returncode=2)
+        raise CommandError(f"{option} {text} is in the future; 0 means everything until now.", returncode=2)
     return max(found, ids.EARLIEST)
 
 
@@ -181,11 +186,9 @@ def _in_words(scope: Scope, projects: list[str], report: Report, verb: str) -> s
         if table.rows:
             lines.append(f"  {name:<10} {'about ' if table.is_estimate else ''}{table.rows:,}")
     if report.bytes_freed:
-        lines.append(f"  {report.bytes_freed:,} bytes on disk, given back")
+        lines.append(f"  {report.bytes_freed:,} bytes of disk space freed")
     if report.bytes_reusable:
-        lines.append(
-            f"  about {report.bytes_reusable:,} bytes of rows, to be reused by the database after its next VACUUM"
-        )
+        lines.append(f"  about {report.bytes_reusable:,} bytes of rows, reusable by the database after its next VACUUM")
     if report.tombstones_forgotten:
         lines.append(f"  {report.tombstones_forgotten:,} tombstones of earlier purges")
     return "\n".join(lines)

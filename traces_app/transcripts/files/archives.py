@@ -125,7 +125,7 @@ class Budget:
     def take_files(self, count: int) -> None:
         self._files -= count
         if self._files < 0:
-            raise BrokenArchive(f"it holds more than {self.most_files} files")
+            raise BrokenArchive(f"more than {self.most_files} files")
 
     def check_files(self, count: int) -> None:
         """Raise BrokenArchive if `count` files exceed the budget, without taking them."""
@@ -134,7 +134,7 @@ class Budget:
 
     def _check_size(self, left: int) -> None:
         if left < 0:
-            raise BrokenArchive("it unpacks to more than is accepted")
+            raise BrokenArchive("too large after decompression")
 
 
 def files_in(source: Source, skip: Skip, budget: Budget | None = None, *, depth: int = 0) -> Iterator[Source | Zip]:
@@ -201,9 +201,9 @@ def _in_zip(source: Source, skip: Skip, budget: Budget, depth: int) -> Iterator[
                 continue
             name = f"{source.name}/{info.filename}"
             if info.flag_bits & 1:
-                skip(name, "it needs a password")
+                skip(name, "password-protected")
             elif info.filename in entries:
-                skip(name, "a duplicate: an earlier file has the same name")
+                skip(name, "duplicate: an earlier file has the same name")
             else:
                 # An entry never unpacks to more than its declared size: its reader stops there.
                 budget.take(info.file_size)
@@ -348,7 +348,7 @@ class _Content(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         piece = self._stream.read(min(len(buffer), self._left))
         if not piece and self._left and len(buffer):
-            raise BrokenArchive("it ends too early")
+            raise BrokenArchive("the data is truncated")
         self._left -= len(piece)
         buffer[: len(piece)] = piece
         return len(piece)
@@ -358,7 +358,7 @@ class _Content(RawIOBase):
         while self.read(_BLOCK):
             pass
         if len(self._stream.read(self._padding)) < self._padding:
-            raise BrokenArchive("it ends too early")
+            raise BrokenArchive("the data is truncated")
 
 
 def _is_tar(head: bytes) -> bool:
@@ -411,7 +411,7 @@ class _Unpacked(RawIOBase):
                     continue
                 self._parts += 1
                 if self._parts > _MOST_PARTS:
-                    raise BrokenArchive("it has too many compressed parts")
+                    raise BrokenArchive("too many compressed parts")
                 self._decompressor = _decompressor_of(self._block)
             if self._decompressor.eof:
                 self._block = self._decompressor.unused_data
@@ -420,7 +420,7 @@ class _Unpacked(RawIOBase):
             if not self._block and getattr(self._decompressor, "needs_input", True):
                 self._block = self._packed.read(_BLOCK)
                 if not self._block:
-                    raise BrokenArchive("it ends too early")
+                    raise BrokenArchive("the data is truncated")
             piece: bytes = self._decompressor.decompress(self._block, most)
             self._block = getattr(self._decompressor, "unconsumed_tail", b"")
             if piece:

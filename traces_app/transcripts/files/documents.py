@@ -61,14 +61,14 @@ class _Replaced(ValueError):
     """The values are there, but some bytes of their text are replaced."""
 
     def __init__(self) -> None:
-        super().__init__("bytes that are no UTF-8 are replaced by \N{REPLACEMENT CHARACTER}")
+        super().__init__("invalid UTF-8 was replaced by \N{REPLACEMENT CHARACTER}")
 
 
 class _TooMany(ValueError):
     """More values than are decoded at once."""
 
     def __init__(self) -> None:
-        super().__init__(f"one JSON value that holds more than {MOST_VALUES} values")
+        super().__init__(f"one JSON value with more than {MOST_VALUES} values")
 
 
 class Unreadable(Exception):
@@ -222,7 +222,7 @@ class ValueBudget:
                 lines += block.count(b"\n")
                 if found > self.left or lines > self.left * (1 if is_lines else _LINES_PER_VALUE):
                     self.left = 0
-                    raise Unreadable("the file has more JSON values than are accepted at once")
+                    raise Unreadable("the file has too many JSON values")
         self.left -= lines if is_lines else found
 
 
@@ -262,7 +262,7 @@ def _read(source: Source, skip: Skip) -> Any:
     with source.open() as stream:
         data = stream.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
-        raise Unreadable(f"one JSON value of more than {MOST_BYTES} bytes; only files of JSON lines may be larger")
+        raise Unreadable(f"one JSON value larger than {MOST_BYTES} bytes; only JSON Lines files may be larger")
     try:
         return _whole(data, skip)
     except Unreadable:
@@ -277,7 +277,7 @@ def decoded(data: bytes) -> Any:
     if error is not None:
         raise error
     if len(values) != 1:
-        raise ValueError("several values in a row" if values else "no value")
+        raise ValueError("several JSON values on one line" if values else "no value")
     return values[0]
 
 
@@ -417,5 +417,5 @@ def _values(data: bytes) -> tuple[list[Any], ValueError | None]:
     except RecursionError:
         return values, ValueError("nested too deeply")
     except ValueError as error:
-        return values, error if replaced is None or values else ValueError("no text in UTF-8")
+        return values, error if replaced is None or values else ValueError("not UTF-8 text")
     return values, replaced

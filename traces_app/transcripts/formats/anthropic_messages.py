@@ -172,7 +172,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
         request, answer, others = _split(item) if isinstance(item, dict) else ({}, None, {})
         messages = request.get("messages")
         if not isinstance(messages, list) and answer is None:
-            skip(where, "no list of messages and no answer")
+            skip(where, "neither a list of messages nor a response")
             continue
         merged = {**request, **others}
         yield Exchange(

@@ -49,7 +49,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     ids: set[str] = set()
     for path, value in _values(document):
         if not _is_trajectory(value):
-            skip(path or "(all)", "no trajectory: it has no list of steps, or no schema_version that starts with ATIF")
+            skip(path or "(all)", "not a trajectory: no list of steps, or no schema_version that starts with ATIF")
             continue
         waiting = [(path, value)]
         while waiting:
@@ -66,7 +66,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
                     metadata=rest(trajectory, ("session_id", "steps", "subagent_trajectories")),
                 )
             else:
-                skip(where or "(all)", "it has no steps")
+                skip(where or "(all)", "no steps")
             place += 1
 
 
@@ -131,7 +131,7 @@ class _Reader:
             where = f"{self.where}.subagent_trajectories[{index}]".lstrip(".")
             own = text(fields(value).get("trajectory_id")) or text(fields(value).get("session_id"))
             if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
-                self.skip(where, "no trajectory: it has no list of steps")
+                self.skip(where, "not a trajectory: no list of steps")
             elif own is None or own in self._embedded:
                 self.unreferenced.append((where, value))
             else:

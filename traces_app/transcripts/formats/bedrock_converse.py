@@ -127,7 +127,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
             continue
         request, answer, others = _split(item) if isinstance(item, dict) else ({}, None, {})
         if not isinstance(request.get("messages"), list) and answer is None:
-            skip(where, "no list of messages and no answer")
+            skip(where, "neither a list of messages nor a response")
             continue
         merged = {**request, **others}
         yield Exchange(

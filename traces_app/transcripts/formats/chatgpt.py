@@ -63,7 +63,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for place, (where, value) in enumerate(numbered_values(document)):
         if not _is_conversation(value):
-            skip(where or "(all)", "no conversation: it has no messages under mapping")
+            skip(where or "(all)", "not a conversation: no messages under mapping")
             continue
         entries = _entries(_branch(value["mapping"], value.get("current_node"), where, skip))
         if not has_conversation(entries):

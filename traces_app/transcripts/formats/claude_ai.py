@@ -57,7 +57,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     """Yield the conversations of a document that `recognises` accepts; report omissions to `skip`."""
     for place, (where, value) in enumerate(numbered_values(document)):
         if not _is_conversation(value):
-            skip(where or "(all)", "no conversation: it has no chat_messages")
+            skip(where or "(all)", "not a conversation: no chat_messages")
             continue
         entries = list(_entries(value, where, skip))
         if not has_conversation(entries):
@@ -107,7 +107,7 @@ def _branch(value: dict[str, Any], where: str, skip: Skip) -> Iterator[tuple[str
             at = at_of.get(parent)
         else:
             if parent is not None:
-                skip(messages[at][0], "the message before it is missing")
+                skip(messages[at][0], "its parent message is missing")
             at = at - 1 if at else None
     others = len(messages) - len(branch)
     if others:

@@ -357,7 +357,7 @@ class _Survey:
             part.uuids[uuid_hash] = content_hash
         elif part.uuids[uuid_hash] == content_hash or _hash(uuid, str(content_hash)) in part.uuids:
             part.left_out.add(ordinal)
-            self._skip(where, "a line that stands here before")
+            self._skip(where, "duplicate of an earlier line")
             return False
         else:
             part.uuids[_hash(uuid, str(content_hash))] = content_hash

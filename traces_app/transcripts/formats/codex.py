@@ -344,7 +344,7 @@ class _Survey:
         elif text(line.value.get("type")):
             self.left_out[line.value["type"] if isinstance(line.value["type"], str) else "unknown"] += 1
         else:
-            skip(line.where, "no line of a rollout: it has no type, or no payload")
+            skip(line.where, "not a rollout line: no type or no payload")
 
     def _add_item(self, line: _Line, payload: dict[str, Any]) -> None:
         self.has_items = True

@@ -75,7 +75,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
             continue
         message = message_of(value)
         if message is None:
-            skip(where or "(all)", "no callback message of Eko")
+            skip(where or "(all)", "not an Eko callback message")
             continue
         # The first reading collects the facts about each session and reports what is left out.
         task = task_of(message)
@@ -84,7 +84,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     for task, reader in readers.items():
         reader.end(skip)
         if not reader.has_entries:
-            skip(f"task {task}", "nothing was said in it")
+            skip(f"task {task}", "no messages")
     tasks = [task for task, reader in readers.items() if reader.has_entries]
     for task, entries_of in _entries_by_task(document, tasks, weights):
         reader = readers[task]
@@ -175,7 +175,7 @@ class _TaskReader:
         """Report the replies that are unfinished."""
         for node in self._nodes.values():
             if node.open.has_content() or node.open.unfinished:
-                skip(f"reply {node.replies} of {node.key or node.name}", "the file ends before it is finished")
+                skip(f"reply {node.replies} of {node.key or node.name}", "incomplete: the file ends")
 
     def metadata(self) -> dict[str, Any]:
         """Return the facts about the task that have no field of their own."""
@@ -327,7 +327,7 @@ class _TaskReader:
     def _result(self, node: _Node, message: dict[str, Any], where: str, skip: Skip) -> Result:
         id_, tool_result = call_id_of(message), message.get("toolResult")
         if tool_result is not None and not isinstance(tool_result, dict):
-            skip(f"{where}.toolResult", "not an object; it is kept as the output")
+            skip(f"{where}.toolResult", "not an object; stored as the output")
         node.results += 1
         progress = node.progress.pop(id_, "")
         return result_of(
@@ -399,7 +399,7 @@ def reason_of(error: object) -> str | None:
     if error is None or error == "":
         return None
     if isinstance(error, dict):
-        return text(error.get("message")) or (as_json(error) if error else "an error without a text")
+        return text(error.get("message")) or (as_json(error) if error else "an error without text")
     return text(error)
 
 

@@ -102,11 +102,11 @@ class _Session:
 
     def rewind(self, where: str, own: str, skip: Skip) -> None:
         if own not in self.messages:
-            skip(where, "rewinds to a message that is not here")
+            skip(where, "rewinds to an unknown message")
             return
         ids = list(self.messages)
         for taken_back in ids[ids.index(own) :]:
-            skip(self.messages.pop(taken_back)[0], f"taken back by the user ({where})")
+            skip(self.messages.pop(taken_back)[0], f"undone by the user ({where})")
 
 
 def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
@@ -116,7 +116,7 @@ def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
             if _is_session(value):
                 yield _session_of_object(value, where, skip)
             else:
-                skip(where.rstrip(".") or "(all)", "no session of Gemini CLI")
+                skip(where.rstrip(".") or "(all)", "not a Gemini CLI session")
         return
     session: _Session | None = None
     for line in document:
@@ -161,7 +161,7 @@ def _add_line(session: _Session, where: str, value: dict[str, Any], skip: Skip) 
     elif text(value.get("id")) and isinstance(value.get("type"), str):
         session.add(where, value)
     else:
-        skip(where, "neither a message nor an update of the session")
+        skip(where, "neither a message nor a session update")
 
 
 def _is_session(value: object) -> bool:

@@ -73,7 +73,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         else:
             skip(where, "not an object")
     if place == -1:
-        skip("samples", "the log holds no samples")
+        skip("samples", "the log has no samples")
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------

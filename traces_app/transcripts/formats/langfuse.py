@@ -66,7 +66,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         entries = [entry for trace, _rows in read for entry in reader.entries(trace)]
         first, rows = read[0]
         if not entries:
-            skip(rows.where or "(all)", "a trace in which nothing was said")
+            skip(rows.where or "(all)", "a trace without messages")
             continue
         yield Transcript(
             entries=partial(iter, entries),
@@ -200,7 +200,7 @@ def _add_value(value: Any, where: str, traces: dict[str, _Trace], skip: Skip) ->
             for index, item in enumerate(items(value.get(key))):
                 _add_value(item, _join(where, f"{key}[{index}]"), traces, skip)
     else:
-        skip(where or "(all)", "neither a trace nor an observation of Langfuse")
+        skip(where or "(all)", "neither a Langfuse trace nor an observation")
 
 
 def _add_trace(row: dict[str, Any], where: str, traces: dict[str, _Trace], skip: Skip) -> _Trace:
@@ -215,7 +215,7 @@ def _add_trace(row: dict[str, Any], where: str, traces: dict[str, _Trace], skip:
 
 def _add_observation(trace: _Trace, row: Any, where: str, skip: Skip) -> None:
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
-        skip(where, "no observation: it has no id")
+        skip(where, "not an observation: no id")
         return
     trace.rows[row["id"]] = trace.rows.get(row["id"], {}) | row
 

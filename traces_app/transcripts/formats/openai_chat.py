@@ -170,7 +170,7 @@ def _items(document: Document, skip: Skip) -> Iterator[tuple[str, Any]]:
             yield where, chunks
         else:
             # In a longer log it may have more chunks and so become another answer.
-            skip(where, "the chunks of an answer end before it is finished")
+            skip(where, "incomplete answer: its chunks end")
 
 
 def _list_in(document: object) -> tuple[str, list[Any]]:
@@ -461,7 +461,7 @@ def _role_problem(message: dict[str, Any]) -> str:
         similar = _similar_role(role)
         problem = f"unknown role {role[:_SHOWN]!r}" + (f", perhaps {similar!r}" if similar else "")
     else:
-        problem = "a role that is no text" if "role" in message else "no role"
+        problem = "the role is not text" if "role" in message else "no role"
     return f"{problem}; a role is one of {', '.join(_ROLES)}"
 
 

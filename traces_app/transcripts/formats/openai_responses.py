@@ -610,7 +610,7 @@ def _entries(conversation: _Conversation, skip: Skip) -> Iterator[Entry]:
         kind = _kind(value)
         if kind == "item_reference":
             if json_values.text(value.get("id")) not in seen:
-                skip(item.where, "a reference to an item that is not here")
+                skip(item.where, "a reference to an unknown item")
             continue
         seen.add(json_values.text(value.get("id")) or "")
         if kind == "message" and value.get("role") not in _ROLES:

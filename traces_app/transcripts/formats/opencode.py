@@ -108,7 +108,7 @@ def _sessions(document: Document, skip: Skip) -> Iterator[_Session]:
             session = session or _Session({"id": own_id})
             session.messages.append((where, value))
         else:
-            skip(where or "(all)", "neither an export of OpenCode nor a message of one")
+            skip(where or "(all)", "neither an OpenCode export nor a message of one")
     if session is not None:
         yield session
 

@@ -92,7 +92,7 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
         conversation = _Conversation()
         # The status and the other events are known only at the end.
         if not sum(1 for _entry in conversation.entries(events(), skip_silently)):
-            skip(where or "(all)", "nothing was said or done")
+            skip(where or "(all)", "no messages or actions")
             continue
         yield Transcript(
             entries=partial(_read_again, events, skip),

@@ -105,7 +105,7 @@ def _sessions_in(document: object) -> list[tuple[str, Any]]:
 
 def _session(value: object, where: str, place: int, skip: Skip) -> Iterator[records.Session]:
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
-        skip(where or "(all)", "no session: it has no list of messages")
+        skip(where or "(all)", "not a session: no list of messages")
         return
     head = {name: item for name, item in value.items() if name != "messages"}
     session = _record(head, records.Session, where or "(all)", skip)

@@ -157,7 +157,7 @@ class _Session:
             if kind == "session_info":
                 self.title = text(value.get("name")) or self.title
         else:
-            skip(where, "no entry: it has no type, or a message without a role")
+            skip(where, "not an entry: no type, or a message without a role")
 
 
 def _message(id_: str, message: dict[str, Any], metadata: dict[str, Any], at: datetime | None) -> Prompt:

@@ -93,7 +93,7 @@ def _rows(document: Document, skip: Skip) -> Iterator[_Row]:
             others = {name: item for name, item in value.items() if name != key}
             yield _Row(join_place(where, key), items(value[key]), others)
         else:
-            skip(where or "(all)", "no conversation: it has no turns with from and value")
+            skip(where or "(all)", "not a conversation: no turns with from and value")
 
 
 def _turns_key(value: object) -> str:
@@ -126,7 +126,10 @@ def _entries(row: _Row, skip: Skip) -> Iterator[Entry]:
         role = _role(turn) if isinstance(turn, dict) else None
         if role is None:
             sender = text(fields(turn).get("from"))
-            skip(where, f"from is {sender[:60]}, which is nobody" if sender else "no turn with from and value")
+            skip(
+                where,
+                f"from is {sender[:60]}, which is not a known role" if sender else "not a turn with from and value",
+            )
             continue
         metadata, value = rest(turn, ("from", "value")), turn.get("value")
         if role in ("user", "system"):

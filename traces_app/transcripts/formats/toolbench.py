@@ -48,14 +48,14 @@ def transcripts(document: Document, skip: Skip) -> Iterator[Transcript]:
     place = 0
     for where, item in numbered_values(document):
         if not _is_answer(item):
-            skip(where or "(all)", "no answer of ToolBench")
+            skip(where or "(all)", "not a ToolBench answer")
             continue
         answer = item[_ANSWER]
         branches = _branches(answer, where, skip) or [("", _search_messages(item))]
         for number, (path, branch) in enumerate(branches):
             entries = list(_entries(branch, path, skip))
             if not entries:
-                skip(path or where or "(all)", "nothing was said in it")
+                skip(path or where or "(all)", "no messages")
                 continue
             last = number == len(branches) - 1
             yield Transcript(

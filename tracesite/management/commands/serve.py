@@ -34,32 +34,42 @@ class Command(BaseCommand):
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: %(default)s).")
         parser.add_argument("--port", type=int, default=8000, help="Port to listen on (default: %(default)s).")
         parser.add_argument(
-            "--workers", type=int, default=1, help="Processes; in production one per core (default: %(default)s)."
+            "--workers",
+            type=int,
+            default=1,
+            help="Number of processes; in production one per core (default: %(default)s).",
         )
         parser.add_argument(
             "--threads",
             type=int,
             default=8,
-            help="Requests that a process serves at a time, each with a database connection (default: %(default)s).",
+            help="Concurrent requests per process, each with a database connection (default: %(default)s).",
         )
         parser.add_argument(
             "--grace",
             type=float,
             default=30,
             metavar="SECONDS",
-            help="Time for requests in flight to finish when the server is stopped or restarted (default: %(default)s).",
+            help="Time for requests in flight to finish when the server stops or restarts (default: %(default)s).",
         )
         parser.add_argument(
             "--live",
             choices=server.LIVE,
-            help="Serve /live/ with the rest (default with one worker), not at all (default with more), or alone.",
+            help=(
+                "Serve /live/ together with the rest (default with one worker), not at all (default "
+                "with more), or only /live/."
+            ),
         )
         parser.add_argument(
             "--check",
             action="store_true",
-            help="Do not serve, but report what would prevent it or should be improved; exit status 1 if it would not serve.",
+            help=(
+                "Report errors and warnings of the configuration instead of serving. Exit status 1 if it cannot serve."
+            ),
         )
-        parser.add_argument("--demo", action="store_true", help="Prepare an empty database for a first look.")
+        parser.add_argument(
+            "--demo", action="store_true", help="Prepare an empty database with migrations, sample traces and a login."
+        )
 
     def handle(self, *args: Any, host: str, port: int, workers: int, threads: int, **options: Any) -> None:
         if options["check"]:
@@ -75,7 +85,7 @@ class Command(BaseCommand):
             if options["demo"]:
                 made = self._prepare()
             elif unapplied_migrations():
-                raise CommandError("The database is not up to date. Run: manage.py migrate")
+                raise CommandError("The database has unapplied migrations. Run: manage.py migrate")
             connections.close_all()  # the workers are forks, and a connection cannot be shared
             try:
                 if handover is None:
@@ -89,7 +99,7 @@ class Command(BaseCommand):
             except SystemExit as end:  # as the server ends
                 if end.code:
                     raise
-        self.stdout.write("Tracesite has stopped.")
+        self.stdout.write("Tracesite stopped.")
 
     def _check(self, workers: int, threads: int) -> None:
         """Report all problems, the worst last."""
@@ -128,24 +138,27 @@ class Command(BaseCommand):
         if made is not None:
             lines += self._show_made(made)
         if embedded_postgres.home():
-            lines += [f"  Database  {embedded_postgres.home()}; start over with an empty one: make reset"]
+            lines += [f"  Database  {embedded_postgres.home()}; to start with an empty one: make reset"]
         if settings.DEBUG:
-            lines += ["", "  TRACESITE_DEBUG is on: error pages show settings and content. Never in production."]
-        self.stdout.write("\n".join(["", *lines, "", "  Stop with Ctrl-C.", ""]))
+            lines += [
+                "",
+                ("  TRACESITE_DEBUG is on: error pages show settings and content. Do not use it in production."),
+            ]
+        self.stdout.write("\n".join(["", *lines, "", "  Press Ctrl-C to stop.", ""]))
         self.stdout.flush()
 
     def _show_made(self, made: demo.Made) -> list[str]:
         manage = "tracesite" if Path(sys.argv[0]).name == "tracesite" else ".venv/bin/python manage.py"
         if made.password:
-            login = f"{demo.ADMIN}, password {made.password}   (shown this once)"
+            login = f"{demo.ADMIN}, password {made.password}   (shown only once)"
         elif settings.ADMIN_PASSWORD:
-            login = f"{demo.ADMIN}, password as in TRACESITE_ADMIN_PASSWORD"
+            login = f"{demo.ADMIN}, password from TRACESITE_ADMIN_PASSWORD"
         else:
-            login = f"as before; forgotten: {manage} changepassword {demo.superuser()}"
+            login = f"unchanged; to reset the password: {manage} changepassword {demo.superuser()}"
         if made.api_key:
-            api_key = f"{made.api_key}   (shown this once)"
+            api_key = f"{made.api_key}   (shown only once)"
         else:
-            api_key = f"as before; another one: {manage} create_api_key --project {demo.project()} --name mine"
+            api_key = f"unchanged; to create another: {manage} create_api_key --project {demo.project()} --name mine"
         lines = [f"  Login     {login}", f"  API key   {api_key}"]
         return [f"  Loaded    {made.sessions} sample sessions", *lines] if made.sessions else lines
 
@@ -164,7 +177,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 def bound_socket(host: str, port: int) -> socket.socket:
     if not 0 < port < 65536:
-        raise CommandError(f"{port} is no port: choose one from 1 to 65535.")
+        raise CommandError(f"--port {port} is invalid. Use a port from 1 to 65535.")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -179,7 +192,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         if error.errno != errno.EADDRINUSE:
             raise CommandError(f"Cannot listen on {host}, port {port}: {error.strerror}.") from error
         raise CommandError(
-            f"Port {port} on {host} is taken, perhaps by another Tracesite. Stop what listens there, or choose another "
+            f"Port {port} on {host} is in use, perhaps by another Tracesite. Stop that program, or use another "
             f"port: PORT={port + 1} make run, or manage.py serve --port {port + 1}."
         ) from error
     return listener

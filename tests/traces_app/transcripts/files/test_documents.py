@@ -103,12 +103,12 @@ def test_number_in_a_broken_line_is_ignored() -> None:
 
 @pytest.mark.parametrize("line", [b'{"a": "caf\xe9"}', b'\xef\xbb\xbf{"a":\n"caf\xe9"}\n'])
 def test_invalid_bytes_are_replaced_and_reported(line: bytes) -> None:
-    replaced = "bytes that are no UTF-8 are replaced by \ufffd"
+    replaced = "invalid UTF-8 was replaced by �"
     assert found(line) == ({"a": "caf\ufffd"}, [("(all)", replaced)])
 
 
 def test_bytes_that_are_no_text_cost_themselves_in_lines_too() -> None:
-    replaced = "bytes that are no UTF-8 are replaced by \ufffd"
+    replaced = "invalid UTF-8 was replaced by �"
     assert found(b'{"a": "caf\xe9"}\n{"b": 2}\n') == (
         [Line(1, {"a": "caf\ufffd"}), Line(2, {"b": 2})],
         [("line 1", replaced)],
@@ -146,9 +146,7 @@ def test_text_other_than_json_reports_the_position(data: bytes, reason: str) -> 
 def test_too_large_value_is_refused_but_any_number_of_lines_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MOST_BYTES", 20)
     assert found(b'{"a": 1}\n' * 20) == ([Line(number, {"a": 1}) for number in range(1, 21)], [])
-    with pytest.raises(
-        Unreadable, match="one JSON value of more than 20 bytes; only files of JSON lines may be larger"
-    ):
+    with pytest.raises(Unreadable, match="one JSON value larger than 20 bytes; only JSON Lines files may be larger"):
         found(b'{\n"a": "01234567890123456789"\n}')
     assert found(b'{"a": 1}\n{"b": "01234567890123456789"}\n{"c": 3}\n') == (
         [Line(1, {"a": 1}), Line(3, {"c": 3})],
@@ -158,7 +156,7 @@ def test_too_large_value_is_refused_but_any_number_of_lines_read(monkeypatch: py
 
 def test_decoded_returns_the_value_or_the_position_of_the_error() -> None:
     assert decoded(b' {"a": 1} ') == {"a": 1}
-    with pytest.raises(ValueError, match="several values"):
+    with pytest.raises(ValueError, match="several JSON values"):
         decoded(b"1 2")
     with pytest.raises(ValueError, match="no value"):
         decoded(b" ")

@@ -161,7 +161,7 @@ def test_batch_results_are_answers() -> None:
     (session,), left_out = read(reading.lines(results))
     assert outline(session) == [("assistant", "Sunny.", [])]
     assert (session.metadata or {})["custom_id"] == "a"
-    assert left_out == [("line 2", "no list of messages and no answer")]
+    assert left_out == [("line 2", "neither a list of messages nor a response")]
 
 
 def test_refusal_is_a_failed_reply() -> None:
@@ -307,7 +307,7 @@ def test_invalid_parts_are_reported_with_their_places() -> None:
     sessions, left_out = read(document)
     assert len(sessions) == 1
     assert left_out == [
-        ("[1]", "no list of messages and no answer"),
+        ("[1]", "neither a list of messages nor a response"),
         ("[0].messages[2]", "not an object"),
         ("[0].messages[3]", "the role is critic; a role is one of user, assistant, system"),
         ("[0].messages[4].content[1]", "not a content block"),

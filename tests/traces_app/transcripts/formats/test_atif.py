@@ -156,7 +156,7 @@ def test_sub_agent_without_reference_is_a_session() -> None:
     child = trajectory(USER, DONE, trajectory_id="t-2")
     sessions, left_out = read(atif, trajectory(USER, DONE, subagent_trajectories=[child, 3]))
     assert [session.external_id for session in sessions] == ["s-1", "s-1/t-2"]
-    assert left_out == [("subagent_trajectories[1]", "no trajectory: it has no list of steps")]
+    assert left_out == [("subagent_trajectories[1]", "not a trajectory: no list of steps")]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_invalid_parts_are_reported_with_their_places() -> None:
         ("[0].steps[2].observation.results[0]", "not an object"),
         ("[0].steps[2].tool_calls[0]", "not an object"),
         ("[0].steps[3]", "not an object"),
-        ("[1]", "no trajectory: it has no list of steps, or no schema_version that starts with ATIF"),
+        ("[1]", "not a trajectory: no list of steps, or no schema_version that starts with ATIF"),
     ]
 
 

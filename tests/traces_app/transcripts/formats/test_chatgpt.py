@@ -213,8 +213,8 @@ def test_several_conversations_in_every_form_are_sessions() -> None:
         assert [session.external_id for session in sessions] == ["conv-1", "conv-2"]
         assert [why for _where, why in left_out] == [
             "other branches: 2 messages",
-            "no message of a user or an assistant",
-            "no conversation: it has no messages under mapping",
+            "no user or assistant message",
+            "not a conversation: no messages under mapping",
         ]
 
 

@@ -134,7 +134,7 @@ def test_other_branches_are_left_out_and_reported() -> None:
 def test_missing_message_is_reported_and_bridged() -> None:
     (session,), left_out = read(claude_ai, conversation([USER, AGAIN, DONE]))
     assert [entry.external_id for entry in session.messages or ()] == ["m1", "m3", "m4"]
-    assert left_out == [("chat_messages[1]", "the message before it is missing")]
+    assert left_out == [("chat_messages[1]", "its parent message is missing")]
 
 
 def test_several_conversations_in_every_form_are_sessions() -> None:
@@ -145,8 +145,8 @@ def test_several_conversations_in_every_form_are_sessions() -> None:
         sessions, left_out = read(claude_ai, document)
         assert [session.external_id for session in sessions] == ["conv-1", "conv-2"]
         assert [why for _where, why in left_out] == [
-            "no message of a user or an assistant",
-            "no conversation: it has no chat_messages",
+            "no user or assistant message",
+            "not a conversation: no chat_messages",
         ]
 
 

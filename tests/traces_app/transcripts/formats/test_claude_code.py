@@ -208,7 +208,7 @@ def test_repeated_line_counts_once_other_content_is_kept() -> None:
     (session,), left_out = read([*LINES, LINES[0], LINES[3], other, other])
     assert outline(session)[2:] == [("user", "u1/1", "Something else")]
     assert len(reading.calls(session)) == 2
-    assert left_out == [(f"line {number}", "a line that stands here before") for number in (9, 10, 12)]
+    assert left_out == [(f"line {number}", "duplicate of an earlier line") for number in (9, 10, 12)]
 
 
 def again(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def test_line_written_again_on_resume_counts_once() -> None:
     lines = [LINES[0], line("assistant", "a1", [text("Done.")], 1, id="m1")]
     (session,), left_out = read([*lines, again(lines[1])])
     assert [session] == read(lines)[0]
-    assert left_out == [("line 3", "a line that stands here before")]
+    assert left_out == [("line 3", "duplicate of an earlier line")]
 
 
 def test_call_written_again_on_resume_counts_once() -> None:

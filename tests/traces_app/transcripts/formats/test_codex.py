@@ -414,7 +414,7 @@ def test_headless_file_is_read_and_reports_omissions() -> None:
     assert figures(sessions)["tool_results"] == 3
     assert left_out == [
         (f"line {len(START) - 3}", "not an object"),
-        (f"line {len(START) - 2}", "no line of a rollout: it has no type, or no payload"),
+        (f"line {len(START) - 2}", "not a rollout line: no type or no payload"),
         ("(all)", "not part of the conversation, encrypted reasoning: 1 line"),
         ("(all)", "not part of the conversation, world_state: 1 line"),
         ("(all)", "not part of the conversation, event_msg new_event: 1 line"),

@@ -248,7 +248,7 @@ def test_failed_agent_is_a_failed_reply() -> None:
 def test_empty_error_object_is_an_error() -> None:
     (reply,) = entries([said("error", error={})])
     assert isinstance(reply, Reply)
-    assert (reply.content, reply.error) == (None, "an error without a text")
+    assert (reply.content, reply.error) == (None, "an error without text")
 
 
 def test_agent_result_without_texts_is_the_answer() -> None:
@@ -305,7 +305,7 @@ def test_chat_and_its_task_are_two_sessions() -> None:
 def test_unfinished_reply_is_left_out() -> None:
     sessions, left_out = read(RUN[:9])
     assert outline(sessions[0]) == [("user", "Show me.", [])]
-    assert left_out == [("reply 0 of t1-00", "the file ends before it is finished")]
+    assert left_out == [("reply 0 of t1-00", "incomplete: the file ends")]
 
 
 @given(st.integers(0, len(RUN)))
@@ -321,9 +321,9 @@ def test_invalid_parts_are_reported_with_their_places() -> None:
     sessions, left_out = read([*RUN, 5, said("hologram"), said("tool_result", toolId="c9", toolResult="text")])
     assert len(sessions) == 1
     assert left_out == [
-        ("[20]", "no callback message of Eko"),
+        ("[20]", "not an Eko callback message"),
         ("[21]", "unknown type 'hologram'"),
-        ("[22].toolResult", "not an object; it is kept as the output"),
+        ("[22].toolResult", "not an object; stored as the output"),
     ]
 
 

@@ -130,15 +130,15 @@ def test_rewound_messages_are_left_out_and_reported() -> None:
     (session,), left_out = read(gemini_cli, lines(values))
     assert [entry.external_id for entry in session.messages or ()] == ["m1", "m2", "m3", "m7"]
     assert left_out == [
-        ("line 9", "taken back by the user (line 12)"),
-        ("line 10", "taken back by the user (line 12)"),
+        ("line 9", "undone by the user (line 12)"),
+        ("line 10", "undone by the user (line 12)"),
     ]
 
 
 def test_rewind_to_unknown_message_removes_nothing() -> None:
     (session,), left_out = read(gemini_cli, lines([*LINES, {"$rewindTo": "gone"}]))
     assert len(session.messages or ()) == 5
-    assert left_out == [("line 12", "rewinds to a message that is not here")]
+    assert left_out == [("line 12", "rewinds to an unknown message")]
 
 
 def test_set_messages_removes_no_message() -> None:
@@ -201,7 +201,7 @@ def test_concatenated_files_are_several_sessions() -> None:
     assert [(session.external_id, len(session.messages or ())) for session in sessions] == [("s-1", 5), ("s-2", 1)]
     assert left_out == [
         ("line 14", "not an object"),
-        ("line 15", "neither a message nor an update of the session"),
+        ("line 15", "neither a message nor a session update"),
     ]
 
 

@@ -324,7 +324,7 @@ def test_invalid_parts_are_reported_with_their_places() -> None:
         ("samples[0].messages[4].tool_calls[0]", "not an object"),
         ("samples[1]", "not an object"),
     ]
-    assert read(inspect_ai, log()) == ([], [("samples", "the log holds no samples")])
+    assert read(inspect_ai, log()) == ([], [("samples", "the log has no samples")])
 
 
 @given(st.sampled_from([(1, 0), (2, 1), (3, 2), (4, 3)]))

@@ -430,7 +430,7 @@ def test_trace_alone_gives_input_and_output() -> None:
         [("user", "Weather?", []), ("assistant", "Sunny in both.", [])],
         [("user", '{"args":[1]}', []), ("assistant", "One.", [])],
     ]
-    assert left_out == [("[2]", "a trace in which nothing was said")]
+    assert left_out == [("[2]", "a trace without messages")]
 
 
 @given(st.integers(0, len(OBSERVATIONS)))
@@ -443,9 +443,9 @@ def test_grown_trace_keeps_ids(count: int) -> None:
 def test_invalid_parts_are_reported_with_their_places() -> None:
     document = [{"trace": TRACE, "observations": [*OBSERVATIONS, 5, {"type": "SPAN"}]}, "text"]
     assert read(document)[1] == [
-        ("[0].observations[6]", "no observation: it has no id"),
-        ("[0].observations[7]", "no observation: it has no id"),
-        ("[1]", "neither a trace nor an observation of Langfuse"),
+        ("[0].observations[6]", "not an observation: no id"),
+        ("[0].observations[7]", "not an observation: no id"),
+        ("[1]", "neither a Langfuse trace nor an observation"),
     ]
 
 

@@ -258,7 +258,7 @@ def test_crashed_run_without_messages_is_failed_session() -> None:
     document = [{"task_id": 1, "traj": [], "info": {"error": "boom", "traceback": "..."}}, {"task_id": 2, "traj": []}]
     sessions, left_out = read([{"traj": [USER]}, *document])
     assert [(session.status, len(session.messages or ())) for session in sessions] == [(None, 1), ("error", 0)]
-    assert left_out == [("[2].traj", "no message of a user or an assistant")]
+    assert left_out == [("[2].traj", "no user or assistant message")]
 
 
 # --- Messages -----------------------------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ def test_document_with_one_odd_message_is_recognised() -> None:
     [
         ({"role": "asistant", "content": "Done."}, f"unknown role 'asistant', perhaps 'assistant'; {ROLES}"),
         ({"role": "User", "content": "Go"}, f"unknown role 'User', perhaps 'user'; {ROLES}"),
-        ({"role": 5, "content": "Go"}, f"a role that is no text; {ROLES}"),
+        ({"role": 5, "content": "Go"}, f"the role is not text; {ROLES}"),
         ({"content": "Go"}, f"no role; {ROLES}"),
         ({"role": "x" * 99, "content": "Go"}, f"unknown role '{'x' * 60}'; {ROLES}"),
     ],
@@ -583,7 +583,7 @@ def test_preference_pair_gives_preferred_answer() -> None:
 def test_unfinished_stream_is_left_out() -> None:
     sessions, left_out = read([RESPONSE, *CHUNKS[:3]])
     assert len(sessions) == 1
-    assert left_out == [("[1]", "the chunks of an answer end before it is finished")]
+    assert left_out == [("[1]", "incomplete answer: its chunks end")]
 
 
 def test_other_choices_are_metadata_of_the_first() -> None:

@@ -436,7 +436,7 @@ def test_invalid_parts_are_reported_with_their_places() -> None:
     assert left_out == [
         ("[2]", "not an object"),
         ("[3]", "unknown role 'critic'; a role is one of user, assistant, system, developer"),
-        ("[4]", "a reference to an item that is not here"),
+        ("[4]", "a reference to an unknown item"),
     ]
     sessions, left_out = read(lines(FIRST, {"level": "info"}))
     assert (len(sessions), left_out) == (1, [("line 2", "neither a request nor a response")])

@@ -153,7 +153,7 @@ def test_lines_and_lists_of_exports_are_read() -> None:
         sessions, left_out = read(opencode, document)
         assert [session.external_id for session in sessions] == ["ses_1", "ses_2"]
         assert (sessions[1].metadata or {})["parentID"] == "ses_1"
-        assert [why for _where, why in left_out] == ["neither an export of OpenCode nor a message of one"]
+        assert [why for _where, why in left_out] == ["neither an OpenCode export nor a message of one"]
 
 
 def test_invalid_messages_and_parts_are_reported() -> None:

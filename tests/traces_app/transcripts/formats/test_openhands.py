@@ -204,7 +204,7 @@ def test_lines_are_evaluations_or_events() -> None:
     evaluations = lines([{"instance_id": "a", "history": EVENTS}, {"instance_id": "b", "history": [], "error": "boom"}])
     sessions, left_out = read(openhands, evaluations)
     assert [session.external_id for session in sessions] == ["a"]
-    assert left_out == [("line 2", "nothing was said or done")]
+    assert left_out == [("line 2", "no messages or actions")]
     assert only(openhands, lines(EVENTS)).messages == only(openhands, EVENTS).messages
     assert only(openhands, {"trajectory": EVENTS}).messages == only(openhands, EVENTS).messages
 

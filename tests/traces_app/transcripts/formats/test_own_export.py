@@ -185,7 +185,7 @@ def test_invalid_message_is_left_out_with_reason() -> None:
         ("sessions[0].messages[3].agent_steps", "only an assistant message has steps; this one is from user"),
         ("sessions[0].messages[4]", "Invalid RFC3339 encoded datetime - at `$.created_at`"),
         ("sessions[1]", "Expected `str | null`, got `int` - at `$.title`"),
-        ("sessions[2]", "no session: it has no list of messages"),
+        ("sessions[2]", "not a session: no list of messages"),
     ]
 
 

@@ -165,7 +165,7 @@ def test_concatenated_files_are_several_sessions() -> None:
     assert [session.external_id for session in sessions] == ["s-1", "s-2"]
     assert left_out == [
         ("line 8", "not an object"),
-        ("line 9", "no entry: it has no type, or a message without a role"),
+        ("line 9", "not an entry: no type, or a message without a role"),
     ]
 
 

@@ -157,9 +157,9 @@ def test_rows_are_sessions_with_derived_ids() -> None:
     )
     assert len({session.external_id for session in sessions}) == 2
     assert left_out == [
-        ("line 3", "no conversation: it has no turns with from and value"),
-        ("line 4", "no conversation: it has no turns with from and value"),
-        ("line 5: conversations", "no message of a user or an assistant"),
+        ("line 3", "not a conversation: no turns with from and value"),
+        ("line 4", "not a conversation: no turns with from and value"),
+        ("line 5: conversations", "no user or assistant message"),
     ]
     assert figures(sessions)["tool_calls_by_name"] == {"weather": 2, "age": 1}
 
@@ -167,9 +167,9 @@ def test_rows_are_sessions_with_derived_ids() -> None:
 def test_turn_of_unknown_sender_is_reported() -> None:
     _, left_out = read(sharegpt, {"conversations": [turn("human", "x"), turn("alien", "y"), 5, {"value": "z"}]})
     assert left_out == [
-        ("conversations[1]", "from is alien, which is nobody"),
-        ("conversations[2]", "no turn with from and value"),
-        ("conversations[3]", "no turn with from and value"),
+        ("conversations[1]", "from is alien, which is not a known role"),
+        ("conversations[2]", "not a turn with from and value"),
+        ("conversations[3]", "not a turn with from and value"),
     ]
 
 

@@ -149,7 +149,7 @@ def test_search_that_gave_up_has_failed() -> None:
 def test_list_and_lines_of_answers_are_sessions() -> None:
     sessions, left_out = read([answer(), {"no": "answer"}, answer(query="Another")])
     assert len({session.external_id for session in sessions}) == 4
-    assert left_out == [("[1]", "no answer of ToolBench")]
+    assert left_out == [("[1]", "not a ToolBench answer")]
 
 
 def node(kind: str, description: str, *children: dict[str, Any], **fields: Any) -> dict[str, Any]:
