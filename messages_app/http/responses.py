@@ -53,7 +53,7 @@ def list_answer(page: Page, read: Callable[[list[str]], Sequence[Resource]]) -> 
 
 
 def stream_answer(
-    before: bytes, resources: Iterator[msgspec.Struct], after: bytes, *, first: bytes = b""
+    before: bytes, resources: Iterator[msgspec.Struct | msgspec.Raw], after: bytes, *, first: bytes = b""
 ) -> StreamingHttpResponse:
     """Stream a JSON list of `resources` between two pieces of JSON.
 

@@ -34,7 +34,7 @@ from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.tables import SPANS, Row
 from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
-from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
+from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, best_of, session_of_trace
 from traces_app.transcripts.spans.redaction import redact
 from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
 
@@ -103,10 +103,19 @@ def record_spans(
     return outcome
 
 
-def spans_of(project_id: int, trace_ids: Collection[str]) -> dict[str, list[Span]]:
-    """Return the stored spans of these traces, each as it came, with its log records as events."""
-    pieces = _pieces(project_id, trace_ids)
-    return {trace_id: _with_logs(spans, logs) for trace_id, (spans, logs) in pieces.items()}
+def traces_of(session_id: UUID) -> list[str]:
+    """Return the ids of the traces that made messages of a session, in their order."""
+    rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
+    return list(dict.fromkeys(rows.values_list("request_id", flat=True)))
+
+
+def spans_of(project_id: int, trace_id: str) -> list[Span]:
+    """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events."""
+    spans, logs = _pieces(project_id, [trace_id])[trace_id]
+    found: dict[str, Span] = {}
+    for span in _with_logs(spans, logs):
+        found[span.span_id] = best_of(span, found[span.span_id]) if span.span_id in found else span
+    return sorted(found.values(), key=lambda span: (span.start, span.span_id))
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ from uuid import UUID
 
 import msgspec
 from django.http import HttpResponseBase
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from msgspec import UNSET
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
 
-from access_app.errors import Conflict
+from access_app.errors import Conflict, InvalidInput
 from access_app.models import Scope
 from access_app.permissions import may_read, project_for_write, require_scope
 from messages_app.http import openapi
@@ -26,6 +27,7 @@ from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, ses
 from messages_app.sql.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.writes import delete_session, restore_session
 from traces_app.events.context_store import newest_refs
+from traces_app.events.span_store import spans_of, traces_of
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
@@ -33,6 +35,7 @@ from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.messages import messages
 from traces_app.schema import records
+from traces_app.transcripts.spans.otlp_json import resource_spans
 
 from . import examples
 from .outcomes import refusal_text, sent_messages
@@ -43,6 +46,10 @@ from .viewset import TraceViewSet
 EXPORT_CHUNK = 20
 REFS_LISTED = 20
 _ONE_SESSION_FIELDS = SESSION_FIELDS | {"context_refs"}
+_FORMATS = ("tracesite", "otlp")
+_FORMAT = OpenApiParameter(
+    "format", str, enum=_FORMATS, description="otlp: the spans that the session was made of. Default: tracesite."
+)
 _IDENTITY = frozenset({"id", "project", "external_id"})
 
 
@@ -144,13 +151,23 @@ class SessionViewSet(TraceViewSet):
         return answer(_one_session(session.pk, _readable_fields(request)))
 
     @extend_schema(
-        parameters=[openapi.PROJECT],
-        responses={200: schemas.SessionExport, **openapi.errors(404)},
+        parameters=[openapi.PROJECT, _FORMAT],
+        responses={200: schemas.SessionExport, **openapi.errors(400, 404)},
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
-        """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts."""
-        check_parameters(request.query_params, ("project",))
+        """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts.
+
+        With `format=otlp` export the spans that it was made of, as an OTLP request that POST /v1/traces accepts.
+        """
+        check_parameters(request.query_params, ("project", "format"))
+        chosen = request.query_params.get("format", _FORMATS[0])
+        if chosen not in _FORMATS:
+            raise InvalidInput(_("Invalid value. Allowed: %(words)s.") % {"words": ", ".join(_FORMATS)}, field="format")
         session = find_session(requested_scope(request), session_id)
+        if chosen == "otlp":
+            document = stream_answer(b'{"resourceSpans":', _all_spans(session), b"}")
+            document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.otlp.json"'
+            return document
         head = msgspec.json.encode(sessions([str(session.pk)])[0])
         document = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
         document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
@@ -168,6 +185,12 @@ def _one_session(session_id: UUID, fields: frozenset[str] = _ONE_SESSION_FIELDS)
         **{name: getattr(session, name) for name in session.__struct_fields__},
         context_refs=newest_refs(session_id, REFS_LISTED) if "context_refs" in fields else UNSET,  # type: ignore[arg-type]  # left out
     )
+
+
+def _all_spans(session: FoundSession) -> Iterator[msgspec.Raw]:
+    for trace_id in traces_of(session.pk):
+        for item in resource_spans(spans_of(session.project_id, trace_id)):
+            yield msgspec.Raw(msgspec.json.encode(item))
 
 
 def _all_messages(session: FoundSession) -> Iterator[schemas.Message]:

@@ -207,7 +207,7 @@ def test_span_with_a_wrong_id_is_refused_and_others_stay(key: str, changes: dict
 def test_impossible_times_are_stored_as_they_came(key: str, start: int, project: Project) -> None:
     odd = span(1, startTimeUnixNano=str(start), endTimeUnixNano=str(start), attributes={"input.value": "hello"})
     assert post(key, request_of(odd)).json() == {}
-    (stored,) = span_store.spans_of(project.pk, [TRACE])[TRACE]
+    (stored,) = span_store.spans_of(project.pk, TRACE)
     assert (stored.start, stored.end) == (start, start)
 
 
@@ -224,7 +224,7 @@ def test_unknown_enums_links_and_values_are_kept(key: str, project: Project) -> 
     ]
     odd = {**span(1), "kind": 77, "status": {"code": 99}, "links": links, "attributes": attributes}
     assert post(key, request_of(odd)).json() == {}
-    (stored,) = span_store.spans_of(project.pk, [TRACE])[TRACE]
+    (stored,) = span_store.spans_of(project.pk, TRACE)
     sent = json.loads(otlp_json.encode_traces([stored]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert (sent["kind"], sent["links"]) == (77, links)
     assert sent["attributes"] == attributes
@@ -312,3 +312,20 @@ def test_other_content_types_are_415(key: str, kind: str, status: int) -> None:
 
 def test_get_is_405(key: str) -> None:
     assert Client().get("/v1/traces", headers={"X-API-Key": key}).status_code == 405
+
+
+def test_export_as_otlp_gives_every_span_back(key: str) -> None:
+    agent, tool, chat = run()
+    agent["attributes"].append({"key": "session.id", "value": {"stringValue": "chat-1"}})
+    for batch in ([tool, chat], [agent], [tool]):
+        assert post(key, request_of(*batch)).json() == {}
+    headers = {"X-API-Key": key}
+    answer = Client().get("/api/v1/sessions/chat-1/export/?format=otlp", headers=headers)
+    exported = json.loads(b"".join(answer.streaming_content))  # type: ignore[arg-type]  # not asynchronous
+    spans = [span for each in exported["resourceSpans"] for scope in each["scopeSpans"] for span in scope["spans"]]
+    sent = [{**each, "status": {}} for each in (agent, tool, chat)]
+    assert spans == [{name: value for name, value in each.items() if value != ""} for each in sent]
+    assert post(key, exported).json() == {}
+    assert SpanRow.objects.count() == 3
+    refused_format = Client().get("/api/v1/sessions/chat-1/export/?format=xml", headers=headers)
+    assert (refused_format.status_code, refused_format.json()["error"]["field"]) == (400, "format")

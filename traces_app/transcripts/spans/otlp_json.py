@@ -245,8 +245,13 @@ def _answer(name: str, rejected: int, reason: str) -> bytes:
 
 
 def encode_traces(spans: Iterable[Span]) -> bytes:
-    """Return an ExportTraceServiceRequest of the spans, grouped by resource and scope in the order given."""
-    resources = []
+    """Return an ExportTraceServiceRequest of the spans."""
+    return msgspec.json.encode({"resourceSpans": resource_spans(spans)})
+
+
+def resource_spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
+    """Return the spans as the items of `resourceSpans`, grouped by resource and scope in the order given."""
+    resources: list[dict[str, Any]] = []
     for resource, of_resource in groupby(spans, lambda span: (span.scope.resource, span.scope.resource_schema_url)):
         scopes = []
         for scope, of_scope in groupby(of_resource, lambda span: span.scope):
@@ -260,7 +265,7 @@ def encode_traces(spans: Iterable[Span]) -> bytes:
             {"resource": {"attributes": _pairs(attributes)}, "scopeSpans": scopes}
             | ({"schemaUrl": schema_url} if schema_url else {})
         )
-    return msgspec.json.encode({"resourceSpans": resources})
+    return resources
 
 
 # --- Decode -----------------------------------------------------------------------------------------------------------
