@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,13 +44,10 @@ class Server:
 
     def answer(self, sent: bytes, *, then_end: bool = False) -> bytes:
         """Return all bytes received until the server closes the connection."""
-        answer = b""
         with self.connect(sent) as client:
             if then_end:
                 client.shutdown(socket.SHUT_WR)
-            while block := client.recv(65536):
-                answer += block
-        return answer
+            return b"".join(iter(partial(client.recv, 65536), b""))
 
     def statuses(self, sent: bytes, *, then_end: bool = False) -> list[int]:
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", self.answer(sent, then_end=then_end))]
@@ -209,7 +207,7 @@ def forms(server: Server) -> None:
         b"POST /i18n/setlang/ HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=b\r\n" + HOST,
     ]
     assert server.statuses(heads[0] + b"Content-Length: 2000000\r\n\r\n") == [413]
-    assert server.statuses(heads[0] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == [413]
+    assert server.statuses(heads[0] + CLOSE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == [413]
     with ExitStack() as stack:
         for number in range(20):
             stack.enter_context(server.connect(heads[number % 2] + b"Content-Length: 1000\r\n\r\n-"))
