@@ -232,16 +232,17 @@ def invalid(text: str, path: str) -> InvalidInput:
     what, inner = match["what"], match["path"] or ""
     if missing := _MISSING.search(what):
         inner = join(inner, missing[1])
-    return InvalidInput(f"{what}{_what_is_right(what, inner)}.", field=join(path, inner) or None)
+    return InvalidInput(_error_text(what, inner), field=join(path, inner) or None)
 
 
-def _what_is_right(what: str, path: str) -> str:
-    """Return the allowed values, for errors whose own text does not name them."""
-    if "Invalid enum value" in what:
-        return _(": use one of %(values)s") % {"values": ", ".join(_allowed(path))}
+def _error_text(what: str, path: str) -> str:
+    """Return msgspec's error, or a translated one where msgspec does not name the allowed values."""
+    if what.startswith("Invalid enum value "):
+        value = what.removeprefix("Invalid enum value ")
+        return _("Invalid value %(value)s. Allowed: %(words)s.") % {"value": value, "words": ", ".join(_allowed(path))}
     if "datetime" in what or "RFC3339" in what:
-        return _(": use a time with a time zone, such as 2026-01-31T09:30:00Z")
-    return ""
+        return _("Invalid time. Expected a time with a time zone, such as 2026-01-31T09:30:00Z.")
+    return f"{what}."
 
 
 def _allowed(path: str) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
 @pytest.mark.parametrize(
     ("document", "field", "words"),
     [
-        ({"role": "bot"}, "role", "use one of user, assistant, system"),
+        ({"role": "bot"}, "role", "Allowed: user, assistant, system"),
         ({"content": "x"}, "role", "missing required field `role`"),
         ({"role": "user", "content": 7}, "content", "Expected `str | array | null`, got `int`"),
         ({"role": "user", "created_at": "2026-01-01T00:00:00"}, "created_at", "such as 2026-01-31T09:30:00Z"),
@@ -81,7 +81,7 @@ STEP = {"agent_steps": [{"tool_calls": [{"name": "t"}]}]}
         (
             {"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "status": "done"}]}]},
             "agent_steps[0].tool_calls[0].status",
-            "use one of pending, success, error",
+            "Allowed: pending, success, error",
         ),
         ({"role": "assistant", "agent_steps": [{"tool_calls": [{"name": "t", "duration": -1}]}]},
          "agent_steps[0].tool_calls[0].duration", ">= 0"),
