@@ -314,7 +314,7 @@ def test_a_database_of_another_user_is_left_alone(data_dir: Path) -> None:
     (data_dir / "postgres").mkdir()
     os.chown(data_dir / "postgres", pwd.getpwnam("daemon").pw_uid, -1)
     done = in_manage(data_dir)
-    assert f"{data_dir}/postgres belongs to daemon, and this is root." in done.stderr
+    assert f"{data_dir}/postgres belongs to daemon, but the current user is root." in done.stderr
 
 
 def test_failed_start_reports_the_reason(data_dir: Path, use: Callable[[], User]) -> None:
