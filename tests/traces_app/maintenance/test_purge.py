@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -803,9 +804,7 @@ def test_purge_command_on_terminal_asks_for_confirmation(project: Project) -> No
             command("--older-than", "2024-02-15"), env=environment(), stdin=terminal, stdout=subprocess.PIPE, stderr=terminal
         ) as process:  # fmt: skip
             os.close(terminal)
-            shown = b""
-            while b"Type yes to go on:" not in shown:
-                shown += os.read(master, 1000)
+            shown = read_until(master, b"Type yes to continue: ", process)
             assert b"This will remove what was made before" in shown
             assert b"messages   2" in shown
             assert counts()["Message"] == 2
@@ -818,6 +817,16 @@ def test_purge_command_on_terminal_asks_for_confirmation(project: Project) -> No
         assert (b"messages/s" in progress) == (status == 0)
         assert b"messages/s" not in out
     assert counts() == NOTHING
+
+
+def read_until(master: int, end: bytes, process: subprocess.Popen[bytes]) -> bytes:
+    shown = b""
+    while end not in shown:
+        if not select.select([master], [], [], 60)[0]:
+            process.kill()
+            pytest.fail(f"{end!r} is not in {shown!r}")
+        shown += os.read(master, 1000)
+    return shown
 
 
 def drained(master: int) -> bytes:
