@@ -43,11 +43,11 @@ def is_running(pid: int) -> bool:
 
 
 def cpu_seconds(pids: Iterable[int], *, with_ended: bool = False) -> float:
-    """Return the user and system time of processes; `with_ended` adds their ended children."""
+    """Return the user and system time of those that still run; `with_ended` adds their ended children."""
     total = 0
     for pid in pids:
-        fields = _stat(pid)
-        total += sum(int(field) for field in fields[11 : 15 if with_ended else 13])
+        with suppress(FileNotFoundError, ProcessLookupError):  # such as PostgreSQL's autovacuum, which ends at any time
+            total += sum(int(field) for field in _stat(pid)[11 : 15 if with_ended else 13])
     return total / _TICKS_A_SECOND
 
 

@@ -147,8 +147,11 @@ def serve(
             "websocket_max_message_size": 64 * 1024,
             "asgi_lifespan": "off",
             "asgi_disconnect_grace_period": NEVER_SECONDS,
-            # Which headers of a proxy to believe is decided by settings.HTTPS, in Django.
-            "forwarded_allow_ips": "",
+            # Which headers of a proxy to believe is decided by settings.HTTPS, in Django. Headers with an underscore, which
+            # Django cannot tell from those with a hyphen, are dropped but for Phoenix's, which no proxy sets.
+            "secure_scheme_headers": {},
+            "forwarded_allow_ips": "*",
+            "forwarder_headers": "API_KEY",
             "control_socket_disable": True,
             "logconfig_dict": settings.LOGGING,
             "when_ready": when_ready,
