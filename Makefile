@@ -8,7 +8,8 @@
 #   make bench   run the benchmarks
 #   make load    restart a server under load; partly needs wrk: ARGS='--restarts 20'
 #   make setup   create .venv from requirements.lock, the first step of all others. LOCK=requirements-server.lock suffices to serve
-#   make lock    compile both lock files from pyproject.toml; PACKAGE= upgrades one package. Needs uv
+#   make sdks    install the SDKs whose processes the tests start, below .sdks; part of make test
+#   make lock    compile all lock files; PACKAGE= upgrades one package. Needs uv
 #   make reset   delete the embedded database of this directory
 
 HOST ?= 127.0.0.1
@@ -22,12 +23,12 @@ PACKAGE ?=
 PYTHON := .venv/bin/python
 INSTALLED := .venv/installed.lock
 
-.PHONY: run test test-postgresql15 fuzz lint bench load setup lock reset
+.PHONY: run test test-postgresql15 fuzz lint bench load setup sdks lock reset
 
 run: setup
 	@$(PYTHON) manage.py serve --demo --host $(HOST) --port $(PORT) --workers $(WORKERS)
 
-test: setup
+test: setup sdks
 	@$(PYTHON) -m pytest -n 2 --ignore=tests/test_postgresql15.py $(ARGS)
 
 test-postgresql15: setup
@@ -77,9 +78,20 @@ setup:
 		cp $(LOCK) $(INSTALLED); \
 	fi
 
+# Each environment below .sdks has versions that fit together. `installed.lock` marks a complete installation.
+SDK_LOCKS := $(wildcard tests/tracesite/sdks/requirements/*.lock)
+sdks: setup $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock)
+
+.sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock
+	@echo 'Installing $< into .sdks/$* ...'
+	@$(PYTHON) -m venv --clear .sdks/$*
+	@.sdks/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --use-pep517 --require-hashes -r $<
+	@cp $< $@
+
 # The server's lock file is compiled from a copy of the whole one, so that both pin the same versions.
-COMPILE := uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 lock:
-	$(COMPILE) $(if $(PACKAGE),--upgrade-package $(PACKAGE)) --extra server --extra dev -o requirements.lock
+	$(COMPILE) pyproject.toml $(if $(PACKAGE),--upgrade-package $(PACKAGE)) --extra server --extra dev -o requirements.lock
 	cp requirements.lock requirements-server.lock
-	$(COMPILE) --extra server -o requirements-server.lock
+	$(COMPILE) pyproject.toml --extra server -o requirements-server.lock
+	for lock in $(SDK_LOCKS); do $(COMPILE) $${lock%.lock}.in -o $$lock; done

@@ -25,6 +25,7 @@ from traces_app.schema import records
 from traces_app.transcripts import conversation
 from traces_app.transcripts.entries import Entry, Reply
 from traces_app.transcripts.observations import EARLIEST, Observation, Reader, Trace
+from traces_app.transcripts.parsing.message_shapes import joined, messages_in
 
 from .conventions.registry import facts_of
 from .facts import Facts
@@ -273,24 +274,38 @@ def _observation(node: _Node, place: int) -> Observation:
     span, facts = node.span, node.facts
     kind = "other" if node.is_duplicate or facts.kind is None else facts.kind
     metadata = {**facts.metadata, SPAN_ID: span.span_id}
+    tool_name = None if facts.is_requested_call else facts.tool_name
     return Observation(
         id=span.span_id,
         parent=node.parent.span.span_id if node.parent else None,
         place=place,
         kind=kind,
-        name=facts.tool_name or span.name,
+        name=tool_name or span.name,
         input=facts.input,
-        output=facts.output,
+        output=_with_requested_calls(node) if kind == "generation" else facts.output,
         start=_time(span.start),
         end=_time(span.end),
         error=facts.error,
         agent_name=facts.agent_name or (_agent_name(span.name) if kind == "agent" else None),
-        tool_name=facts.tool_name,
+        tool_name=tool_name,
         call_id=facts.call_id,
         model=facts.model,
         usage=facts.usage,
         metadata=metadata,
     )
+
+
+def _with_requested_calls(node: _Node) -> Any:
+    """Return the output of a generation, with the calls that only spans of their own name."""
+    requested = [child.facts for child in node.children if child.facts.is_requested_call]
+    answer = joined(messages_in(node.facts.output, "assistant"))
+    if not requested or (answer is not None and answer.calls):
+        return node.facts.output
+    calls = [
+        {"type": "tool_call", "id": facts.call_id, "name": facts.tool_name, "arguments": facts.input}
+        for facts in requested
+    ]
+    return {"role": "assistant", "content": answer.content if answer is not None else None, "tool_calls": calls}
 
 
 def _agent_name(name: str) -> str:

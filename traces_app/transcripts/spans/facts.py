@@ -33,6 +33,8 @@ class Facts:
     end_user: str | None = None
     title: str | None = None
     tags: list[str] = field(default_factory=list)
+    is_requested_call: bool | None = None
+    """Whether the span stands for a call that its parent, a generation, requested; not for its execution."""
     is_pending: bool | None = None
     """Whether the span only announces another one, which has the id `parent_id`."""
     parent_id: str | None = None

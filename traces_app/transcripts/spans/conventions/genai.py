@@ -169,7 +169,10 @@ def _values_of_events(events: list[SpanEvent]) -> tuple[Any, Any]:
             messages.append({"role": _ROLES[event.name], "content": "", **values})
         elif event.name == "gen_ai.choice":
             message = values.get("message", values)
-            output = message if isinstance(message, dict) else {"role": "assistant", "content": message}
+            if not isinstance(message, dict):
+                message = {"role": "assistant", "content": message}
+            # Without its content, which is recorded only on request, a message is its role.
+            output = message if message.keys() - {"role"} else output
         elif event.name == "gen_ai.content.prompt":
             messages += [{"role": "user", "content": first(values, NAMES["prompt"])}]
         elif event.name == "gen_ai.content.completion":

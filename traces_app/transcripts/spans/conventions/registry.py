@@ -5,9 +5,9 @@ from __future__ import annotations
 from traces_app.transcripts.spans.facts import Facts
 from traces_app.transcripts.spans.span import Span
 
-from . import genai, generic, langfuse, langsmith, logfire, mlflow, openinference, openllmetry, vercel
+from . import agentops, genai, generic, langfuse, langsmith, logfire, mlflow, openinference, openllmetry, vercel
 
-CONVENTIONS = (langfuse, langsmith, mlflow, openinference, vercel, openllmetry, logfire, genai, generic)
+CONVENTIONS = (agentops, langfuse, langsmith, mlflow, openinference, vercel, openllmetry, logfire, genai, generic)
 
 
 def facts_of(span: Span) -> Facts:

@@ -1,0 +1,127 @@
+"""Unmodified SDKs, each a process of its own that runs the same agent and sends its traces to a running server.
+
+`make sdks` installs them. They are configured by environment variables alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.faults.site import Site, running
+
+from .provider import ADVICE, ANSWER, provider
+
+ROOT = Path(__file__).resolve().parents[3]
+AGENTS = Path(__file__).parent / "agents"
+QUESTION = "Plan a day in Oslo."
+README = (ROOT / "README.md").read_text()
+
+
+@dataclass(frozen=True)
+class Sdk:
+    agent: str
+    name: str
+    """Its row in the table of the README, which has its environment variables."""
+    environment: str = "sdks"
+    has_session: bool = True
+    end_user: str = ""
+
+    @property
+    def python(self) -> Path:
+        return ROOT / ".sdks" / self.environment / "bin" / "python"
+
+    def variables(self, url: str, key: str) -> dict[str, str]:
+        [line] = [line for line in README.splitlines() if line.startswith(f"| {self.name} |")]
+        found = (
+            text.replace("http://127.0.0.1:8000", url).replace("ts_...", key) for text in re.findall("`(.+?)`", line)
+        )
+        return dict(text.split("=", 1) for text in found)
+
+
+SDKS = [
+    Sdk("otel_genai_openai", "OpenTelemetry, with its instrumentation for OpenAI"),
+    Sdk("openinference_openai", "OpenInference (Phoenix)"),
+    Sdk("logfire_pydantic_ai", "Logfire, Pydantic AI"),
+    Sdk("openllmetry_openai", "OpenLLMetry (Traceloop)", end_user="sdk-user"),
+    Sdk("langfuse_openai", "Langfuse", end_user="sdk-user"),
+    Sdk("agentops_openai", "AgentOps", environment="agentops", has_session=False),
+]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with running(workers=1) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def model_url() -> Iterator[str]:
+    with provider() as url:
+        yield url
+
+
+@pytest.mark.parametrize("sdk", SDKS, ids=lambda sdk: sdk.agent)
+def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str) -> None:
+    if not sdk.python.exists():
+        pytest.skip(f"{sdk.python} is not there; `make sdks` installs it")
+    run(sdk, site, model_url)
+    [session] = get(site, "sessions/")
+    assert (session["external_id"] == "sdk-session") == sdk.has_session
+    assert (session["status"], session["end_user"] or "") == ("completed", sdk.end_user)
+    prompt, answer = get(site, f"sessions/{session['id']}/messages/")
+    assert (prompt["role"], prompt["content"]) == ("user", QUESTION)
+    assert (answer["role"], answer["content"], answer["is_completed"]) == ("assistant", ANSWER, True)
+    assert (answer["input_tokens"], answer["output_tokens"], answer["failure_count"]) == (490, 55, 1)
+    assert [(step["agent_name"], step["model"], step["thought"]) for step in answer["agent_steps"]] == [
+        ("planner", "gpt-4o-mini", ""),
+        ("planner", "gpt-4o-mini", "The expert knows more."),
+        ("expert", "gpt-4o-mini", ADVICE),
+        ("planner", "gpt-4o-mini", ""),
+    ]
+    [weather, traffic], [expert], *others = [step["tool_calls"] for step in answer["agent_steps"]]
+    assert others == [[], []]
+    assert call(weather) == ("call_weather", "get_weather", {"city": "Oslo"}, "success", "31 degrees in Oslo")
+    assert call(traffic)[:4] == ("call_traffic", "get_traffic", {"city": "Oslo"}, "error")
+    assert "no traffic data for Oslo" in traffic["result"]["error"]
+    question = {"question": "What to eat in Oslo?"}
+    assert call(expert) == ("call_expert", "ask_expert", question, "success", ADVICE)
+
+
+def run(sdk: Sdk, site: Site, model_url: str) -> None:
+    variables = sdk.variables(f"http://127.0.0.1:{site.server.port}", site.key)
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    done = subprocess.run(
+        [sdk.python, AGENTS / f"{sdk.agent}.py"],
+        env=environment | variables | {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "sk-test"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ANSWER in done.stdout, done.returncode) == (True, 0), done.stderr
+
+
+@pytest.fixture(autouse=True)
+def no_session(site: Site) -> None:
+    """Delete the sessions of other tests, because all runs have the same."""
+    with site.connect() as database:
+        database.execute("TRUNCATE messages_app_session, messages_app_message, traces_app_span CASCADE")
+
+
+def get(site: Site, path: str) -> list[dict[str, Any]]:
+    status, body = site.server.get(f"/api/v1/{path}", {"Authorization": f"Bearer {site.key}"})
+    assert status == 200, body
+    results: list[dict[str, Any]] = json.loads(body)["results"]
+    return results
+
+
+def call(found: dict[str, Any]) -> tuple[Any, ...]:
+    return found["id"], found["name"], found["args"], found["status"], found["result"]["output"]

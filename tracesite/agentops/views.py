@@ -1,0 +1,53 @@
+"""A token for the key, and uploads that are taken but not kept: the SDK's copy of what the process printed."""
+
+from __future__ import annotations
+
+import msgspec
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from msgspec import Struct
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from access_app.errors import InvalidInput, NotAuthenticated
+from access_app.keys import find_key
+from access_app.permissions import project_for_write
+from messages_app.http.request_body import read_body
+from messages_app.http.responses import answer
+
+
+class TokenRequest(Struct):
+    api_key: str
+
+
+class TokenView(APIView):
+    """Answer with the key as the token, by which the SDK then sends its spans to /v1/traces."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    schema = None
+
+    def post(self, request: Request) -> HttpResponseBase:
+        _media_type, body = read_body(request)
+        try:
+            token = msgspec.json.decode(body, type=TokenRequest).api_key
+        except (msgspec.DecodeError, ValueError) as error:
+            raise InvalidInput(
+                _('Send {"api_key": "ts_…"}: %(reason)s') % {"reason": error}, field="api_key"
+            ) from error
+        key = find_key(token)
+        if key is None:
+            raise NotAuthenticated(
+                _("Invalid API key: unknown, expired or revoked. Set AGENTOPS_API_KEY to a key of Tracesite."),
+                code="invalid_api_key",
+            )
+        return answer({"token": token, "project_id": key.project.slug, "project_prem_status": "pro"})
+
+
+class UploadView(APIView):
+    schema = None
+
+    def post(self, request: Request) -> HttpResponseBase:
+        project_for_write(request, None)
+        _media_type, body = read_body(request)
+        return answer({"url": "", "size": len(body)})
