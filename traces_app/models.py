@@ -322,7 +322,7 @@ class Span(models.Model):
     """One delivery of a span, or of a log record that belongs to one, as it came but redacted; never changed.
 
     Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
-    one arrives (traces_app.events.span_store). The id carries the time of the span, and is a digest of the content: a repeated
+    one arrives (traces_app.transcripts.span_store). The id carries the time of the span, and is a digest of the content: a repeated
     delivery is the same row.
     """
 

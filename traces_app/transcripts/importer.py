@@ -16,7 +16,7 @@ from __future__ import annotations
 import codecs
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
@@ -39,10 +39,13 @@ from traces_app.schema.pg_text import text
 
 from .files.archives import BrokenArchive, Budget, Zip, files_in, is_packed, kept
 from .files.documents import Document, Skip, Source, Unreadable, ValueBudget, file_source, read
-from .formats import claude_code
+from .formats import claude_code, otlp
 from .formats.registry import Format, format_of, is_of
 from .outline import DERIVED, DIGEST_BYTES, Outline, messages_of, outline
 from .session_tails import trash_tails
+from .span_store import record_spans
+from .spans.conversation import session_of_trace
+from .spans.span import Span
 from .sub_agents import place_shares, with_shares_placed
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
@@ -314,6 +317,9 @@ def _import_document(
             leave_out(where, why)
 
     try:
+        if format_ is otlp:
+            _store_spans(otlp.spans(document, leave_out), project_id, report)
+            return report
         found = (outline(transcript, format_.NAME) for transcript in format_.transcripts(document, skip))
         for batch in _batches(found):
             is_second_time = True
@@ -456,6 +462,28 @@ def _store(batch: list[Outline], project_id: int | None, report: FileReport) -> 
         place_shares(project_id, in_parts)
         if report.format == claude_code.NAME:
             trash_tails(project_id, in_parts)
+
+
+def _store_spans(spans: Iterable[Span], project_id: int | None, report: FileReport) -> None:
+    """Count the messages of the traces of a file and, unless `project_id` is None, store the spans."""
+    now = timezone.now()
+    traces: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        traces[span.trace_id].append(span)
+    names: set[str] = set()
+    for trace in traces.values():
+        session = session_of_trace(trace)
+        names.add(session.external_id or "")
+        for message, normal in zip(session.messages or (), normalise(session, now=now).messages or (), strict=True):
+            report.counts.add(message, normal)
+        if project_id is not None:
+            outcome = record_spans(project_id, trace, now=now)
+            report.stored.update(outcome.messages)
+            if not (outcome.messages or outcome.refused):
+                report.stored["unchanged"] += len(session.messages or ())
+            for reason in outcome.reasons:
+                report.leave_out(trace[0].trace_id, reason)
+    report.counts.add_sessions(len(names), ())
 
 
 def _stored_outgrown(named: Sequence[_Named], project_id: int) -> set[str]:

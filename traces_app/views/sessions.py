@@ -27,7 +27,6 @@ from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, ses
 from messages_app.sql.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.writes import delete_session, restore_session
 from traces_app.events.context_store import newest_refs
-from traces_app.events.span_store import spans_of, traces_of
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
@@ -35,6 +34,7 @@ from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.messages import messages
 from traces_app.schema import records
+from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.otlp_json import resource_spans
 
 from . import examples

@@ -14,8 +14,8 @@ from rest_framework.views import APIView
 from access_app.errors import InvalidInput
 from access_app.permissions import project_for_write
 from messages_app.http.request_body import JSON, media_type_of, read_body
-from traces_app.events.span_store import SpanOutcome, record_spans
 from traces_app.ingest.metrics import Signal, count_otlp
+from traces_app.transcripts.span_store import SpanOutcome, record_spans
 from traces_app.transcripts.spans import otlp_json, otlp_protobuf
 from traces_app.transcripts.spans.span import InvalidBody
 

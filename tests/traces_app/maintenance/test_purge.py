@@ -37,7 +37,6 @@ from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, MonthInUse, months_of, settle_months
 from messages_app.writes import delete_message, delete_session, restore_session
 from tests.traces_app.conftest import answer, question, session_of, store
-from traces_app.events.span_store import record_spans
 from traces_app.events.store import record_events
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES, forget
@@ -46,6 +45,7 @@ from traces_app.maintenance.purge import Report, Scope, purge, survey
 from traces_app.models import AgentStep, Context, Span, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
+from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans.span import Span as SentSpan
 
 pytestmark = pytest.mark.django_db(transaction=True)

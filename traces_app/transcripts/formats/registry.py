@@ -27,6 +27,7 @@ from . import (
     openai_responses,
     opencode,
     openhands,
+    otlp,
     own_export,
     pi,
     pydantic_ai,
@@ -51,6 +52,7 @@ class Format(Protocol):
 
 FORMATS: tuple[Format, ...] = (
     own_export,
+    otlp,
     toolbench,
     inspect_ai,
     sweagent,

@@ -318,7 +318,9 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
     replies = [entry for entry in entries if isinstance(entry, Reply) and entry.parent_call is None]
     nodes = [node for top in run.nodes for node in (*_above(top), *_with_children(top))]
     is_completed = not any(node.is_open for node in nodes) and (
-        not any(_lacks_parent(node) for node in run.nodes) or _is_answered(replies)
+        not any(_lacks_parent(node) for node in run.nodes)
+        or any(node.facts.kind == "agent" and not node.span.parent_id for node in run.nodes)
+        or _is_answered(replies)
     )
     # A request that failed and was made again is an error of its step only.
     last_error = replies[-1].error if replies else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from traces_app.normalize.json_values import fields
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 from traces_app.transcripts.spans.facts import Facts, first, first_text, usage
@@ -142,7 +143,7 @@ def _joined_texts(value: Any) -> Any:
 def _model_values(span: Span) -> tuple[Any, Any]:
     attributes = span.attributes
     messages = decoded(first(attributes, NAMES["input"]))
-    output = decoded(first(attributes, NAMES["output"]))
+    output = _with_calls(decoded(first(attributes, NAMES["output"])))
     instructions = decoded(first(attributes, NAMES["instructions"]))
     if messages is None and output is None:
         messages, output = _values_of_events(span.events)
@@ -151,6 +152,14 @@ def _model_values(span: Span) -> tuple[Any, Any]:
     if instructions and isinstance(messages, list):
         messages = [{"role": "system", "parts": _parts(instructions)}, *messages]
     return messages, output
+
+
+def _with_calls(output: Any) -> Any:
+    """Return the message of a list of calls as any-agent writes it, and any other output as it is."""
+    if not (isinstance(output, list) and output and all("tool.name" in fields(item) for item in output)):
+        return output
+    calls = [{"type": "tool_call", "name": call["tool.name"], "arguments": call.get("tool.args")} for call in output]
+    return {"role": "assistant", "tool_calls": calls}
 
 
 def _parts(instructions: Any) -> list[Any]:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
-from traces_app.events.span_store import record_spans
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
+from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans import otlp_json
 from traces_app.transcripts.spans.span import Span
 

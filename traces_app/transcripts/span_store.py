@@ -55,6 +55,8 @@ class SpanOutcome:
 
     accepted: int = 0
     refused: int = 0
+    messages: Counter[str] = field(default_factory=Counter)
+    """Messages of the traces that changed: created, or updated."""
     reasons: list[str] = field(default_factory=list)
     """For people: which span, what is wrong, what would be right. One for each kind of fault."""
 
@@ -88,7 +90,7 @@ def record_spans(
         return outcome
     for attempt in range(_ATTEMPTS):
         try:
-            refused = _store(project_id, deliveries, now)
+            refused, outcome.messages = _store(project_id, deliveries, now)
             break
         except OperationalError as error:
             if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected) or attempt == _ATTEMPTS - 1:
@@ -170,8 +172,11 @@ def _in_range(nanoseconds: int, now: datetime) -> datetime:
 # --- Traces -----------------------------------------------------------------------------------------------------------
 
 
-def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> dict[str, str]:
-    """Store the deliveries and the traces that they change, in one transaction; return why traces were refused."""
+def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> tuple[dict[str, str], Counter[str]]:
+    """Store the deliveries and the traces that they change, in one transaction.
+
+    Return why traces were refused, and the number of messages created and updated.
+    """
     ensure_months({Month.of(ids.created_at_of(UUID(delivery.row.id))) for delivery in deliveries})
     with transaction.atomic():
         _take_turns(project_id, {delivery.trace_id for delivery in deliveries})
@@ -200,7 +205,10 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> d
         if refused:
             ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
             SpanRow.objects.filter(pk__in=ids_).delete()
-    return refused
+    messages: Counter[str] = Counter()
+    for id_, session in sessions.items():
+        messages["created" if id_ in first_of_trace else "updated"] += len(session.messages or ())
+    return refused, messages
 
 
 class _RefusedError(Exception):
