@@ -18,7 +18,7 @@ The tree:
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -82,7 +82,7 @@ class StepNode:
 
     id: UUID
     iteration: int
-    number: int
+    number: str
     """The displayed number, from 1: see `step_number`."""
     agent: str
     below: list[CallNode | StepNode] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Failure:
     """The fields of a link to a failed call."""
 
     call_id: UUID
-    step: int
+    step: str
     """The number of its step."""
     tool: str
     error: str
@@ -205,13 +205,28 @@ def first_failure(message_id: UUID) -> UUID | None:
     return next((node.id for node in _walk(build_tree(steps, calls)) if node.id in failed), None)
 
 
-def step_number(step: AgentStep) -> int:
+def step_number(step: AgentStep) -> str:
     """Return the displayed number of a step. One query.
 
     Displayed numbers begin at 1, the API's `iteration` at 0. In a run without an iteration 0 the producer counts from 1.
+    Further steps of an iteration, such as those of a sub-agent, are 3.1, 3.2 ...
     """
-    steps = AgentStep.with_deleted.filter(message_id=step.message_id, iteration=0, **ids_below([step.message_id]))
-    return step.iteration + steps.exists()
+    steps = AgentStep.with_deleted.filter(
+        message_id=step.message_id, iteration__in=[0, step.iteration], **ids_below([step.message_id])
+    )
+    rows = list(steps.order_by("iteration", "ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
+    return _numbers(rows).get(step.pk, str(step.iteration))
+
+
+def _numbers(rows: Sequence[tuple[UUID, int]]) -> dict[UUID, str]:
+    """Return the displayed numbers of steps (id, iteration) in their order."""
+    first = 1 if any(iteration == 0 for _pk, iteration in rows) else 0
+    seen: Counter[int] = Counter()
+    numbers = {}
+    for pk, iteration in rows:
+        numbers[pk] = f"{iteration + first}.{seen[iteration]}" if seen[iteration] else str(iteration + first)
+        seen[iteration] += 1
+    return numbers
 
 
 def read_times(message: Message) -> RunTimes:
@@ -385,12 +400,9 @@ def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
         .order_by("iteration", "ordinal", "pk")
         .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
-    # See `step_number`.
     rows = list(step_rows)
-    first = 1 if any(iteration == 0 for _pk, iteration, _agent in rows) else 0
-    steps = [
-        StepNode(id=pk, iteration=iteration, number=iteration + first, agent=agent) for pk, iteration, agent in rows
-    ]
+    numbers = _numbers([(pk, iteration) for pk, iteration, _agent in rows])
+    steps = [StepNode(id=pk, iteration=iteration, number=numbers[pk], agent=agent) for pk, iteration, agent in rows]
     order = {step.id: index for index, step in enumerate(steps)}
     call_rows = list(
         ToolCall.with_deleted.filter(message_id=message_id, **below)
@@ -525,7 +537,7 @@ def _field(value: Any) -> str:
 
 
 def _failures(
-    failed: Sequence[CallNode], step_numbers: Mapping[UUID, int], shown_on: Mapping[UUID, int]
+    failed: Sequence[CallNode], step_numbers: Mapping[UUID, str], shown_on: Mapping[UUID, int]
 ) -> dict[UUID, Failure]:
     """Return the failed calls with their tools and errors. Two queries, or none without failures."""
     if not failed:

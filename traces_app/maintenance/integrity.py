@@ -5,8 +5,8 @@ and rows without their parent. The trash is checked too, because it may be resto
 so that a check beside writers does not report half of a write.
 
 Iterations start at 0 and increase by one. The agents of a message may count together or separately: a message is in order
-if its iterations are 0, 1, 2 ... each once, or if those of every agent name are. The answer of an imported turn may be
-between its steps; its metadata then has its iteration.
+if its iterations are 0, 1, 2 ... each once, or if those of every agent name are. A sub-agent may have the iteration of the
+step that called it. The answer of an imported turn may be between its steps; its metadata then has its iteration.
 """
 
 # ruff: noqa: S608 - SQL is built from the texts in this file and the names of tables
@@ -46,6 +46,9 @@ KINDS = {
     "message_counts": "the counts of a message disagree with its rows",
     "session_counts": "the counters of a session disagree with its messages",
 }
+
+NOTES = frozenset({"call_open"})
+"""Kinds that are no damage: the agent itself left them behind, for example when it was interrupted."""
 
 _AT_ONCE = 200
 _ORPHANS_AT_ONCE = 1000
@@ -223,6 +226,8 @@ def _iteration_problems(message: _Message, steps: Sequence[_Step]) -> Iterator[t
         by_agent[step.agent_name][step.iteration] += 1
     if _is_in_order(together, taken) or all(_is_in_order(own, taken) for own in by_agent.values()):
         return
+    if _is_in_order(Counter(step.iteration for step in _without_sub_agents(steps)), taken):
+        return
     for number, own in enumerate(by_agent.values(), start=1):
         agent = f" of agent {number} of {len(by_agent)}" if len(by_agent) > 1 else ""
         missing = _gaps([*own, *taken])
@@ -231,6 +236,12 @@ def _iteration_problems(message: _Message, steps: Sequence[_Step]) -> Iterator[t
         repeated = sorted(iteration for iteration, times in own.items() if times > 1)
         if repeated:
             yield "iterations_repeated", f"iterations {_shown(repeated)}{agent}"
+
+
+def _without_sub_agents(steps: Sequence[_Step]) -> list[_Step]:
+    """Return the steps, in their order, without those of other agents within the iteration of a step."""
+    first: dict[int, _Step] = {}
+    return [step for step in steps if first.setdefault(step.iteration, step).agent_name == step.agent_name]
 
 
 def _is_in_order(iterations: Counter[int], taken: Sequence[int]) -> bool:

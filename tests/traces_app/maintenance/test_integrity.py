@@ -108,6 +108,8 @@ def test_missing_and_repeated_iterations_are_reported(
     [
         ([("main", 0), ("helper", 0), ("helper", 1), ("main", 1)], []),
         ([("main", 0), ("helper", 1), ("helper", 2), ("main", 3)], []),
+        # A sub-agent within the iteration of the step that called it.
+        ([("main", 0), ("main", 1), ("helper", 1), ("helper", 1), ("main", 2)], []),
         ([("main", 0), ("helper", 0), ("helper", 2)], [("iterations_missing", "iterations 1 of agent 2 of 2")]),
         ([("main", 0), ("main", 0), ("helper", 0)], [("iterations_repeated", "iterations 0 of agent 1 of 2")]),
     ],
@@ -297,6 +299,15 @@ def test_exit_status_depends_on_problems(outcome: SessionOutcome) -> None:
     )
 
 
+def test_open_calls_are_notes_and_not_problems(outcome: SessionOutcome) -> None:
+    ToolResult.objects.filter(call=call(0)).delete()
+    ToolCall.objects.filter(pk=call(0).pk).update(status="pending")
+    lines, status = run_command("--json")
+    assert (json.loads(lines[0])["kind"], status) == ("call_open", 0)
+    assert json.loads(lines[-1])["summary"]["notes"] == {"call_open": 1}
+    assert run_command()[0][-1].endswith("4 calls: no problems. Notes: call_open: 1.")
+
+
 def test_json_is_one_object_a_line_and_the_summary_last(outcome: SessionOutcome) -> None:
     AgentStep.objects.filter(iteration=1).update(iteration=0)
     lines, status = run_command("--json")
@@ -316,6 +327,7 @@ def test_json_is_one_object_a_line_and_the_summary_last(outcome: SessionOutcome)
                 "calls": 4,
                 "problems": 1,
                 "kinds": {"iterations_repeated": 1},
+                "notes": {},
             }
         },
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.core.exceptions import ValidationError
+from django.core.management import call_command
 from django.http import HttpRequest
 from pytest_django import Settings
 
@@ -31,6 +34,13 @@ def test_prepare_empty_database_returns_secrets_once() -> None:
 
     assert demo.prepare() == NOTHING_NEW
     assert (Session.objects.count(), ApiKey.objects.count()) == (made.sessions, 1)
+
+
+def test_check_traces_finds_no_problems_in_the_samples() -> None:
+    demo.prepare()
+    out = StringIO()
+    call_command("check_traces", stdout=out)
+    assert "no problems" in out.getvalue()
 
 
 def test_prepare_does_not_replace_revoked_key() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from django.core.management.base import BaseCommand, CommandError
 
-from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
+from traces_app.maintenance.integrity import KINDS, NOTES, Problem, Tally, check
 from traces_app.management.row_arguments import project_named, session_named
 
 
@@ -21,7 +21,9 @@ class Command(BaseCommand):
             "nothing and can run while agents write. Exit status: 0 no problems, 1 problems found, 2 invalid "
             "arguments. Kinds of problems: "
         )
-        + "; ".join(f"{kind} ({meaning})" for kind, meaning in KINDS.items())
+        + "; ".join(f"{kind} ({meaning})" for kind, meaning in KINDS.items() if kind not in NOTES)
+        + ". Reported as notes: "
+        + "; ".join(f"{kind} ({meaning})" for kind, meaning in KINDS.items() if kind in NOTES)
         + "."
     )
 
@@ -45,13 +47,19 @@ class Command(BaseCommand):
         for problem in check(project_id=found.pk if found else None, session_id=session_id, tally=tally):
             kinds[problem.kind] += 1
             self.stdout.write(_as_json(problem) if json else _in_words(problem))
-        summary = {**asdict(tally), "problems": kinds.total(), "kinds": dict(sorted(kinds.items()))}
+        notes = Counter({kind: kinds.pop(kind) for kind in NOTES & kinds.keys()})
+        summary = {
+            **asdict(tally),
+            "problems": kinds.total(),
+            "kinds": dict(sorted(kinds.items())),
+            "notes": dict(sorted(notes.items())),
+        }
         if json:
             self.stdout.write(_as_json({"summary": summary}))
         else:
             self.stdout.write(
                 f"Checked {tally.sessions:,} sessions with {tally.messages:,} messages, {tally.steps:,} steps and "
-                f"{tally.calls:,} calls: {_summary(kinds)}"
+                f"{tally.calls:,} calls: {_summary(kinds)}{_notes(notes)}"
             )
         if kinds:
             raise CommandError(f"{kinds.total():,} problems found.")
@@ -64,6 +72,10 @@ def _in_words(problem: Problem) -> str:
 
 def _as_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _notes(kinds: Counter[str]) -> str:
+    return " Notes: " + ", ".join(f"{kind}: {count:,}" for kind, count in sorted(kinds.items())) + "." if kinds else ""
 
 
 def _summary(kinds: Counter[str]) -> str:
