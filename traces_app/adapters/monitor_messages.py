@@ -23,6 +23,7 @@ from typing import Any
 from traces_app.schema.event_types import EventType
 
 MESSAGES = ("workflow", "prompt", "llm", "agent", "tool", "session")
+_STEMS = {"llm": "llm_request", "agent": "agent", "tool": "tool_call"}
 _PHASES = {"start": "start", "delta": "start", "complete": "complete", "error": "error"}
 _SESSION: dict[str, EventType] = {
     "planning": "workflow_plan_start",
@@ -39,6 +40,11 @@ TYPE_FIELDS = {
     "session": ("status", tuple(_SESSION)),
 }
 """The field of the payload that selects the event type, and its values."""
+EVENTS = frozenset(
+    ["workflow_plan_start", "workflow_plan_complete", "prompt_build", *_SESSION.values()]
+    + [f"{stem}_{_PHASES[value]}" for kind, stem in _STEMS.items() for value in TYPE_FIELDS[kind][1]]
+)
+"""The event types that monitor messages become."""
 
 
 def is_monitor_message(item: dict[str, Any]) -> bool:
@@ -72,8 +78,7 @@ def event_document(item: dict[str, Any]) -> dict[str, Any]:
         case _:
             value = data.get("status") if kind == "agent" else data.get("phase")
             phase = _PHASES.get(value, value) if isinstance(value, str) else value
-            stem = {"llm": "llm_request", "agent": "agent", "tool": "tool_call"}[kind]
-            document["type"] = f"{stem}_{phase}"
+            document["type"] = f"{_STEMS[kind]}_{phase}"
             if kind == "llm" and value == "delta":
                 document["level"] = "trace"
     return document

@@ -25,7 +25,7 @@ from traces_app.normalize.json_values import as_json, text
 from traces_app.normalize.records import text_of
 from traces_app.normalize.tool_results import NO_REASON, normalize_result, received
 from traces_app.schema import records
-from traces_app.schema.event_types import EVENT_TYPES, EventType
+from traces_app.schema.event_types import EVENT_TYPES, EventType, Stage
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT
 from traces_app.schema.losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
 
@@ -35,7 +35,8 @@ _STEP, _CALL = "step:", "call:"
 MADE_STEP = "step:of "
 _LONGEST_SUBJECT = 400
 _STATUSES = get_args(records.SessionStatus)
-_ENDED = {True: "completed", False: "error"}
+_STATUS_AT_END = {True: "completed", False: "error"}
+_ENDS: tuple[Stage, ...] = ("end", "error")
 _AGENT_STATUSES = {"start": "running", "end": "done", "error": "error"}
 MOST_INT = 2**31 - 1
 UNKNOWN = "unknown"
@@ -74,6 +75,10 @@ class EventFact:
     timestamp: datetime
     data: Mapping[str, Any]
 
+    @property
+    def stage(self) -> Stage:
+        return EVENT_TYPES[self.type].stage
+
     def place(self) -> tuple[int, int, str]:
         return self.order, self.tie, self.external_id
 
@@ -110,7 +115,9 @@ def subject_of(type_: EventType, agent: str, external_id: str, data: Mapping[str
         case "call":
             if own := _name(data, ("uuid",)):
                 return _short(f"{_CALL}{own}")
-            return _short(f"{_CALL}{agent}:{_name(data, _CALL_ID) or external_id}")
+            named = _name(data, _CALL_ID)
+            # A note starts no call, so one that names none cannot be matched with anything.
+            return _short(f"{_CALL}{agent}:{named or external_id}") if named or spec.stage != "note" else ""
         case "step":
             if step := step_named(agent, data):
                 return step
@@ -146,8 +153,9 @@ def about(subject: str) -> About:
 
 
 def is_unnamed_call(type_: EventType, data: Mapping[str, Any]) -> bool:
-    """Return whether an event is about a call without identifying it."""
-    return EVENT_TYPES[type_].subject == "call" and not _name(data, ("uuid", *_CALL_ID))
+    """Return whether an event starts or ends a call without identifying it."""
+    spec = EVENT_TYPES[type_]
+    return spec.subject == "call" and spec.stage != "note" and not _name(data, ("uuid", *_CALL_ID))
 
 
 def tool_name(data: Mapping[str, Any]) -> str:
@@ -205,7 +213,7 @@ def step_record(
     metadata: dict[str, Any] = {}
     for fact in events:
         stream = _name(fact.data, ("stream", "stream_id", "streamId"))
-        is_answer = fact.type == "llm_request_complete"
+        is_answer = fact.stage == "end"
         # In the start of a request these fields hold the input of the model.
         _put(thoughts, stream, _text(fact.data, _THOUGHT if is_answer else _THOUGHT[:1]))
         _put(reasoning, stream, _text(fact.data, _REASONING))
@@ -241,10 +249,10 @@ def call_record(subject: str, events: Sequence[EventFact], parent: str | None) -
     metadata: dict[str, Any] = {}
     marks = 0
     results: list[records.ToolResult] = []
-    ends = [fact for fact in events if fact.type != "tool_call_start"]
+    ends = [fact for fact in events if fact.stage in _ENDS]
     # An event that only adds to an ended call, such as a reflection, has no outcome.
     fields = (*_CALL_RESULT, "error", "success")
-    outcomes = [e for e in ends if e.type == "tool_call_error" or _first(e.data, fields) is not None] or ends
+    outcomes = [e for e in ends if e.stage == "error" or _first(e.data, fields) is not None] or ends
     for fact in events:
         name = tool_name(fact.data) or name
         call_id = _name(fact.data, _CALL_ID) or call_id
@@ -253,7 +261,7 @@ def call_record(subject: str, events: Sequence[EventFact], parent: str | None) -
         duration = _duration(fact.data, duration)
         metadata |= _object(fact.data, "metadata")
         marks |= _marks_of(fact)
-        if fact.type == "tool_call_start" and (started_at is None or fact.data.get("runs") is True):
+        if fact.stage == "start" and (started_at is None or fact.data.get("runs") is True):
             # A call may be reported when the model requests it, and again when its tool runs.
             started_at = fact.timestamp
     for fact in outcomes:
@@ -269,7 +277,7 @@ def call_record(subject: str, events: Sequence[EventFact], parent: str | None) -
         started_at=started_at,
         completed_at=completed_at,
         parent=parent,
-        metadata={**metadata, **({} if marks & _ANNOUNCED else {ORPHAN_RESULT: True}), **_cuts(events, "call")} or None,
+        metadata={**metadata, **({ORPHAN_RESULT: True} if _is_orphan(marks) else {}), **_cuts(events, "call")} or None,
     )
     return msgspec.structs.replace(record, **texts) if texts else record
 
@@ -290,7 +298,7 @@ def _result(fact: EventFact) -> records.ToolResult:
     value = _first(fact.data, _CALL_RESULT)
     result = received("" if value is None else value)
     error = _text(fact.data, ("error",))
-    if fact.type == "tool_call_error":
+    if fact.stage == "error":
         return msgspec.structs.replace(result, status="error", error=result.error or error or None)
     stated = next((flag for name in ("success", "status") if (flag := _stated(fact.data.get(name))) is not None), None)
     if error and stated is not True:
@@ -332,18 +340,22 @@ def _merged(results: Sequence[records.ToolResult]) -> records.ToolResult | None:
 
 # --- Problems with calls --------------------------------------------------------------------------------------
 
-_ANNOUNCED, _NAMED, _NAMES_NONE = 1, 2, 4
-"""Bits for the events of a call: it was announced; it was named; a field that should hold its name is empty."""
+_ANNOUNCED, _NAMED, _NAMES_NONE, _ENDED = 1, 2, 4, 8
+"""Bits for the events of a call: it was announced; it was named; a field that should hold its name is empty; it ended."""
 
 
 def _marks_of(fact: EventFact) -> int:
-    is_start = fact.type == "tool_call_start"
+    is_start = fact.stage == "start"
     marks = _ANNOUNCED if is_start or _first(fact.data, _ARGS) is not None else 0
     if tool_name(fact.data):
         marks |= _NAMED
     elif is_start or not fact.data.keys().isdisjoint(_CALL_NAME):
         marks |= _NAMES_NONE
-    return marks
+    return marks | (_ENDED if fact.stage in _ENDS else 0)
+
+
+def _is_orphan(marks: int) -> bool:
+    return bool(marks & _ENDED) and not marks & _ANNOUNCED
 
 
 def _is_nameless(marks: int) -> bool:
@@ -369,7 +381,7 @@ class CallFlags:
             return self
         return CallFlags(
             marks={**self.marks, **added},
-            orphans=self.orphans.difference(added) | {call for call, marks in added.items() if not marks & _ANNOUNCED},
+            orphans=self.orphans.difference(added) | {call for call, marks in added.items() if _is_orphan(marks)},
             nameless=self.nameless.difference(added) | {call for call, marks in added.items() if _is_nameless(marks)},
         )
 
@@ -574,7 +586,7 @@ def _take_workflow(state: RunState, fact: EventFact) -> None:
             state.phase, default = "execute", "running"
         case "workflow_execute_complete":
             failed = bool(data.get("error")) or data.get("success") is False
-            state.phase, default = "complete", _ENDED[not failed]
+            state.phase, default = "complete", _STATUS_AT_END[not failed]
     status = data.get("status")
     is_given = status in _STATUSES
     if status := status if is_given else default:

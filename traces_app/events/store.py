@@ -530,7 +530,7 @@ def _pair_calls(session: _Session) -> None:
             one.is_unnamed = one.is_unnamed or projection.is_unnamed_call(one.record.type, one.data)
             if one.is_unnamed:
                 name = pg_text.text(projection.tool_name(one.data) or projection.UNKNOWN)
-                is_start = one.record.type == "tool_call_start"
+                is_start = EVENT_TYPES[one.record.type].stage == "start"
                 one.data["call_id"] = run.unnamed.label(one.record.agent or "", name, is_start=is_start)
                 vars(one).pop("subject", None)
                 run.unnamed = run.unnamed.with_events([one.fact()])

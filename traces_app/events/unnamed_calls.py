@@ -97,7 +97,7 @@ class Unnamed:
 
 def _label_of(fact: EventFact) -> tuple[int, _Kind] | None:
     call_id = fact.data.get("call_id")
-    if not isinstance(call_id, str) or not call_id.startswith("#") or not is_call(fact.subject):
+    if not isinstance(call_id, str) or not call_id.startswith("#") or not is_call(fact.subject) or fact.stage == "note":
         return None
     match = _LABEL.fullmatch(call_id)
-    return None if match is None else (int(match[1]), (fact.agent, match[2], fact.type == "tool_call_start"))
+    return None if match is None else (int(match[1]), (fact.agent, match[2], fact.stage == "start"))

@@ -24,6 +24,7 @@ EventType = Literal[
     "tool_call_error",
 ]
 Level = Literal["trace", "debug", "info", "warn", "error"]
+Stage = Literal["start", "end", "error", "note"]
 Category = Literal["execution", "prompt", "tool", "performance", "system"]
 
 
@@ -32,8 +33,8 @@ class EventSpec(NamedTuple):
 
     subject: Literal["run", "step", "call", "nothing"]
     """The row that it contributes to; `nothing` is only listed."""
-    stage: Literal["start", "end", "error", "note"]
-    """Its place in the life of its subject; an `error` ends it."""
+    stage: Stage
+    """Its place in the life of its subject; an `error` ends it, a `note` neither starts nor ends it."""
     fold: Literal["plan", "run", "agent"] | None
     """For events about the run as a whole, the rule of projection.run_state that folds them into it."""
     category: Category

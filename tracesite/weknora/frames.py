@@ -171,7 +171,9 @@ class FrameStream:
 
     def _of_model(self, fact: EventFact) -> list[Frame]:
         key = projection.step_named(fact.agent, fact.data)
-        if fact.type == "llm_request_start":
+        if fact.stage == "note":
+            return []
+        if fact.stage == "start":
             token = fact.data.get("token")
             if not isinstance(token, str) or not token:
                 return []
@@ -191,11 +193,13 @@ class FrameStream:
         return frames
 
     def _of_call(self, fact: EventFact) -> list[Frame]:
+        if fact.stage == "note" and fact.subject not in self._begun:
+            return []
         events = self._begun.setdefault(fact.subject, [])
-        if fact.type == "tool_call_start":
+        if fact.stage == "start":
             events.append(fact)
             events.sort(key=EventFact.place)
-        facts = events if fact.type == "tool_call_start" else [*events, fact]
+        facts = events if fact.stage == "start" else [*events, fact]
         record = projection.call_record(fact.subject, facts, None)
         steps, _flags = normalise_steps([records.AgentStep(tool_calls=[record])])
         call = (steps[0].tool_calls or [])[0]

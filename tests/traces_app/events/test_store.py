@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from access_app.models import Project
 from messages_app import ids
@@ -29,6 +31,7 @@ from traces_app.maintenance.purge import Scope, purge
 from traces_app.models import AgentStep, Context, Event, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
+from traces_app.schema.event_types import EVENT_TYPES, EventSpec, EventType
 
 RUN_ID = str(ids.message_id(NOON, "assistant", 0, ("test", "run")))
 
@@ -180,10 +183,11 @@ def forget_all() -> None:
 
 
 @pytest.mark.requirement("000-11", "000-42", "004-13", "004-14", "004-15", "004-16", "004-36")
-def test_run_of_all_thirteen_types_becomes_its_rows(project: Project) -> None:
-    assert {one["type"] for one in TRACE} == set(records.EventType.__args__)  # type: ignore[attr-defined]
+def test_run_of_all_types_becomes_its_rows(project: Project) -> None:
+    effective = {type_ for type_, spec in EVENT_TYPES.items() if spec.stage != "note"}
+    assert {one["type"] for one in TRACE} >= effective
     outcomes = send(project, *TRACE)
-    assert [(one.state, one.seq) for one in outcomes] == [("stored", seq) for seq in range(1, 21)]
+    assert [(one.state, one.seq) for one in outcomes] == [("stored", seq) for seq in range(1, len(TRACE) + 1)]
     session = Session.objects.get()
     assert (session.external_id, session.status, session.current_phase, session.title) == (
         "task-1", "completed", "complete", "Weather",
@@ -633,3 +637,75 @@ def test_batch_costs_the_same_however_long_the_run(project: Project, django_capt
         cost[session] = [query.split(" ", 1)[0] for query in statements_in(queries)], read
     assert cost["long"] == cost["short"]
     assert Message.objects.order_by("-call_count").first().call_count == 2 * 404 + 1
+
+
+def send_as(project: Project, type_: EventType, *documents: dict[str, Any]) -> None:
+    """Send events, with `type_` for those of type "a_note", which the schema does not have."""
+    names = [one["type"] for one in documents]
+    events = events_of(
+        *({**one, "type": name.replace("a_note", "prompt_build")} for one, name in zip(documents, names, strict=True))
+    )
+    typed = [
+        replace(event, type=type_) if name == "a_note" else event for event, name in zip(events, names, strict=True)
+    ]
+    record_events(project.pk, [redact_event(event) for event in typed])
+
+
+@pytest.fixture
+def call_note(monkeypatch: pytest.MonkeyPatch) -> EventType:
+    """Declare an event type that is a note on a call."""
+    name: Any = "tool_retried"
+    monkeypatch.setitem(EVENT_TYPES, name, EventSpec("call", "note", None, "tool", "warn"))
+    return name  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_note_on_a_call_adds_to_it_and_ends_nothing(
+    project: Project, call_note: EventType, order: tuple[int, ...]
+) -> None:
+    sent = [
+        said(1, "tool_call_start", "n1", call_id="c1", name="search", args={"q": "x"}),
+        said(2, "a_note", "n1", call_id="c1", reflection="Again.", metadata={"tries": 2}),
+        said(3, "tool_call_complete", "n1", call_id="c1", result="found"),
+    ]
+    send_as(project, call_note, *sent[:2])
+    call = ToolCall.objects.get()
+    assert (call.status, call.started_at, call.completed_at) == ("pending", sent[0]["timestamp"], None)
+    assert (call.reflection, call.metadata) == ("Again.", {"tries": 2})
+    assert not ToolResult.objects.exists()
+    forget_all()
+    for at in order:
+        send_as(project, call_note, sent[at])
+    call = ToolCall.objects.get()
+    assert (call.status, call.started_at, call.completed_at) == (
+        "success", sent[0]["timestamp"], sent[2]["timestamp"],
+    )  # fmt: skip
+    assert (call.tool.name, call.reflection, call.metadata, call.result.output) == (
+        "search", "Again.", {"tries": 2}, "found",
+    )  # fmt: skip
+    assert Message.objects.get().health == []
+
+
+def test_note_alone_makes_no_result_without_a_call(project: Project, call_note: EventType) -> None:
+    send_as(project, call_note, said(1, "a_note", "n1", call_id="c1", name="search"))
+    call = ToolCall.objects.get()
+    assert (call.status, call.started_at, call.completed_at, call.metadata) == ("pending", None, None, {})
+    assert Message.objects.get().health == []
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_note_without_a_call_id_pairs_with_no_call(
+    project: Project, call_note: EventType, order: tuple[int, ...]
+) -> None:
+    sent = [
+        said(1, "tool_call_start", "n1", name="search", args={"q": "x"}),
+        said(2, "a_note", "n1", name="search", reflection="Again."),
+        said(3, "tool_call_complete", "n1", name="search", result="found"),
+    ]
+    for at in order:
+        send_as(project, call_note, sent[at])
+    call = ToolCall.objects.get()
+    assert (call.call_id, call.status, call.reflection, call.result.output) == ("#0 search", "success", "", "found")
+    assert call.started_at == sent[0]["timestamp"]
+    note = Event.objects.get(type=call_note)
+    assert (note.subject, "call_id" in note.data) == ("", False)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traces_app.schema.event_types import EVENT_TYPES, EventSpec
 from tracesite.weknora.frames import MAX_FRAME_BYTES, Frame, FrameStream, encode_frame
 from tracesite.weknora.shapes import AgentStep, Message, SearchResult, call_of, result_of
 
@@ -366,3 +367,20 @@ def test_any_tool_result_is_decoded_by_client(data: Any, output: str) -> None:
     }
     stream = new_stream()
     assert {frame.response_type for frame in decoded(of(stream, result))} <= {"tool_call", "tool_result", "error"}
+
+
+def test_note_on_a_call_starts_and_ends_no_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    name: Any = "tool_retried"
+    monkeypatch.setitem(EVENT_TYPES, name, EventSpec("call", "note", None, "tool", "warn"))
+    monkeypatch.setitem(EVENT_TYPES, "model_noted", EventSpec("step", "note", None, "prompt", "info"))  # type: ignore[arg-type]
+    stream = new_stream()
+    note = {"type": name, "agent": "a", "data": {"call_id": "c1", "name": "search"}}
+    assert stream.of_event(event(1, note)) == []
+    assert stream.of_event(event(2, {**THINKING, "type": "model_noted"})) == []
+    (begun,) = stream.of_event(event(3, CALL))
+    assert begun.response_type == "tool_call"
+    assert stream.of_event(event(4, note)) == []
+    unnamed = {**note, "data": {"name": "search"}}
+    assert stream.of_event(event(5, unnamed)) == []
+    (ended,) = stream.of_event(event(6, RESULT))
+    assert ended.response_type == "tool_result"
