@@ -16,7 +16,7 @@ from access_app.visibility import ProjectScope
 from .http import schemas
 from .models import Message, Session
 from .sql.compiled import Param, compiled, shape_of
-from .sql.json_rows import Column, Source, as_text, as_they_are, instant, json
+from .sql.json_rows import Column, Source
 
 SESSION_FIELDS = frozenset(schemas.Session.__struct_fields__)
 
@@ -128,22 +128,14 @@ def _used(input_tokens: int, output_tokens: int, duration_ms: int) -> schemas.Re
 
 SESSIONS = Source(
     resource=schemas.Session,
+    model=Session,
     table="messages_app_session",
     key="id",
     partitioned=False,
     beside=("input_tokens", "output_tokens", "duration_ms"),
     columns={
-        **as_text("id"),
-        **as_they_are("external_id", "title", "description", "end_user", "status", "current_phase", "tags"),
-        **as_they_are("message_count", "call_count", "failure_count", "problem_count", "last_event"),
         "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
         "status_is_explicit": Column(sql="said_status <> ''"),
-        "workflow": json("workflow"),
-        "metadata": json("metadata"),
-        "redactions": json("redactions"),
-        "created_at": instant("created_at"),
-        "updated_at": instant("updated_at"),
-        "active_at": instant("active_at"),
-        "deleted_at": instant("deleted_at"),
     },
+    made=("resources",),
 )

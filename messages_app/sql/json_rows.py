@@ -11,11 +11,13 @@ sort carries a payload, and columns that are not requested are not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from .batch import Query, Row, fetch
@@ -35,13 +37,20 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source(Generic[T]):
-    """The table of a resource."""
+    """The table of a resource.
+
+    A field that has the name of a column of the model is read from it, in the form of its kind. Every other field has to
+    be one of `columns` or `made`, otherwise this fails at import.
+    """
 
     resource: type[T]
+    model: type[models.Model]
     table: str
-    """With the alias that `columns` use, if any, and joins of other tables."""
-    columns: Mapping[str, Column]
-    """The fields of the resource that are columns; the others are arguments of `make`."""
+    """The table of the model, with the alias that `columns` use, if any, and joins of other tables."""
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    """The fields that are renamed or computed by SQL."""
+    made: tuple[str, ...] = ()
+    """The fields that are arguments of `make`."""
     key: str = "id"
     """The column that is compared with the ids; of a partitioned table `id` or `message_id`."""
     beside: tuple[str, ...] = ()
@@ -53,6 +62,34 @@ class Source(Generic[T]):
     """The number of joins in `table` that have a lower and an upper bound of ids as parameters."""
     join: str = ""
     """Joins the rows to those of another source, by one such range of ids; see `query`."""
+    read_columns: Mapping[str, Column] = field(init=False)
+    """`columns`, and the columns of the model that have the name of a field."""
+
+    def __post_init__(self) -> None:
+        # The documented way to compute a field of a frozen dataclass.
+        object.__setattr__(self, "read_columns", self._find_columns())
+
+    def _find_columns(self) -> dict[str, Column]:
+        stored = _columns_of(self.model)
+        alias = self.alias and f"{self.alias}."
+        found, missing = dict(self.columns), []
+        hints = get_type_hints(self.resource, include_extras=True)
+        for name in self.resource.__struct_fields__:
+            if name in self.columns or name in self.made:
+                continue
+            if name in stored:
+                found[name] = _column(f"{alias}{name}", stored[name], optional=_is_optional(hints[name]))
+            else:
+                missing.append(name)
+        named = f"the Source of {self.resource.__name__} (table {self.model._meta.db_table})"
+        if missing:
+            raise TypeError(
+                f"{self.model.__name__} has no column of the name of these fields of {self.resource.__name__}: {missing}. "
+                f"Add the columns to the model, or the fields to `columns` or `made` of {named}."
+            )
+        if unknown := {*self.columns, *self.made}.difference(self.resource.__struct_fields__):
+            raise TypeError(f"{self.resource.__name__} has no fields {sorted(unknown)}, which {named} lists.")
+        return found
 
     def selected(self, fields: frozenset[str] | None = None) -> str:
         """Return the columns of the SELECT in `query`."""
@@ -99,8 +136,8 @@ class Source(Generic[T]):
     ) -> list[T]:
         """Make the resources of rows of `query`, in their order.
 
-        `others` has the values of the fields that are no column, one for each row (UNSET: for none). Other fields are left
-        out of the JSON.
+        `others` has the values of the fields in `made`, one for each row (UNSET: for none). Fields that are not among `fields`
+        are left out of the JSON.
         """
         # Column by column takes half the time of row by row, and a page has a thousand rows.
         return self.make_of(list(zip(*rows, strict=True)), fields, **others) if rows else []
@@ -110,6 +147,8 @@ class Source(Generic[T]):
     ) -> list[T]:
         """Make the resources from columns of `query`, of at least one row."""
         plan = _plan(self, fields)
+        if forgotten := plan.made.difference(others):
+            raise TypeError(f"No values were passed for these fields of {self.resource.__name__}: {sorted(forgotten)}.")
         nothing = [UNSET] * len(columns[0])
         columns = columns[1 + len(self.beside) :]
         for at in plan.left_out:
@@ -157,6 +196,7 @@ class _Plan(NamedTuple):
     selected: str
     places: Mapping[str, int]
     left_out: Sequence[int]
+    made: frozenset[str]
     converts: Sequence[tuple[int, Callable[[Sequence[Any]], list[Any]]]]
 
 
@@ -164,9 +204,9 @@ class _Plan(NamedTuple):
 def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
     places = {name: at for at, name in enumerate(source.resource.__struct_fields__)}
     wanted = {
-        at: source.columns[name]
+        at: source.read_columns[name]
         for name, at in places.items()
-        if name in source.columns and (fields is None or name in fields)
+        if name in source.read_columns and (fields is None or name in fields)
     }
     key = f"{source.alias}.{source.key}" if source.alias else source.key
     selected = [wanted[at].sql if at in wanted else "NULL" for at in places.values()]
@@ -174,6 +214,7 @@ def _plan(source: Source[Any], fields: frozenset[str] | None) -> _Plan:
         selected=", ".join([f"{key}::text", *source.beside, *selected]),
         places=places,
         left_out=[at for at in places.values() if at not in wanted],
+        made=frozenset(name for name in source.made if fields is None or name in fields),
         converts=[(at, column.convert) for at, column in wanted.items() if column.convert],
     )
 
@@ -191,13 +232,53 @@ def _range_below(keys: Collection[str]) -> tuple[str, str]:
 # --- Columns -----------------------------------------------------------------------------------------------------------
 
 
-def as_they_are(*names: str) -> dict[str, Column]:
-    return {name: Column(sql=name) for name in names}
+def _columns_of(model: type[models.Model]) -> dict[str, models.Field[Any, Any]]:
+    """Return the kinds of the columns of a model: of a foreign key, the kind of the key."""
+    found: dict[str, models.Field[Any, Any]] = {}
+    for field_ in model._meta.concrete_fields:
+        kind: Any = field_
+        while isinstance(kind, models.ForeignKey):
+            kind = kind.target_field
+        if isinstance(kind, models.GeneratedField):
+            kind = kind.output_field
+        found[field_.column or ""] = kind
+    return found
 
 
-def as_text(*names: str) -> dict[str, Column]:
-    """UUIDs."""
-    return {name: Column(sql=f"{name}::text") for name in names}
+def _is_optional(hint: Any) -> bool:
+    """Return whether a field of a resource may be left out."""
+    return UnsetType in get_args(get_args(hint)[0] if get_origin(hint) is Annotated else hint)
+
+
+def _column(sql: str, kind: models.Field[Any, Any], *, optional: bool) -> Column:
+    """Return the form in which a kind of column is answered; an `optional` one is left out when it has no value."""
+    match kind:
+        case models.JSONField() if optional:
+            return json_if_known(sql) if kind.null else json_if_any(sql)
+        case models.JSONField():
+            return json(sql)
+        case models.DateTimeField() if not optional:
+            return instant(sql)
+        case models.DecimalField():
+            return Column(sql=f"trim_scale({sql})::text", convert=_raw_or_unset if optional else _raw)
+        case models.UUIDField():
+            return if_known(f"{sql}::text") if optional else Column(sql=f"{sql}::text")
+        case models.TextField() | models.CharField() if optional and not kind.null:
+            return text_if_any(sql)
+        case (
+            models.TextField()
+            | models.CharField()
+            | models.IntegerField()
+            | models.FloatField()
+            | models.BooleanField()
+        ):
+            return if_known(sql) if optional else Column(sql=sql)
+        case ArrayField() if not optional:
+            return Column(sql=sql)
+        case _:
+            raise TypeError(
+                f"No form is known for {type(kind).__name__} columns such as {sql}: see _column in json_rows.py."
+            )
 
 
 def if_known(sql: str) -> Column:

@@ -20,7 +20,7 @@ from access_app.db.statements import prepared_cursor
 from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
-from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
+from messages_app.sql.json_rows import Column, Source, instant
 from traces_app.ingest import tables
 from traces_app.ingest.sql import insert_rows
 from traces_app.models import Context as ContextRow
@@ -133,13 +133,9 @@ def _row_id(message_id: UUID, ref: str) -> str:
 
 CONTEXTS = Source(
     resource=schemas.Context,
+    model=ContextRow,
     table="traces_app_context",
-    columns={
-        **as_text("message_id"),
-        **as_they_are("ref", "kind", "length"),
-        "bytes": Column(sql="size"),
-        "created_at": instant("created_at"),
-    },
+    columns={"bytes": Column(sql="size")},
 )
 
 

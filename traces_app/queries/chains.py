@@ -26,7 +26,7 @@ from messages_app.models import Message
 from messages_app.queries import as_uuid
 from messages_app.sql.batch import LIST_MS, Query, Row, fetch
 from messages_app.sql.compiled import Bounds, Param, compiled
-from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant, json, look_up, months_of
+from messages_app.sql.json_rows import Column, Source, json, look_up, months_of
 from traces_app.models import ToolCall
 from traces_app.schema.records import ROOT_TOOL
 
@@ -203,29 +203,30 @@ def _calls(message_id: str) -> dict[str, schemas.ChainCall]:
 NAMED_ROOT = f"metadata ->> '{ROOT_TOOL}'"
 """The tool that a tracker named the root."""
 _OF_A_CHAIN = {
-    **as_they_are("external_id", "call_count", "failure_count"),
-    **as_text("session_id"),
     "chain_id": Column(sql="id::text"),
-    "created_at": instant("created_at"),
-    "completed_at": instant("completed_at"),
     "duration": Column(sql="duration_ms / 1000.0::float8"),
     # Without our key, so that the tracker gets its own metadata back.
     "metadata": json(f"(metadata - '{ROOT_TOOL}')"),
 }
 SUMMARIES = Source(
     resource=schemas.ChainSummary,
+    model=Message,
     table="messages_app_message",
     beside=("error", "is_completed", NAMED_ROOT),
     columns=_OF_A_CHAIN,
+    made=_DERIVED,
 )
 CHAIN = Source(
     resource=schemas.Chain,
+    model=Message,
     table="messages_app_message",
     beside=("error", "is_completed", NAMED_ROOT),
     columns=_OF_A_CHAIN,
+    made=(*_DERIVED, "root_calls", "calls"),
 )
 CHAIN_CALLS = Source(
     resource=schemas.ChainCall,
+    model=ToolCall,
     table="traces_app_toolcall",
     key="message_id",
     beside=("id::text", "step_id::text", "status", "parent_id::text"),
@@ -234,12 +235,8 @@ CHAIN_CALLS = Source(
         "call_id": Column(sql="id::text"),
         "id": Column(sql="call_id"),
         "tool_id": Column(sql="(SELECT name FROM traces_app_tool WHERE traces_app_tool.id = tool_id)"),
-        "parent_id": Column(sql="parent_id::text"),
         "parameters": json("args"),
-        "status": Column(sql="status"),
         "duration": Column(sql="duration_ms / 1000.0::float8"),
-        "started_at": instant("started_at"),
-        "completed_at": instant("completed_at"),
-        "metadata": json("metadata"),
     },
+    made=("child_calls", "iteration", "result", "success", "error_message"),
 )

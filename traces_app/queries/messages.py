@@ -12,21 +12,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from messages_app.models import Message, Reference
 from messages_app.sql.batch import Row, fetch
-from messages_app.sql.json_rows import (
-    Column,
-    Source,
-    as_text,
-    as_they_are,
-    if_known,
-    instant,
-    json,
-    json_if_any,
-    json_if_known,
-    text_if_any,
-)
-from traces_app.schema import records
-from traces_app.schema.records import text_fields
+from messages_app.sql.json_rows import Column, Source, if_known, instant, text_if_any
+from traces_app.models import AgentStep, ToolCall, ToolResult
 
 from . import schemas
 
@@ -138,7 +127,7 @@ def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str
         columns, results = _split(rows)
         made = TOOL_CALLS.make_of(columns, result=results)
     else:
-        made = TOOL_CALLS.make(rows)
+        made = TOOL_CALLS.make(rows, result=UNSET)
     for row, call in zip(rows, made, strict=True):
         found[row[2]].append(call)
     return found
@@ -166,81 +155,50 @@ def _results(rows: Sequence[Row], statuses: Mapping[str, str]) -> dict[str, sche
 
 MESSAGES = Source(
     resource=schemas.Message,
+    model=Message,
     table="messages_app_message",
     key="id",
-    columns={
-        **as_text("id", "session_id"),
-        **as_they_are("external_id", "request_id", "role", "content", "is_completed", "version"),
-        **as_they_are("error", "step_count", "call_count", "failure_count", "model_error_count"),
-        **as_they_are("input_tokens", "output_tokens", "health"),
-        "content_parts": json_if_known("content_parts"),
-        "created_at": instant("created_at"),
-        "updated_at": instant("updated_at"),
-        "completed_at": instant("completed_at"),
-        "deleted_at": instant("deleted_at"),
-        "usage": json("usage"),
-        "duration": Column(sql="duration_ms"),
-        "redactions": json("redactions"),
-        "metadata": json("metadata"),
-    },
+    columns={"duration": Column(sql="duration_ms")},
+    made=("knowledge_references", "agent_steps"),
 )
 REFERENCES = Source(
     resource=schemas.Reference,
+    model=Reference,
     table="messages_app_reference",
     key="message_id",
     order_by="position",
-    columns={
-        "id": Column(sql="reference_id"),
-        **as_they_are(
-            "content", "knowledge_id", "chunk_index", "knowledge_title", "start_at", "end_at", "seq", "score"
-        ),
-        **as_they_are("match_type", "chunk_type", "parent_chunk_id", "image_info", "knowledge_filename"),
-        **as_they_are("knowledge_source"),
-        "sub_chunk_id": json("sub_chunk_id"),
-        "metadata": json("metadata"),
-    },
+    columns={"id": Column(sql="reference_id")},
 )
 STEPS = Source(
     resource=schemas.AgentStep,
+    model=AgentStep,
     table="traces_app_agentstep",
     key="message_id",
     beside=("id::text",),
     order_by="iteration, ordinal",
-    columns={
-        **as_text("id"),
-        **as_they_are("iteration", "thought"),
-        "timestamp": instant("timestamp"),
-        "duration": if_known("duration_ms"),
-        "agent_name": text_if_any("agent_name"),
-        "model": text_if_any("model"),
-        "usage": json_if_known("usage"),
-        "reasoning_content": text_if_any("reasoning"),
-        "metadata": json_if_any("metadata"),
-    },
+    columns={"duration": if_known("duration_ms"), "reasoning_content": text_if_any("reasoning")},
+    made=("tool_calls",),
 )
 _OF_A_CALL = {
     "uuid": Column(sql="call.id::text"),
     "id": Column(sql="call.call_id"),
     "name": Column(sql="(SELECT name FROM traces_app_tool AS tool WHERE tool.id = call.tool_id)"),
-    "args": json("call.args"),
-    **{name: text_if_any(f"call.{name}") for name in text_fields(records.ToolCall)},
     "duration": Column(sql="call.duration_ms"),
-    "status": Column(sql="call.status"),
-    "started_at": instant("call.started_at"),
-    "completed_at": instant("call.completed_at"),
     "parent": if_known("call.parent_id::text"),
-    "metadata": json_if_any("call.metadata"),
 }
 TOOL_CALLS = Source(
     resource=schemas.ToolCall,
+    model=ToolCall,
     table="traces_app_toolcall AS call",
     key="message_id",
     beside=("call.status", "call.step_id::text"),
     order_by="call.position",
     columns=_OF_A_CALL,
+    made=("result",),
 )
 CALLS = Source(
     resource=schemas.Call,
+    model=ToolCall,
     table="""traces_app_toolcall AS call
     CROSS JOIN LATERAL (
         SELECT session_id, created_at FROM messages_app_message
@@ -251,26 +209,14 @@ CALLS = Source(
     ) AS step""",
     ranges=2,
     beside=("call.status", "message.session_id::text", "step.iteration"),
-    columns={
-        **_OF_A_CALL,
-        "message_id": Column(sql="call.message_id::text"),
-        "created_at": instant("message.created_at"),
-        "step_id": Column(sql="call.step_id::text"),
-        "position": Column(sql="call.position"),
-    },
+    columns={**_OF_A_CALL, "created_at": instant("message.created_at")},
+    made=("session_id", "iteration", "result"),
 )
-_OF_A_RESULT = {
-    "output": Column(sql="result.output"),
-    "data": json_if_known("result.data"),
-    "error": text_if_any("result.error"),
-    "metadata": json_if_any("result.metadata"),
-    "attachments": json_if_any("result.attachments"),
-    "raw": if_known("result.raw"),
-}
 RESULTS = Source(
     resource=schemas.ToolResult,
+    model=ToolResult,
     table="traces_app_toolresult AS result",
-    columns=_OF_A_RESULT,
+    made=("status", "success"),
     # OFFSET 0 prevents the planner from flattening the subquery: a generic plan of the flat join reads whole months.
     join="""LEFT JOIN LATERAL (
         SELECT * FROM traces_app_toolresult WHERE id = call.id AND id >= %s AND id < %s OFFSET 0

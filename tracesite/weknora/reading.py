@@ -21,7 +21,7 @@ from messages_app.models import Session as SessionRow
 from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS, Query, fetch
 from messages_app.sql.compiled import CompiledRows
-from messages_app.sql.json_rows import Column, Source, as_text, as_they_are, instant
+from messages_app.sql.json_rows import Column, Source
 from messages_app.sql.pagination import MAX_LIMIT, Page
 from traces_app.models import Event
 from traces_app.queries.filters import MessageFilterSet
@@ -105,18 +105,13 @@ def _events_of(session_id: UUID, message_id: UUID) -> QuerySet[Event]:
 
 _SESSIONS = Source(
     resource=Session,
+    model=SessionRow,
     table="messages_app_session",
     partitioned=False,
     columns={
-        **as_text("id"),
-        **as_they_are("title", "description"),
         "tenant_id": Column(sql="project_id"),
         "user_id": Column(sql="end_user"),
         "is_pinned": Column(sql="pinned_at IS NOT NULL"),
-        "pinned_at": instant("pinned_at"),
-        "created_at": instant("created_at"),
-        "updated_at": instant("updated_at"),
-        "deleted_at": instant("deleted_at"),
         "last_request_state": Column(sql="NULL"),
     },
 )

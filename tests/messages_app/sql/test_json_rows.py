@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 import pytest
-from django.db import connection
+from django.db import connection, models
 from django.test.utils import CaptureQueriesContext
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
 from access_app.models import Project
 from messages_app import ids
@@ -40,6 +41,7 @@ class Content(Resource, frozen=True):
 
 ROWS = Source(
     resource=Row,
+    model=Session,
     table="messages_app_session",
     partitioned=False,
     beside=("status",),
@@ -47,11 +49,9 @@ ROWS = Source(
         "name": Column(sql="external_id", convert=lambda names: [name.upper() for name in names]),
         "at": json_rows.instant("created_at"),
         "gone": json_rows.instant("deleted_at"),
-        "workflow": json_rows.json("workflow"),
         "tags": json_rows.json("to_jsonb(tags)"),
-        "metadata": json_rows.json_if_any("metadata"),
-        "title": json_rows.text_if_any("title"),
     },
+    made=("extra",),
 )
 
 
@@ -84,7 +84,7 @@ def test_read_selects_wanted_fields_only(keys: list[str]) -> None:
     with CaptureQueriesContext(connection) as queries:
         rows = ROWS.read(keys[:1], frozenset({"name", "extra"}))
     assert "metadata" not in queries[0]["sql"]
-    assert msgspec.json.encode(ROWS.make(rows, frozenset({"name", "extra"}))) == b'[{"name":"FULL"}]'
+    assert msgspec.json.encode(ROWS.make(rows, frozenset({"name", "extra"}), extra=UNSET)) == b'[{"name":"FULL"}]'
 
 
 def test_read_without_keys_sends_no_query(db: None) -> None:
@@ -111,11 +111,10 @@ def test_joined_source_appends_its_columns(db: None) -> None:
     project = Project.objects.create(slug="owner")
     names = ["of 0", "of 1"]
     sessions = [str(store(project, question(content=name), external_id=name).id) for name in names]
-    contents = Source(
-        resource=Content, table="messages_app_message AS message", columns={"content": Column(sql="message.content")}
-    )
+    contents = Source(resource=Content, model=Message, table="messages_app_message AS message")
     titles = Source(
         resource=Pair,
+        model=Session,
         table="messages_app_session AS session",
         columns={"title": Column(sql="session.external_id")},
         join="""LEFT JOIN LATERAL (
@@ -135,3 +134,70 @@ def test_months_of_covers_first_and_last_id() -> None:
     at = [str(ids.message_id(datetime(2026, month, 15, tzinfo=UTC), "user")) for month in (3, 1)]
     months = json_rows.months_of(at)
     assert (months.lower, months.upper) == (ids.first_id_of_month(2026, 1), ids.first_id_of_month(2026, 4))
+
+
+class Misspelt(Resource, frozen=True):
+    title: str
+    weigth: int | None
+
+
+def test_field_that_nothing_fills_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"\['weigth'\].*the Source of Misspelt \(table messages_app_session\)"):
+        Source(resource=Misspelt, model=Session, table="messages_app_session")
+
+
+def test_listed_field_that_the_resource_lacks_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Content has no fields \['title'\]"):
+        Source(resource=Content, model=Message, table="messages_app_message", made=("title",))
+
+
+def test_made_field_without_values_is_refused_by_name(keys: list[str]) -> None:
+    with pytest.raises(TypeError, match=r"Row: \['extra'\]"):
+        ROWS.make(ROWS.read(keys))
+
+
+class Kinds(Resource, frozen=True):
+    id: str
+    last_run_id: str | UnsetType
+    workflow: Raw | UnsetType
+    tags: list[str]
+    last_run_failed: bool
+    title: Annotated[str | UnsetType, Meta(description="Left out when empty.")] = UNSET
+
+
+def test_columns_of_fields_follow_from_model_and_type() -> None:
+    kinds = Source(resource=Kinds, model=Session, table="messages_app_session AS s")
+    assert kinds.selected() == (
+        "s.id::text, s.id::text, s.last_run_id::text, s.workflow::text, s.tags, s.last_run_failed, s.title"
+    )
+    (made,) = kinds.make([("key", "key", None, None, ["a"], False, "")])
+    assert msgspec.json.encode(made) == b'{"id":"key","tags":["a"],"last_run_failed":false}'
+
+
+class Amount(models.Model):
+    """A table that no migration makes, because it has a column of a kind that no table has yet."""
+
+    exact = models.DecimalField(max_digits=20, decimal_places=10, null=True)
+
+    class Meta:
+        app_label = "unmigrated"
+        managed = False
+
+    def __str__(self) -> str:
+        return str(self.exact)
+
+
+class Amounts(Resource, frozen=True):
+    exact: Raw | None
+
+
+def test_decimal_column_is_answered_as_the_exact_number(db: None) -> None:
+    amounts = Source(resource=Amounts, model=Amount, table=Amount._meta.db_table, partitioned=False)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMP TABLE unmigrated_amount (id uuid, exact numeric(20, 10)) ON COMMIT DROP")
+        cursor.execute(
+            "INSERT INTO unmigrated_amount VALUES (%s, '0.1234567890'), (%s, 30), (%s, NULL)",
+            [UUID(int=n) for n in range(3)],
+        )
+        rows = sorted(amounts.read([str(UUID(int=n)) for n in range(3)]))
+    assert msgspec.json.encode(amounts.make(rows)) == b'[{"exact":0.123456789},{"exact":30},{"exact":null}]'
