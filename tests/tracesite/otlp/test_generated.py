@@ -8,17 +8,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import Sum
 from django.test import Client
 
 from access_app.keys import create_key
 from access_app.models import Project
-from traces_app.models import ToolCall
+from messages_app.models import Message
+from traces_app.models import AgentStep, ToolCall
 
 pytestmark = pytest.mark.django_db
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 GENERATED = DATA / "otlp" / "generated"
 SCENARIOS = sorted(path.name for path in GENERATED.iterdir()) if GENERATED.exists() else []
+
+
+REQUESTS: dict[str, tuple[Counter[str], int, int]] = {
+    "load-dev": (Counter({"gpt-4.1-mini-2025-04-14": 30, "gpt-4.1-mini": 1}), 8441, 600),
+    "logfire-pydantic-ai": (Counter({"gpt-4.1-2025-04-14": 4, "gpt-4.1": 1}), 1105, 80),
+    "native-strands": (Counter({"gpt-4.1": 3}), 598, 60),
+    "openinference-langgraph": (Counter({"gpt-4.1-mini-2025-04-14": 6}), 2014, 120),
+    "openinference-openai-chat": (Counter({"gpt-4.1-2025-04-14": 4, "": 1}), 1145, 80),
+    "otelgenai-openai-chat": (Counter({"gpt-4.1-2025-04-14": 4, "gpt-4.1": 1}), 1145, 80),
+    "traceloop-anthropic": (Counter({"claude-sonnet-4-5": 2}), 481, 60),
+    "traceloop-openai-agents": (Counter({"gpt-4.1": 3, "gpt-4.1-mini": 2}), 2006, 100),
+    "vercel-ai-legacy": (Counter({"mock-gpt": 5}), 44, 28),
+}
+"""Requests by model, input and output tokens, counted in the attributes of the spans. Not counted are spans that sum up those
+below them (Strands, the AI SDK), and the second of two libraries that saw one request (Anthropic)."""
 
 
 @pytest.fixture
@@ -47,3 +64,8 @@ def test_posted_bodies_give_the_expected_calls(scenario: str, encoding: str, key
     assert Counter(call.tool.name for call in executed) == expected["tool_calls_by_name"]
     failed = Counter(call.tool.name for call in executed if call.status == "error")
     assert failed == expected["errors_by_tool"]
+    models, input_tokens, output_tokens = REQUESTS[scenario]
+    steps = AgentStep.objects.exclude(model="", usage=None, metadata__parameters=None)
+    assert Counter(step.model for step in steps) == models
+    tokens = Message.objects.aggregate(input=Sum("input_tokens"), output=Sum("output_tokens"))
+    assert (tokens["input"], tokens["output"]) == (input_tokens, output_tokens)
