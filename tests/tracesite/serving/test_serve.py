@@ -182,6 +182,24 @@ def test_serve_on_an_invalid_port_is_refused() -> None:
         call_command("serve", port=70000)
 
 
+@pytest.mark.parametrize("checks", [False, True])
+@pytest.mark.parametrize(
+    ("option", "value", "right"),
+    [
+        ("workers", 0, "a number from 1 to 1000"),
+        ("workers", -1, "a number from 1 to 1000"),
+        ("threads", 0, "a number from 1 to 1000"),
+        ("threads", 1001, "a number from 1 to 1000"),
+        ("grace", -1.0, "a number of seconds of at least 0"),
+        ("grace", float("nan"), "a number of seconds of at least 0"),
+    ],
+)
+def test_serve_with_an_invalid_number_is_refused(option: str, value: float, right: str, checks: bool, port: int) -> None:
+    with pytest.raises(CommandError) as refused:
+        call_command("serve", port=port, check=checks, **{option: value})
+    assert str(refused.value) == f"--{option} {value:g} is invalid. Use {right}."
+
+
 @pytest.mark.django_db
 def test_without_demo_a_database_that_is_not_migrated_is_refused(port: int) -> None:
     with connection.cursor() as cursor:

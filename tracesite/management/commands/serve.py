@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import socket
 import sys
 from importlib import import_module
@@ -24,6 +25,8 @@ from tracesite.serving import embedded_postgres, server
 
 # Held while the database is prepared, so that of two first runs at once the second waits for the first.
 PREPARING_LOCK = 0x7472616365736974  # "tracesit"
+# Of workers and of threads: a limit against slips of the keyboard, far above what one machine needs.
+MOST_OF_EACH = 1000
 
 
 class Command(BaseCommand):
@@ -72,6 +75,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, host: str, port: int, workers: int, threads: int, **options: Any) -> None:
+        check_counts(workers, threads, options["grace"])
         if options["check"]:
             return self._check(workers, threads)
         self.check()
@@ -161,6 +165,15 @@ class Command(BaseCommand):
             api_key = f"unchanged; to create another: {manage} create_api_key --project {demo.project()} --name mine"
         lines = [f"  Login     {login}", f"  API key   {api_key}"]
         return [f"  Loaded    {made.sessions} sample sessions", *lines] if made.sessions else lines
+
+
+def check_counts(workers: int, threads: int, grace: float) -> None:
+    """Raise CommandError for numbers with which the server could not start."""
+    for option, value in (("--workers", workers), ("--threads", threads)):
+        if not 1 <= value <= MOST_OF_EACH:
+            raise CommandError(f"{option} {value} is invalid. Use a number from 1 to {MOST_OF_EACH}.")
+    if not 0 <= grace < math.inf:
+        raise CommandError(f"--grace {grace:g} is invalid. Use a number of seconds of at least 0.")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
