@@ -29,14 +29,24 @@ def test_create_project_makes_a_project(db: None) -> None:
     assert "create_api_key --project other" in run("create_project", "other")
 
 
-@pytest.mark.parametrize("slug", ["", "with space", "a" * 65, "../x"])
-def test_create_project_invalid_slug_is_refused(db: None, slug: str) -> None:
-    with pytest.raises(CommandError, match="^slug: "):
+@pytest.mark.parametrize(
+    ("slug", "text"),
+    [
+        ("My Project", "'My Project' is not a slug: use letters, digits, - and _, such as my-project."),
+        ("../x", "'../x' is not a slug: use letters, digits, - and _, such as x."),
+        ("客服", "'客服' is not a slug: use letters, digits, - and _."),
+        ("", "slug: This field cannot be blank."),
+        ("a" * 65, "slug: Ensure this value has at most 64 characters (it has 65)."),
+    ],
+)
+def test_create_project_invalid_slug_is_refused(db: None, slug: str, text: str) -> None:
+    with pytest.raises(CommandError) as refused:
         run("create_project", slug)
+    assert str(refused.value) == text
 
 
 def test_create_project_refuses_a_slug_that_is_taken(project: Project) -> None:
-    with pytest.raises(CommandError, match="slug: .*already exists"):
+    with pytest.raises(CommandError, match="^Project 'owner' already exists.$"):
         run("create_project", "owner")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.text import slugify
 
 from access_app.models import Project
 
@@ -24,9 +25,7 @@ class Command(BaseCommand):
         try:
             project.full_clean()
         except ValidationError as error:
-            raise CommandError(
-                "; ".join(f"{field}: {' '.join(errors)}" for field, errors in error.message_dict.items())
-            ) from error
+            raise CommandError(_problem(slug, error)) from error
         project.save(force_insert=True)
         if options["json"]:
             self.stdout.write(json.dumps({"id": project.pk, "slug": project.slug, "name": project.name}))
@@ -34,3 +33,13 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"Project {project.slug} created. Create an API key with: manage.py create_api_key --project {project.slug} --name NAME"
             )
+
+
+def _problem(slug: str, error: ValidationError) -> str:
+    codes = {each.code for each in error.error_dict.get("slug", ())}
+    if "unique" in codes:
+        return f"Project {slug!r} already exists."
+    if "invalid" in codes:
+        proposal = slugify(slug)[:64]
+        return f"{slug!r} is not a slug: use letters, digits, - and _" + (f", such as {proposal}" if proposal else "") + "."
+    return "; ".join(f"{field}: {' '.join(errors)}" for field, errors in error.message_dict.items())
