@@ -12,18 +12,21 @@ from collections import Counter
 from io import BytesIO, StringIO, TextIOWrapper
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
+from traces_app.ingest.batch import Refusal
+from traces_app.management.commands import import_transcripts
 from traces_app.models import AgentStep, ToolCall
 from traces_app.transcripts import importer, outline
 from traces_app.transcripts.entries import Transcript
@@ -486,9 +489,10 @@ def test_command_prints_each_file_and_totals(project: Project, tmp_path: Path) -
 def test_command_lists_some_skipped_files_and_counts_the_others(project: Project, tmp_path: Path) -> None:
     for number in range(25):
         (tmp_path / f"notes-{number:02}.md").write_text("notes")
+    write(tmp_path / "talk.json", TALK)
     said = run(tmp_path, "--project", "imports").splitlines()
     assert [line.split(":")[0] for line in said[:20]] == [f"{tmp_path}/notes-{number:02}.md" for number in range(20)]
-    assert said[20:23] == ["5 more files skipped; use -v 2 to list them.", "", "Files: 0 read, 25 skipped, 0 failed"]
+    assert said[22:25] == ["5 more files skipped; use -v 2 to list them.", "", "Files: 1 read, 25 skipped, 0 failed"]
     assert sum("notes-" in line for line in run(tmp_path, "--project", "imports", "-v", "2").splitlines()) == 25
 
 
@@ -539,6 +543,44 @@ def test_command_fails_for_a_failed_file_and_imports_others(project: Project, tm
     with pytest.raises(CommandError, match=r"^1 of 3 files failed\.$"):
         run(tmp_path, "--project", "imports")
     assert Session.objects.filter(project=project).count() == 1
+
+
+@pytest.mark.parametrize("name", ["session_deleted", "session_purged", "message_deleted", "message_purged"])
+def test_command_names_why_messages_are_refused(name: str, project: Project, tmp_path: Path) -> None:
+    path = write(tmp_path / "talk.json", TALK)
+    run(path, "--project", "imports")
+    rows, _, what = name.partition("_")
+    model: type[Session | Message] = Session if rows == "session" else Message
+    count = Message.objects.count()
+    model.objects.update(deleted_at=timezone.now())
+    if what == "purged":
+        call_command("purge", deleted_longer_than="0", yes=True, stdout=StringIO())
+    out = StringIO()
+
+    with pytest.raises(CommandError, match=f"^{count} messages were refused.$") as refused:
+        call_command("import_transcripts", str(path), project="imports", stdout=out)
+
+    reasons = {
+        "session_deleted": "their session is in the trash; restore it and import again",
+        "session_purged": "their session was purged",
+        "message_deleted": "they are in the trash; restore them and import again",
+        "message_purged": "they were purged",
+    }
+    assert f"  messages: {count} refused: {reasons[name]}\n" in out.getvalue()
+    assert f"\nMessages: {count} refused: {reasons[name]}\n" in out.getvalue()
+    assert refused.value.returncode == 1
+
+
+def test_every_refusal_has_a_reason_in_the_command() -> None:
+    assert set(import_transcripts._WHY_REFUSED) == set(get_args(Refusal))
+
+
+def test_command_fails_where_no_transcript_is(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=f"^No transcripts found in {tmp_path}.$"):
+        run(tmp_path, "--project", "imports")
+    (tmp_path / "notes.md").write_text("notes")
+    with pytest.raises(CommandError, match=f"^No transcripts found in {tmp_path}.$"):
+        run(tmp_path, "--project", "imports")
 
 
 def test_command_with_unknown_project_fails(db: None, tmp_path: Path) -> None:

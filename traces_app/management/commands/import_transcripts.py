@@ -27,13 +27,21 @@ _NAME_SHOWN = 30
 _SKIPPED_NAMED = 20
 """Skipped files that are listed, because a folder may hold thousands of sources or pictures; -v 2 lists all."""
 _BLOCK = 1024 * 1024
+_WHY_REFUSED: dict[str, str] = {
+    "session_deleted": "their session is in the trash; restore it and import again",
+    "session_purged": "their session was purged",
+    "message_deleted": "they are in the trash; restore them and import again",
+    "message_purged": "they were purged",
+    "message_completed": "they are completed and take no new steps",
+}
 
 
 class Command(BaseCommand):
     help = (
         "Import transcripts into a project. The format is detected from the content. Importing a file "
         "again changes nothing; a different conversation with an id that is taken gets another id. Exit "
-        "status: 1 if a file failed or the project does not exist."
+        "status: 1 if a file failed, messages were refused (deleted or purged ones do not come back), no "
+        "transcript was found, or the project does not exist."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -81,9 +89,8 @@ class Command(BaseCommand):
             if skipped > _SKIPPED_NAMED and verbosity <= 1:
                 self.stdout.write(f"{_number(skipped - _SKIPPED_NAMED, 'more file')} skipped; use -v 2 to list them.")
             self._print_totals(reports, totals, dry_run=dry_run)
-        failed = sum(report.status == "failed" for report in reports)
-        if failed:
-            raise CommandError(f"{failed} of {_number(len(reports), 'file')} failed.")
+        if problems := _problems(paths, reports):
+            raise CommandError(" ".join(problems))
 
     def _print_file(self, report: FileReport) -> None:
         if report.status == "read":
@@ -211,7 +218,22 @@ def _summary(counts: Counts) -> str:
 
 
 def _by_state(stored: Counter[str]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in sorted(stored.items()))
+    return ", ".join(
+        f"{count} refused: {_WHY_REFUSED[state]}" if state in _WHY_REFUSED else f"{count} {state}"
+        for state, count in sorted(stored.items(), key=lambda item: (item[0] in _WHY_REFUSED, item[0]))
+    )
+
+
+def _problems(paths: list[Path], reports: list[FileReport]) -> list[str]:
+    """Return a sentence for each reason for which the import has not stored everything."""
+    problems = []
+    if all(report.status == "skipped" for report in reports):
+        problems.append(f"No transcripts found in {', '.join(map(str, paths))}.")
+    if failed := sum(report.status == "failed" for report in reports):
+        problems.append(f"{failed} of {_number(len(reports), 'file')} failed.")
+    if refused := sum(report.stored[reason] for report in reports for reason in _WHY_REFUSED):
+        problems.append(f"{_number(refused, 'message')} {'was' if refused == 1 else 'were'} refused.")
+    return problems
 
 
 def _number(count: int, noun: str) -> str:
