@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from .db.statements import prepared_cursor
 from .errors import InvalidInput
-from .models import ApiKey, Project, Scope
+from .models import PREFIX_LENGTH, ApiKey, Project, Scope
 
 TOKEN_START = "ts_"  # noqa: S105 - the prefix of every token, by which scanners recognise leaked ones
 LAST_USED_PRECISION = dt.timedelta(minutes=1)
@@ -48,7 +48,7 @@ def create_key(
     key = ApiKey(
         project=project,
         name=name,
-        prefix=token[:8],
+        prefix=token[:PREFIX_LENGTH],
         digest=digest_of(token),
         scopes=_in_order(scopes),
         expires_at=expires_at,

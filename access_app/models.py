@@ -14,6 +14,9 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+PREFIX_LENGTH = 8
+"""Characters of a key that are stored and shown, so that people recognise it."""
+
 
 class Scope(models.TextChoices):
     """Permissions of an API key; none of them includes another."""
@@ -116,7 +119,7 @@ class ApiKey(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="api_keys", verbose_name=_("project"))
     name = models.CharField(_("name"), max_length=200, help_text=_("What uses the key, such as a program or a person."))
     # Enough of the token to recognise a key in a list, too little to guess the rest.
-    prefix = models.CharField(_("prefix"), max_length=8, editable=False)
+    prefix = models.CharField(_("prefix"), max_length=PREFIX_LENGTH, editable=False)
     # SHA-256 without salt or stretching suffices, because a token of 256 random bits cannot be guessed.
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), verbose_name=_("scopes"))

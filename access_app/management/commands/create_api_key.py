@@ -32,6 +32,8 @@ class Command(BaseCommand):
         owner = Project.objects.filter(slug=project).first()
         if owner is None:
             raise CommandError(f"There is no project {project!r}. Create it with: manage.py create_project {project}")
+        if expires_days is not None and expires_days < 1:
+            raise CommandError(f"--expires-days {expires_days} is invalid. Use a number of days of at least 1.")
         try:
             expires_at = None if expires_days is None else timezone.now() + dt.timedelta(days=expires_days)
         except OverflowError as error:

@@ -41,5 +41,9 @@ def _problem(slug: str, error: ValidationError) -> str:
         return f"Project {slug!r} already exists."
     if "invalid" in codes:
         proposal = slugify(slug)[:64]
-        return f"{slug!r} is not a slug: use letters, digits, - and _" + (f", such as {proposal}" if proposal else "") + "."
+        return (
+            f"{slug!r} is not a slug: use letters, digits, - and _"
+            + (f", such as {proposal}" if proposal else "")
+            + "."
+        )
     return "; ".join(f"{field}: {' '.join(errors)}" for field, errors in error.message_dict.items())

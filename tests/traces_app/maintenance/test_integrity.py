@@ -286,14 +286,14 @@ def run_command(*arguments: str) -> tuple[list[str], int]:
 
 @pytest.mark.requirement("000-18")
 def test_exit_status_depends_on_problems(outcome: SessionOutcome) -> None:
-    whole = "Checked 1 sessions with 2 messages, 2 steps and 4 calls: no problems."
+    whole = "Checked 1 session with 2 messages, 2 steps and 4 calls: no problems."
     assert run_command() == ([whole], 0)
     AgentStep.objects.filter(iteration=1).update(iteration=5)
     message_id = outcome.messages[1].id
     assert run_command() == (
         [
             f"iterations_missing: session {outcome.id} message {message_id} (iterations 1-4)",
-            "Checked 1 sessions with 2 messages, 2 steps and 4 calls: 1 problems. iterations_missing: 1",
+            "Checked 1 session with 2 messages, 2 steps and 4 calls: 1 problem. iterations_missing: 1",
         ],
         1,
     )

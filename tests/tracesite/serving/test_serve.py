@@ -194,7 +194,9 @@ def test_serve_on_an_invalid_port_is_refused() -> None:
         ("grace", float("nan"), "a number of seconds of at least 0"),
     ],
 )
-def test_serve_with_an_invalid_number_is_refused(option: str, value: float, right: str, checks: bool, port: int) -> None:
+def test_serve_with_an_invalid_number_is_refused(
+    option: str, value: float, right: str, checks: bool, port: int
+) -> None:
     with pytest.raises(CommandError) as refused:
         call_command("serve", port=port, check=checks, **{option: value})
     assert str(refused.value) == f"--{option} {value:g} is invalid. Use {right}."

@@ -58,11 +58,11 @@ class Command(BaseCommand):
             self.stdout.write(_as_json({"summary": summary}))
         else:
             self.stdout.write(
-                f"Checked {tally.sessions:,} sessions with {tally.messages:,} messages, {tally.steps:,} steps and "
-                f"{tally.calls:,} calls: {_summary(kinds)}{_notes(notes)}"
+                f"Checked {_number(tally.sessions, 'session')} with {_number(tally.messages, 'message')}, "
+                f"{_number(tally.steps, 'step')} and {_number(tally.calls, 'call')}: {_summary(kinds)}{_notes(notes)}"
             )
         if kinds:
-            raise CommandError(f"{kinds.total():,} problems found.")
+            raise CommandError(f"{_number(kinds.total(), 'problem')} found.")
 
 
 def _in_words(problem: Problem) -> str:
@@ -81,4 +81,10 @@ def _notes(kinds: Counter[str]) -> str:
 def _summary(kinds: Counter[str]) -> str:
     if not kinds:
         return "no problems."
-    return f"{kinds.total():,} problems. " + ", ".join(f"{kind}: {count:,}" for kind, count in sorted(kinds.items()))
+    return f"{_number(kinds.total(), 'problem')}. " + ", ".join(
+        f"{kind}: {count:,}" for kind, count in sorted(kinds.items())
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

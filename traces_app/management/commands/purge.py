@@ -166,7 +166,7 @@ def _moment(option: str, value: str | int | None) -> datetime | None:
 
 def _in_words(scope: Scope, projects: list[str], report: Report, verb: str) -> str:
     named = " or ".join(
-        f"{condition} {instant_text(limit)}"
+        f"{condition} {limit:%Y-%m-%dT%H:%M:%SZ}"
         for condition, limit in (("made before", scope.created_before), ("deleted before", scope.deleted_before))
         if limit
     )
