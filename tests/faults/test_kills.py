@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import signal
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from benchmarks import processes
 from benchmarks.faults import findings
 from benchmarks.faults.kills import KINDS, Campaign
 from benchmarks.faults.site import Site
@@ -73,3 +77,21 @@ def test_no_worker_outlives_a_parent_that_was_killed(site: Site) -> None:
             time.sleep(0.05)
     finally:
         site.server.start()
+
+
+def test_workers_of_a_killed_parent_end_though_a_client_stays(site: Site) -> None:
+    server = site.server
+    assert server.process is not None, "the fixture started it"
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as client:
+        client.request("GET", "/healthz")
+        client.getresponse().read()
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        deadline = time.monotonic() + 10
+        while processes.in_session(server.process.pid):
+            assert time.monotonic() < deadline
+            with suppress(OSError, http.client.HTTPException):
+                client.request("GET", "/healthz")
+                client.getresponse().read()
+            time.sleep(0.05)
+    server.start()

@@ -169,6 +169,12 @@ class Worker(ASGIWorker):
     Responses that began before the end say keep-alive, and gunicorn closes their connections all the same.
     """
 
+    def notify(self) -> None:
+        """Report to the parent every second. If it was killed, end as by SIGTERM instead of serving those connected."""
+        super().notify()
+        if self.ppid != os.getppid():
+            self.handle_exit_signal()
+
     def handle_exit_signal(self) -> None:
         if not self.asgi.is_ending:
             self.asgi.end()
