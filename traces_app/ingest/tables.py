@@ -1,8 +1,9 @@
 """Tables as ingest writes them. Columns, types, conversions and merge rules are derived from the models.
 
 A column that has the name of a field of the record is filled from it; every other column has to be listed as `computed`
-(passed by the code that builds the row) or `renamed`, otherwise this fails at import. So a column that is added to a model
-and to its record is stored without another line here.
+(passed by the code that builds the row) or `renamed`, otherwise this fails at import. So does a field of a record that fills
+no column, unless it is listed as `read_elsewhere`. So a column that is added to a model and to its record is stored without
+another line here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -38,17 +40,35 @@ class Table:
         computed: Collection[str] | None = None,
         renamed: Mapping[str, str] | None = None,
         without: Collection[str] = (),
+        read_elsewhere: Collection[str] = (),
         merges: Mapping[str, str] | None = None,
         owner: str = "message_id",
     ) -> None:
         """`computed` columns (default: all) are passed to `row`; `renamed` maps columns to fields of the record that have
-        another name; `without` are columns that the database fills. `owner` is the column that must match for an upsert."""
+        another name; `without` are columns that the database fills; `read_elsewhere` are fields of the record that other code
+        stores. `owner` is the column that must match for an upsert."""
         stored = {column: field for column, field in fields_of(model).items() if column not in without}
         self._computed = [column for column in stored if computed is None or column in computed]
         sources = {column: (renamed or {}).get(column, column) for column in stored if column not in self._computed}
         known = record.__struct_fields__ if record else ()
         if unfilled := [column for column, source in sources.items() if source not in known]:
-            raise TypeError(f"No field of {record} fills the columns {unfilled} of {model.__name__}: see tables.py.")
+            raise TypeError(
+                f"No field of {record} fills the columns {unfilled} of {model.__name__}. List them in `computed` or `renamed` "
+                "of its Table in traces_app/ingest/tables.py, or add the fields."
+            )
+        self.filled = {column: source for column in stored if (source := (renamed or {}).get(column, column)) in known}
+        """The fields of the record by the columns that they fill, or that are computed from them."""
+        if lost := sorted(set(known).difference(self.filled.values(), read_elsewhere)):
+            raise TypeError(
+                f"Nothing stores the fields {lost} of records.{getattr(record, '__name__', '')}. Add columns of these names to "
+                f"{model.__name__}, or list the fields in `renamed` or `read_elsewhere` of its Table in "
+                "traces_app/ingest/tables.py."
+            )
+        if unknown := sorted(set(read_elsewhere).difference(known)):
+            raise TypeError(
+                f"{record} has no fields {unknown}, which `read_elsewhere` lists in traces_app/ingest/tables.py."
+            )
+        self.model, self.record = model, record
         self.name = model._meta.db_table
         self.fields = {column: stored[column] for column in (*self._computed, *sources)}
         self.columns = ", ".join(self.fields)
@@ -121,10 +141,20 @@ def _conversion(field: models.Field[Any, Any]) -> Callable[[Any], str | None]:
             return pg_text.timestamp
         case models.BooleanField():
             return pg_text.boolean
+        case models.DecimalField():
+            return _decimal_or_null if field.null else lambda value: _decimal_or_null(value) or "0"
         case ArrayField():
             return lambda value: pg_text.array(map(pg_text.text, value or ()))
         case _:
             return pg_text.number if field.null else lambda value: str(value or 0)
+
+
+def _decimal_or_null(value: float | None) -> str | None:
+    """The shortest text of a number: of a float, the digits that its sender wrote.
+
+    Decoding refuses NaN and infinity, but the code of importers may compute them; JSON answers cannot hold them.
+    """
+    return None if value is None or (isinstance(value, float) and not isfinite(value)) else str(value)
 
 
 def _merge_of(field: models.Field[Any, Any]) -> str:
@@ -149,6 +179,7 @@ SESSIONS = Table(
         *("id", "project_id", "external_id", "said_status", "redactions", "created_at", "updated_at", "deleted_by"),
         *(*COUNTERS, "last_run_id", "last_run_failed", "active_at"),
     ),
+    read_elsewhere=("status", "messages"),
 )
 KEYS = Table(MessageKey, without=("purged_at",))
 MESSAGES = Table(
@@ -160,6 +191,7 @@ MESSAGES = Table(
         *("failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms", "version"),
         *("updated_at", "completed_at", "deleted_by"),
     ),
+    read_elsewhere=("knowledge_references", "agent_steps", "duration"),
 )
 REFERENCES = Table(
     Reference, records.Reference, computed=("id", "message_id", "position"), renamed={"reference_id": "id"}
@@ -169,12 +201,14 @@ STEPS = Table(
     records.AgentStep,
     computed=("id", "message_id", "iteration", "ordinal"),
     renamed={"reasoning": "reasoning_content", "duration_ms": "duration"},
+    read_elsewhere=("tool_calls",),
 )
 CALLS = Table(
     ToolCall,
     records.ToolCall,
     computed=("id", "project_id", "message_id", "step_id", "tool_id", "parent_id", "call_id", "position"),
     renamed={"duration_ms": "duration"},
+    read_elsewhere=("uuid", "name", "result", "parent"),
     merges={
         "parent_id": "COALESCE({new}, {old})",
         # A generated id does not replace one that the model gave.
@@ -183,7 +217,7 @@ CALLS = Table(
         "status": "CASE WHEN {new} = 'pending' THEN {old} ELSE {new} END",
     },
 )
-RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), owner="id")
+RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), read_elsewhere=("status", "success"), owner="id")
 EVENTS = Table(Event)
 CONTEXTS = Table(Context)
 SPANS = Table(Span)

@@ -38,6 +38,10 @@ Milliseconds = Annotated[int, Meta(ge=0, le=10**12)] | Annotated[float, Meta(ge=
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_AMOUNT = Meta(gt=-(10**10), lt=10**10)
+Amount = Annotated[int, _AMOUNT] | Annotated[float, _AMOUNT]
+"""For a DecimalField(max_digits=20, decimal_places=10). The bounds also exclude NaN and infinity. No Decimal, because msgspec
+checks no bounds of one and accepts the text "NaN"; the digits of a float are those that its sender wrote."""
 # Names and ids that are indexed: PostgreSQL refuses index rows above 2,704 bytes, and 512 characters are at most 2,048.
 Name = Annotated[str, Meta(max_length=512, extra={"searched": False})]
 Tag = Annotated[str, Meta(max_length=200)]

@@ -12,11 +12,13 @@ from typing import Any
 
 import psycopg
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.request import UnreadablePostError
 from django.utils.translation import gettext as _
 from django.views import defaults
 from rest_framework import exceptions
+from rest_framework.permissions import SAFE_METHODS
 
 from access_app import errors
 
@@ -72,6 +74,8 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse |
         # Its text may hold values of a row: it goes to the log only.
         _log_database_failure(request, exc)
         return _answer(request, _as_unavailable(exc))
+    if isinstance(exc, (DataError, psycopg.DataError)) and request.method not in SAFE_METHODS:
+        return _answer(request, _as_unstorable(request, exc))
     return None
 
 
@@ -166,6 +170,18 @@ def _as_unavailable(exc: BaseException) -> errors.Unavailable:
     if isinstance(exc.__cause__ or exc, psycopg.errors.DiskFull):
         return errors.Unavailable(_("The database is out of disk space. Try again later."), code="storage_full")
     return errors.Unavailable()
+
+
+def _as_unstorable(request: HttpRequest, exc: BaseException) -> errors.InvalidInput:
+    """Return the error for a value that passed our checks and does not fit its column; the transaction was rolled back.
+
+    Every such value is a limit that schema/records.py does not state, so the log gets the stack.
+    """
+    logger.error("the database refused a value: %s", clean_for_log(request.path), exc_info=exc)
+    cause = exc.__cause__ or exc
+    reason = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
+    text = _("The database cannot store a value of this request: %(reason)s. Nothing was stored.")
+    return errors.InvalidInput(text % {"reason": reason or exc}, code="unstorable_value")
 
 
 def _answer(request: HttpRequest, error: errors.ApiError) -> JsonResponse:

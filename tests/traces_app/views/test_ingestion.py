@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.db import connection
 
 from messages_app.models import Message, Session
 from tests.traces_app.conftest import answer, question
@@ -114,3 +115,52 @@ def test_secrets_are_redacted_at_the_door(owner: Caller) -> None:
     stored = owner.get("sessions/one/messages/")
     assert b"hunter2" not in stored.body
     assert stored.results[0]["redactions"][0]["path"] == "agent_steps[0].tool_calls[0].args.password"
+
+
+@pytest.mark.parametrize("path", ["ingest/", "events/"])
+@pytest.mark.parametrize("count", [1, 20])
+def test_value_that_its_column_refuses_is_a_bad_request(
+    owner: Caller, path: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Any column would do: the limits of all record fields fit the columns that they fill, so one is made narrower.
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE traces_app_toolcall ALTER COLUMN duration_ms TYPE smallint")
+    call = {"id": "c1", "name": "search", "duration": 10**6}
+    at = "2026-03-01T12:00:00Z"
+    if path == "ingest/":
+        messages = [answer(external_id=f"a{number}", agent_steps=[{"tool_calls": [call]}]) for number in range(count)]
+        body: Any = batch({"external_id": "one", "messages": messages})
+    else:
+        data = {"call_id": "c1", "name": "search", "result": "", "duration": 10**6}
+        body = [
+            {"session_id": f"s{number}", "type": "tool_call_complete", "timestamp": at, "data": data}
+            for number in range(count)
+        ]
+    sent = owner.post(path, body)
+    assert (sent.status, sent.json["error"]["code"]) == (400, "unstorable_value")
+    assert sent.json["error"]["message"] == (
+        'The database cannot store a value of this request: value "1000000" is out of range for type smallint. '
+        "Nothing was stored."
+    )
+    assert not Session.objects.exists()
+    assert not Message.objects.exists()
+    (logged,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "the database refused a value" in logged.getMessage()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_refused_value_leaves_nothing_without_outer_transaction(owner: Caller) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE traces_app_agentstep ALTER COLUMN duration_ms TYPE smallint")
+    try:
+        message = answer(agent_steps=[{"thought": "t", "duration": 10**6}])
+        sent = owner.post("ingest/", batch({"external_id": "one", "messages": [message]}))
+        assert (sent.status, sent.json["error"]["code"]) == (400, "unstorable_value")
+        assert not Session.objects.exists()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE traces_app_agentstep ALTER COLUMN duration_ms TYPE bigint")
+        # Its prepared statements have the type of the narrow column.
+        connection.close()
+    stored = owner.post("ingest/", batch({"external_id": "one", "messages": [message]}))
+    assert (stored.status, Session.objects.count()) == (200, 1)
