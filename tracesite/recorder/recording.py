@@ -232,6 +232,20 @@ class Recorder:
 
         return enabling.disable(self.runtime, target)
 
+    def openai(self, client: T) -> T:
+        """Record the requests of a client of OpenAI, sync or async, from now on, and return it: `client.chat.completions` and
+        `client.responses`. Other clients, such as copies by `with_options`, are not recorded."""
+        from . import model_clients
+
+        return model_clients.record(self.runtime, client, model_clients.OPENAI, "OpenAI")
+
+    def anthropic(self, client: T) -> T:
+        """Record the requests of a client of Anthropic, sync or async, from now on, and return it: `client.messages`. Other
+        clients, such as copies by `with_options`, are not recorded."""
+        from . import model_clients
+
+        return model_clients.record(self.runtime, client, model_clients.ANTHROPIC, "Anthropic")
+
     def subscribe(self, subscriber: Callable[[dict[str, Any]], Any]) -> Callable[[], None]:
         """Call the subscriber with every event that is sent, without secrets, on the worker or in the thread that flushes.
         Return a function that ends the subscription. An exception of the subscriber affects nothing else; a slow subscriber

@@ -27,6 +27,8 @@ from .pipeline import Pipeline
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NEW, _OPEN, _PAUSED, _ENDED = range(4)
+_MOST_REQUESTED = 10_000
+"""Calls of a message that wait for a tool or a result."""
 
 
 class Runtime:
@@ -417,6 +419,10 @@ class Message(Scope):
         self._name = ""
         self._unfinished: dict[int, decorating.Unfinished] = {}
         """Generators and coroutines of this message that are not at their end."""
+        self._requested: list[ToolCall] = []
+        """Calls that a model requested and that have neither a tool nor a result yet."""
+        self._reply: tuple[Step, str] | None = None
+        """The last reply of a model without calls: the answer, unless another request follows."""
 
     @property
     def session(self) -> Session:
@@ -514,9 +520,63 @@ class Message(Scope):
         content = runtime.freeze_all(prompt=self._prompt, session=self._session._as_dict(), metadata=self.metadata)
         runtime.put(Kind.MESSAGE_START, self, f"{self._name}s", fields, content, number=now)
 
+    # --- For replies of models (model_clients.py) ---------------------------------------------------------------------
+
+    def add_requested(self, call: ToolCall) -> None:
+        """Keep a call that a model requested, for the tool that takes it up or for its result."""
+        self._requested.append(call)
+        del self._requested[:-_MOST_REQUESTED]
+
+    def has_requested(self) -> bool:
+        """Return whether calls that a model requested wait for a tool or a result."""
+        return bool(self._requested)
+
+    def take_requested(self, call_id: str) -> ToolCall | None:
+        """Return the waiting call with this id, which waits no longer; None if there is none."""
+        return self._taken(next((call for call in self._requested if call.call_id == call_id), None))
+
+    def take_requested_by(self, taking: ToolCall, args: Any) -> ToolCall | None:
+        """Return the waiting call that a tool takes up: the one with its id, else with its name and arguments, else with its
+        name. Only calls of the same agent are compared."""
+        if taking.call_id and (found := self.take_requested(taking.call_id)) is not None:
+            return found
+        parent = taking.parent.id if taking.parent is not None else None
+        named = [
+            call
+            for call in self._requested
+            if call.name == taking.name
+            and (call.parent.id if call.parent is not None else None) == parent
+            and not (taking.call_id and call.call_id)
+        ]
+        found = next((call for call in named if failure_of(_is_within, call._args, args) is True), None)
+        return self._taken(found or (named[0] if named else None))
+
+    def _taken(self, found: ToolCall | None) -> ToolCall | None:
+        if found is None:
+            return None
+        try:
+            self._requested.remove(found)
+        except ValueError:
+            return None  # a tool in another thread took it up at this moment
+        return found
+
+    def set_reply(self, step: Step | None, text: str = "") -> None:
+        """Set the last reply without calls; None if another request follows. An earlier one becomes a thought."""
+        if self._reply is not None:
+            earlier, thought = self._reply
+            earlier.update(thought)
+        self._reply = (step, text) if step is not None else None
+
     def _finish(self) -> None:
         for unfinished in list(self._unfinished.values()):
             unfinished.abandon()
+        if self._reply is not None:
+            if _is_empty(self.content):
+                self.content = self._reply[1]
+            if type(self.content) is str and self.content == self._reply[1]:
+                self._reply = None
+            self.set_reply(None)
+        self._requested.clear()
         duration = (time.perf_counter_ns() - self._since) / 1_000_000
         content = self._runtime.freeze_all(
             result=self.content,
@@ -711,6 +771,7 @@ class ToolCall(Scope):
         self.reflection = None
         self.parent: ToolCall | None = None
         self.id = ""
+        self._takes_up_requests = True
         self.left_out = False
         self._updates = 0
         self._since = 0
@@ -734,6 +795,14 @@ class ToolCall(Scope):
         called = function.__func__ if isinstance(function, classmethod | staticmethod) else function
         self.name = self.name or decorating.name_of(called)
         return decorating.tool(self._copy, function, self._runtime.destination)
+
+    def request(self, within: Scope) -> Self:
+        """Begin as a call that a model requested: the tool that runs it, or its result, comes later."""
+        self._takes_up_requests = False
+        self.start(within)
+        if self.is_open:
+            self._message.add_requested(self)
+        return self
 
     @guarded
     def run(self) -> None:
@@ -764,6 +833,8 @@ class ToolCall(Scope):
         self._message = outer.message
         step = self._step = outer.step
         parent = self.parent = outer.call
+        if self._takes_up_requests and self._message.has_requested() and self._take_up():
+            return
         self.id = runtime.new_id()
         fields = {"uuid": self.id, "name": self.name}
         if self.call_id:
@@ -777,6 +848,17 @@ class ToolCall(Scope):
             content["metadata"] = runtime.freeze(self.metadata)
         self._since = time.perf_counter_ns()
         runtime.put(Kind.CALL_START, self, "s", fields, content)
+
+    def _take_up(self) -> bool:
+        """Be the call that a model requested, if there is one for this tool."""
+        requested = self._message.take_requested_by(self, self._args)
+        if requested is None:
+            return False
+        self.id, self.call_id, self._step = requested.id, requested.call_id, requested.step
+        self.metadata = {**(requested.metadata or {}), **(self.metadata or {})} or None
+        self._since = time.perf_counter_ns()
+        self._runtime.put(Kind.CALL_UPDATE, self, "r", {"uuid": self.id, "runs": True}, {})
+        return True
 
     def _finish(self) -> None:
         runtime = self._runtime
@@ -801,6 +883,13 @@ class ToolCall(Scope):
 
     def _set_result(self, value: Any) -> None:
         self.result = value
+
+
+def _is_within(requested: Any, args: Any) -> bool:
+    """Return whether the arguments of a tool are those that the model gave; the tool may have defaults of its own."""
+    if not isinstance(requested, Mapping) or not isinstance(args, Mapping):
+        return bool(requested == args)
+    return all(name in args and bool(args[name] == value) for name, value in requested.items())
 
 
 def _is_empty(value: Any) -> bool:
