@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from msgspec import json
+
 from .rules import Rules
 
 # Rare characters and fragments in lower-case traces, the rarest first. Literals without one are their own pin.
@@ -45,7 +47,7 @@ _AHEAD: Final = re.compile(
 # In undecoded JSON a name extends to its quote.
 _FIELD: Final = re.compile(rb"""[^"\\]{0,1300}(?:\\|"\s{0,200}:)""")
 
-
+_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _RARE: Final = b"~JKG_"
 
 
@@ -97,8 +99,10 @@ class Filter:
 
     def finds(self, texts: Sequence[str], written: Sequence[bytes] = ()) -> bool:
         """Return False only if no rule can match in these texts and these undecoded JSON documents."""
-        if self.shapes and (written or any(pattern.search(text) for pattern in self.shapes for text in texts)):
-            return True
+        if self.shapes:
+            strings = [*texts, *(text for document in written for text in _strings_of(document))]
+            if any(pattern.search(text) for pattern in self.shapes for text in strings):
+                return True
         # At most two copies of the texts exist at a time, because a text may have 50 MB.
         pieces = [text.encode("utf-8", "surrogatepass") for text in texts]
         begin_of_json = sum(map(len, pieces)) + len(pieces)
@@ -150,6 +154,15 @@ class Filter:
             and any(part in rest for part in self.foreign)
             and any(self.foreign_words.search(piece.decode("utf-8", "surrogatepass").lower()) for piece in pieces)
         )
+
+
+def _strings_of(document: bytes) -> Iterator[str]:
+    """Yield the keys and texts of undecoded JSON one by one, because a pattern may depend on where a text begins and ends."""
+    if b"\\" not in document:
+        yield from document.decode("utf-8", "surrogatepass").split('"')[1::2]
+        return
+    for found in _STRING.finditer(document):
+        yield json.decode(found[0]) if b"\\" in found[0] else found[0][1:-1].decode("utf-8", "surrogatepass")
 
 
 @lru_cache(maxsize=64)

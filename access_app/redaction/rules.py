@@ -54,7 +54,8 @@ class Shape:
     example: str = ""
     anchors: tuple[str, ...] = ()
     """Literals of which each match contains one, so that most texts need not be searched with the pattern. Anchors with
-    capitals are case-sensitive, others are not. Without anchors every text is searched."""
+    capitals are case-sensitive, others are not. Without anchors each text of every record is searched with the pattern, which
+    makes the check of a clean record take three to six times as long (150 KB: 2.5 instead of 0.4 to 0.7 ms)."""
     after_anchor: str = ""
     """Pattern that matches after the anchor in each match; needed for anchors that are frequent in text."""
     also: str = ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from access_app.redaction.engine import MAX_DEPTH, Receipt, may_hold_secrets, redact
-from access_app.redaction.rules import DEFAULT_RULES, MARKER
+from access_app.redaction.rules import DEFAULT_RULES, MARKER, Shape
 from access_app.redaction.text import lower, secrets_by_name
 
 SECRET = "S3cret-hunter2"
@@ -741,3 +743,29 @@ def test_redact_name_after_json_value_finds_quoted_secret(before: str) -> None:
 def test_redact_name_inside_json_string_keeps_next_member() -> None:
     text = '{"note": "Enter password: ", "next": "hunter2", '
     assert redact(text) == (text, [])
+
+
+BADGE = replace(
+    DEFAULT_RULES, shapes=(*DEFAULT_RULES.shapes, Shape("badge", re.compile(r"\AB[0-9]{6}\Z|上\n[0-9]{6}")))
+)
+"""Rules with a shape without anchors, which matches whole texts only, or over a line end."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": "B123456"},
+        {"of": [1, {"a": "see", "b": "B123456"}]},
+        {"a": "x", "b": '上\n123456 and "more"'},
+        {"a quite long name": "B12345"},
+        {"a": "B1234567", "b": ["xB123456", ""], "c": '"B123456"'},
+        {"a": "上\\n123456"},
+        {},
+    ],
+    ids=str,
+)
+def test_shape_without_anchors_finds_the_same_in_raw_json(value: Any) -> None:
+    for written in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        expected = bool(redact(value, BADGE)[1])
+        assert may_hold_secrets([value], BADGE) is expected
+        assert may_hold_secrets(["clean", Raw(written.encode()), Raw(b'{"b": 1}')], BADGE) is expected
