@@ -53,6 +53,7 @@ def _is_searched(type_: inspect.Type) -> bool | None:
         case (
             inspect.IntType()
             | inspect.FloatType()
+            | inspect.DecimalType()
             | inspect.BoolType()
             | inspect.DateTimeType()
             | inspect.LiteralType()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -120,7 +121,7 @@ def test_unclassified_field_that_can_hold_text_is_refused() -> None:
 
 
 def test_field_that_cannot_hold_text_needs_no_classification() -> None:
-    for type_ in (int, float | None, bool, datetime, records.Role, list[records.Message] | None):
+    for type_ in (int, float | None, Decimal | None, bool, datetime, records.Role, list[records.Message] | None):
         record = msgspec.defstruct("Note", [("note", type_)], bases=(records.Record,), frozen=True, kw_only=True)
         assert searched_fields([record]) == {record: ()}
 
