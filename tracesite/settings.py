@@ -244,7 +244,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {
-        "request_id": {"()": "tracesite.http.request_log.RequestIdFilter"},
+        "request_id": {"()": "tracesite.http.request_ids.RequestIdFilter"},
         "outages": {"()": "tracesite.http.outages.OutageFilter"},
     },
     "formatters": {

@@ -6,7 +6,6 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from secrets import token_hex
 
 from django.http import HttpRequest
@@ -14,6 +13,8 @@ from django.http.response import HttpResponseBase
 
 from access_app.redaction.rules import DEFAULT_RULES, MARKER
 from tracesite.metrics.registry import count_request
+
+from . import request_ids
 
 logger = logging.getLogger(__name__)
 
@@ -26,22 +27,6 @@ _KEY = next(shape.pattern for shape in DEFAULT_RULES.shapes if shape.name == "tr
 # URL arguments that have a field of their own in the log line of a request.
 LOGGED_IDS = ("session_id", "message_id", "call_id", "chain_id")
 
-_current: ContextVar[str | None] = ContextVar("request_id", default=None)
-
-
-def current_request_id() -> str | None:
-    """Return the id of the request that this thread or task serves; None outside of requests."""
-    return _current.get()
-
-
-class RequestIdFilter(logging.Filter):
-    """Add a `request_id` to every log record, None outside of requests."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if not hasattr(record, "request_id"):
-            record.request_id = current_request_id()
-        return True
-
 
 class RequestIdMiddleware:
     """Set the id of the request. It must be the first middleware, so that all log lines and all responses have the id."""
@@ -53,7 +38,7 @@ class RequestIdMiddleware:
         given = request.META.get("HTTP_X_REQUEST_ID", "")
         request_id = given if REQUEST_ID.fullmatch(given) else token_hex(16)
         request.request_id = request_id  # type: ignore[attr-defined]
-        token = _current.set(request_id)
+        token = request_ids.current.set(request_id)
         started = time.perf_counter()
         try:
             response = self.get_response(request)
@@ -63,7 +48,7 @@ class RequestIdMiddleware:
             count_request(request, response.status_code, seconds)
             return response
         finally:
-            _current.reset(token)
+            request_ids.current.reset(token)
 
 
 def clean_for_log(text: str, limit: int = 200) -> str:

@@ -12,7 +12,8 @@ from django.test import Client
 from access_app.keys import create_key
 from access_app.models import Project
 from tests.tracesite.conftest import LogLines
-from tracesite.http.request_log import clean_for_log, current_request_id
+from tracesite.http.request_ids import current_request_id
+from tracesite.http.request_log import clean_for_log
 
 pytestmark = pytest.mark.urls("tests.tracesite.urls")
 

@@ -1,0 +1,52 @@
+"""Test that the log can be set up before any app, so that errors in declarations are what people see last."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+BROKEN = """
+import sys
+from traces_app.schema import records
+
+class Note(records.Record):
+    note: str | None = None
+
+sys.argv = ["manage.py", "check"]
+from tracesite.__main__ import main
+main()
+"""
+SET_UP = """
+import sys
+from django.conf import settings
+from django.utils.log import configure_logging
+
+configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+print([name for name in sys.modules if name.startswith(("access_app", "messages_app", "traces_app"))])
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "DATABASE_URL": "postgresql://unused",
+        "DJANGO_SETTINGS_MODULE": "tracesite.settings",
+    }
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_error_of_a_declaration_is_the_last_line_of_a_command() -> None:
+    found = run(BROKEN)
+    assert found.returncode != 0
+    assert found.stderr.splitlines()[-1] == (
+        "TypeError: Declare these fields of Note Searched[...] or NotSearched[...]: ['note']"
+    )
+
+
+def test_setting_up_the_log_imports_no_app() -> None:
+    found = run(SET_UP)
+    assert (found.returncode, found.stdout) == (0, "[]\n"), found.stderr
