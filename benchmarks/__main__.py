@@ -19,7 +19,7 @@ from .floor_reads import Floor
 from .report import Report
 from .server import database, serving
 
-PARTS = ("sizes", "reads", "admin", "ingest", "events", "memory", "imports", "purge")
+PARTS = ("sizes", "reads", "admin", "ingest", "spans", "events", "memory", "imports", "purge")
 SHAPES = {shape.name: shape for shape in ingest.SHAPES}
 
 
@@ -58,7 +58,9 @@ def measure(report: Report, options: argparse.Namespace, url: str, connection: p
     head = {"Authorization": f"Bearer {token}"}
     scale: float = options.scale
     shapes = [SHAPES[name].scaled(scale) for name in options.shapes]
-    clients = max(shape.clients for shape in (*shapes, *(events.SHAPES if "events" in parts else ())))
+    clients = max(
+        shape.clients for shape in (*shapes, *(events.SHAPES if "events" in parts else ()), *ingest.SPAN_SHAPES)
+    )
     with serving(options.workers) as server:
         target = Target(port=server.port, token=token, database_url=url, project_id=project_id)
         with Crew(clients, target) as crew:
@@ -78,6 +80,9 @@ def measure(report: Report, options: argparse.Namespace, url: str, connection: p
                 floor.close()
             if "ingest" in parts:
                 ingest.measure(report, crew, server, shapes, options.runs, connection)
+            if "spans" in parts:
+                scaled = [shape.scaled(scale) for shape in ingest.SPAN_SHAPES]
+                ingest.measure_spans(report, crew, server, scaled, options.runs, connection)
             if "events" in parts:
                 events.measure(report, crew, server, scale, options.runs, connection)
     if "memory" in parts:

@@ -18,7 +18,7 @@ from typing import Literal
 
 import psycopg
 
-from . import http_client, processes
+from . import http_client, processes, span_load
 from .event_load import EventLoad
 from .floor_events import EventFloor
 from .floor_ingest import Floor
@@ -51,9 +51,24 @@ class Job:
     way: Way
     run: int
     path = "/api/v1/ingest/"
+    content_type = http_client.JSON
 
     def bodies(self) -> list[bytes]:
         made = _bodies(self.workload, self.first, self.messages, self.batch)
+        return [body.replace(RUN, b"%05d" % self.run) for body in made]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanJob(Job):
+    """The same messages as spans. The floor writes them as it writes those of a Job."""
+
+    path = "/v1/traces"
+    content_type = "application/x-protobuf"
+
+    def bodies(self) -> list[bytes]:
+        if self.way != "HTTP":
+            return super().bodies()
+        made = _span_bodies(self.workload, self.first, self.messages, self.batch)
         return [body.replace(RUN, b"%05d" % self.run) for body in made]
 
 
@@ -67,6 +82,7 @@ class EventJob:
     way: Way
     run: int
     path = "/api/v1/events/"
+    content_type = http_client.JSON
 
     def bodies(self) -> list[bytes]:
         return [body.replace(RUN, b"%05d" % self.run) for body in self.load.bodies(self.events, self.batch)]
@@ -76,6 +92,15 @@ class EventJob:
 def _bodies(workload: Workload, first: int, messages: int, batch: int) -> list[bytes]:
     numbers = range(first, first + messages)
     return [workload.batch(numbers[at : at + batch]) for at in range(0, messages, batch)]
+
+
+@lru_cache(maxsize=1)
+def _span_bodies(workload: Workload, first: int, messages: int, batch: int) -> list[bytes]:
+    numbers = range(first, first + messages)
+    return [
+        span_load.request(workload, numbers[at : at + batch], RUN + workload.name[7:8].encode())
+        for at in range(0, messages, batch)
+    ]
 
 
 class Crew:
@@ -149,7 +174,7 @@ def _client(line: Connection, target: Target) -> None:
             # A new connection for each run, because it stays with the random worker that accepted it.
             connection = http_client.Connection(target.port)
             if job.way == "HTTP":
-                requests = [http_client.post(job.path, head, body) for body in bodies]
+                requests = [http_client.post(job.path, head, body, job.content_type) for body in bodies]
                 send: Callable[[bytes], object] = connection.send
             else:
                 requests = bodies

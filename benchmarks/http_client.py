@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+JSON = "application/json"
+
 
 class HttpError(Exception):
     """Unexpected response, with its body."""
@@ -14,9 +16,9 @@ def get(path: str, headers: dict[str, str]) -> bytes:
     return _head("GET", path, headers) + b"\r\n"
 
 
-def post(path: str, headers: dict[str, str], body: bytes) -> bytes:
-    """Return an encoded POST request with a JSON body."""
-    length = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+def post(path: str, headers: dict[str, str], body: bytes, content_type: str = JSON) -> bytes:
+    """Return an encoded POST request."""
+    length = {"Content-Type": content_type, "Content-Length": str(len(body))}
     return _head("POST", path, headers | length) + b"\r\n" + body
 
 

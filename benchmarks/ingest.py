@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 
 import psycopg
 
 from . import http_client, processes
-from .clients import RUN, Crew, EventJob, Job, Target, Way
+from .clients import RUN, Crew, EventJob, Job, SpanJob, Target, Way
 from .report import Bar, Line, Report, at_least, at_most
 from .server import Server, postmaster
 from .workload import Workload
@@ -52,6 +53,10 @@ SHAPES = (
     Shape(clients=4, batch=100, messages=1600),
 )
 """Measured shapes, each with enough messages for a run of one or two seconds."""
+SPAN_SHAPES = (
+    Shape(clients=1, batch=1, messages=120),
+    Shape(clients=4, batch=20, messages=800, bar=at_least(0.3)),
+)
 
 
 def measure(
@@ -59,6 +64,16 @@ def measure(
 ) -> None:
     for shape in shapes:
         report.add(_measure_shape(crew, server, shape, runs, database))
+        empty_month(database)
+
+
+def measure_spans(
+    report: Report, crew: Crew, server: Server, shapes: Sequence[Shape], runs: int, database: psycopg.Connection
+) -> None:
+    """Measure the same messages sent as OTLP spans, in requests of as many traces."""
+    for shape in shapes:
+        line = in_turns(crew, server, shape.clients, shape.messages, partial(_span_jobs, shape), runs, database)
+        report.add(replace(line, name=f"OTLP, {shape.clients} x {shape.batch}", unit="msg/s", bar=shape.bar))
         empty_month(database)
 
 
@@ -149,15 +164,19 @@ def in_turns(
     return replace(line, beside=beside)
 
 
-def _jobs(shape: Shape, way: Way) -> Iterator[Job]:
+def _jobs(shape: Shape, way: Way, kind: type[Job] = Job) -> Iterator[Job]:
     for client in range(shape.clients):
-        yield Job(
+        yield kind(
             workload=workload_of(client),
             messages=shape.messages // shape.clients,
             batch=shape.batch,
             way=way,
             run=next(run_numbers),
         )
+
+
+def _span_jobs(shape: Shape, way: Way) -> list[Job]:
+    return list(_jobs(shape, way, SpanJob))
 
 
 def workload_of(client: int) -> Workload:

@@ -394,6 +394,43 @@ def _time(second: int) -> str:
 LINES = frozenset({"claude_code", "codex", "eko", "gemini_cli", "pi", "qwen_code"})
 """Formats of JSON lines, some with a header line; the others are one JSON value."""
 
+
+def _otlp(number: int, call_id: str) -> list[Json]:
+    def span(id_: int, name: str, attributes: Json) -> Json:
+        return {
+            "traceId": f"{number + 1:032x}",
+            "spanId": f"{id_:016x}",
+            "parentSpanId": "" if id_ == 1 else f"{1:016x}",
+            "name": name,
+            "startTimeUnixNano": str(1_760_000_000_000_000_000 + number * 10**10 + id_ * 10**9),
+            "endTimeUnixNano": str(1_760_000_000_500_000_000 + number * 10**10 + id_ * 10**9),
+            "attributes": [
+                {"key": f"gen_ai.{key}", "value": {"stringValue": value}}
+                for key, value in (attributes | {"conversation.id": "session"}).items()
+            ],
+        }
+
+    def messages(role: str, *parts: Json) -> str:
+        return msgspec.json.encode([{"role": role, "parts": parts}]).decode()
+
+    call = {"type": "tool_call", "id": call_id, "name": _TOOL, "arguments": _ARGS}
+    asked = messages("user", {"type": "text", "content": _TASK})
+    thought, answer = {"type": "text", "content": _THOUGHT}, {"type": "text", "content": _ANSWER}
+    chat = {"operation.name": "chat", "request.model": "m"}
+    result = {
+        "tool.name": _TOOL,
+        "tool.call.id": call_id,
+        "tool.call.arguments": _ARGS_TEXT,
+        "tool.call.result": _OUTPUT,
+    }
+    return [
+        span(1, "invoke_agent coder", {"operation.name": "invoke_agent", "agent.name": "coder"}),
+        span(2, "chat m", chat | {"input.messages": asked, "output.messages": messages("assistant", thought, call)}),
+        span(3, f"execute_tool {_TOOL}", {"operation.name": "execute_tool"} | result),
+        span(4, "chat m", chat | {"output.messages": messages("assistant", answer)}),
+    ]
+
+
 FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]], Any]]] = {
     "ai_sdk": (_ai_sdk, list),
     "anthropic_messages": (_anthropic, list),
@@ -450,6 +487,7 @@ FORMATS: dict[str, tuple[Callable[[int, str], list[Json]], Callable[[list[Json]]
         lambda messages: {"info": {"id": "ses", "title": "Lock", "time": {}}, "messages": messages},
     ),
     "openhands": (_openhands, list),
+    "otlp": (_otlp, lambda spans: {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}),
     "own_export": (_own, lambda messages: {"external_id": "session", "title": "Lock", "messages": messages}),
     "pi": (_pi, lambda lines: [{"type": "session", "version": 3, "id": "session", "timestamp": _time(0)}, *lines]),
     "pydantic_ai": (_pydantic_ai, list),

@@ -60,6 +60,8 @@ def test_small_run_measures_every_line_with_its_floor(tmp_path: Path) -> None:
         "admin: a conversation",
         "ingest, 1 x 1",
         "ingest, 1 x 20",
+        "OTLP, 1 x 1",
+        "OTLP, 4 x 20",
         "events, 1 x 1",
         "events, 4 x 1",
         "events, 1 x 20",

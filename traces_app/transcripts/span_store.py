@@ -31,6 +31,7 @@ from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import ensure_months
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import SPANS, Row
 from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
@@ -227,13 +228,13 @@ def _take_turns(project_id: int, trace_ids: Collection[str]) -> None:
 
 
 def _insert(deliveries: Sequence[_Delivery]) -> Counter[str]:
-    """Insert the deliveries that are new, and return their number by trace."""
-    rows = sorted({delivery.row.id: delivery.row for delivery in deliveries}.values())
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"{SPANS.insert} ON CONFLICT DO NOTHING RETURNING trace_id", list(map(list, zip(*rows, strict=True)))
-        )
-        return Counter(trace_id.hex for (trace_id,) in cursor.fetchall())
+    """Insert the deliveries that are new, and return their number by trace. The caller has locked the traces."""
+    rows = {UUID(delivery.row.id): delivery.row for delivery in deliveries}
+    known = SpanRow.objects.filter(pk__in=list(rows), pk__range=(min(rows), max(rows))).values_list("pk", flat=True)
+    for pk in known:
+        del rows[pk]
+    insert_rows([(SPANS, list(rows.values()))])
+    return Counter(row.trace_id for row in rows.values())
 
 
 def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, tuple[list[Span], list[LogRecord]]]:

@@ -108,17 +108,15 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
 
 def _nodes(spans: Iterable[Span]) -> list[_Node]:
     """Return the nodes of the trace, in their order of start, connected."""
-    known: dict[str, Span] = {}
+    known: dict[str, tuple[Span, Facts]] = {}
     announced: dict[str, tuple[Span, Facts]] = {}
     for span in spans:
         facts = facts_of(span)
-        if facts.is_pending:
-            other = announced.get(span.parent_id)
-            best = span if other is None else best_of(span, other[0])
-            announced[span.parent_id] = (best, facts_of(best))
-        else:
-            known[span.span_id] = best_of(span, known[span.span_id]) if span.span_id in known else span
-    nodes = {id_: _Node(span, facts_of(span)) for id_, span in known.items()}
+        places, id_ = (announced, span.parent_id) if facts.is_pending else (known, span.span_id)
+        other = places.get(id_)
+        if other is None or best_of(span, other[0]) is span:
+            places[id_] = (span, facts)
+    nodes = {id_: _Node(span, facts) for id_, (span, facts) in known.items()}
     for id_, (span, facts) in announced.items():
         if id_ not in nodes:
             open_span = replace(span, span_id=id_, parent_id=facts.parent_id or "", end=0)

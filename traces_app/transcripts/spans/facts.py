@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from traces_app.transcripts.observations import Kind
@@ -44,14 +44,9 @@ class Facts:
 
     def filled_by(self, other: Facts) -> Facts:
         """Return these facts, with those of `other` for what is missing."""
-        merged = Facts()
-        for each in fields(self):
-            own, its = getattr(self, each.name), getattr(other, each.name)
-            if each.name == "metadata":
-                setattr(merged, each.name, {**its, **own})
-            else:
-                setattr(merged, each.name, its if own is None or own in ("", [], {}) else own)
-        return merged
+        own, its = vars(self), vars(other)
+        merged = {name: its[name] if value is None or value in ("", [], {}) else value for name, value in own.items()}
+        return Facts(**(merged | {"metadata": {**other.metadata, **self.metadata}}))
 
 
 def first(attributes: Attributes, names: tuple[str, ...]) -> Any:

@@ -12,8 +12,9 @@ CONVENTIONS = (agentops, langfuse, langsmith, mlflow, openinference, vercel, ope
 
 def facts_of(span: Span) -> Facts:
     """Return what the span means by all conventions that recognise it."""
-    found = Facts()
+    found: Facts | None = None
     for convention in CONVENTIONS:
         if convention.recognises(span):
-            found = found.filled_by(convention.facts(span))
-    return found
+            facts = convention.facts(span)
+            found = facts if found is None else found.filled_by(facts)
+    return found or Facts()
