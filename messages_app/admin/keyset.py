@@ -252,6 +252,12 @@ class KeysetAdmin(ModelAdmin):
             self.message_user(request, _("Invalid filter. The full list is shown."), messages.WARNING)
         return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
 
+    def listed_columns(self, request: HttpRequest) -> list[str]:
+        """Return the columns of the table that the list shows by their own names, for `only`: Django would read each of the
+        others again for each row."""
+        stored = {field.name for field in self.opts.concrete_fields}
+        return [name for name in self.get_list_display(request) if name in stored]
+
     def list_title(self, request: HttpRequest) -> str:
         return capfirst(str(self.opts.verbose_name_plural))
 

@@ -42,6 +42,7 @@ from .filters import (
     NameFilter,
     OrderFilter,
     ProjectFilter,
+    WholeNumberListFilter,
     WordListFilter,
     YesNoListFilter,
 )
@@ -86,6 +87,12 @@ class CompletedFilter(YesNoListFilter):
     words: ClassVar[Any] = {"yes": gettext_lazy("completed"), "no": gettext_lazy("still running")}
 
 
+class MinDurationFilter(WholeNumberListFilter):
+    title = gettext_lazy("minimum duration (ms)")
+    parameter_name = "min_duration"
+    filter_set = MessageFilterSet
+
+
 class SessionFilter(NameFilter):
     title = gettext_lazy("session ID")
     parameter_name = "session"
@@ -121,7 +128,7 @@ class SessionAdmin(TrashAdmin):
             *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
         sessions = self.rows(request).select_related("project")
-        named: QuerySet[Any] = sessions.only(*fields).annotate(
+        named: QuerySet[Any] = sessions.only(*fields, *self.listed_columns(request)).annotate(
             shown_title=first_characters("title", NAME_CHARACTERS + 1)
         )
         return named
@@ -245,7 +252,7 @@ class MessageAdmin(TrashAdmin):
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
-        *(SessionFilter, CreatedFilter),
+        *(SessionFilter, MinDurationFilter, CreatedFilter),
     )
     list_display_links = ("text",)
     search_help_text = format_lazy(
@@ -270,7 +277,7 @@ class MessageAdmin(TrashAdmin):
             *("created_at", "completed_at", "deleted_at", "deleted_by"),
         ]
         messages = self.rows(request).select_related("project", "session")
-        shortened: QuerySet[Any] = messages.only(*fields).annotate(
+        shortened: QuerySet[Any] = messages.only(*fields, *self.listed_columns(request)).annotate(
             # More characters than shown, because one_line collapses runs of spaces.
             shown_content=first_characters("content", 4 * NAME_CHARACTERS),
             shown_error=first_characters("error", NAME_CHARACTERS + 1),

@@ -30,6 +30,8 @@ Redactions = Annotated[
         },
     ),
 ]
+Amount = Annotated[Raw, Meta(extra_json_schema={"type": "number"})]
+"""The exact number of a decimal column."""
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
 Time = Annotated[str, Meta(description="UTC, with microseconds.", extra_json_schema={"format": "date-time"})]
 Milliseconds = Annotated[int, Meta(description="Milliseconds.", ge=0)]

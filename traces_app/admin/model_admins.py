@@ -471,7 +471,7 @@ class ToolCallAdmin(KeysetAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         calls = ToolCall.objects.select_related("project", "tool", "message__session")
         fields = ["project", "tool__name", "status", "duration_ms", "message__session__external_id"]
-        return calls.only(*fields).annotate(
+        return calls.only(*fields, *self.listed_columns(request)).annotate(
             shown_title=first_characters("message__session__title", NAME_CHARACTERS),
             shown_error=first_characters("result__error", 4 * NAME_CHARACTERS),
         )

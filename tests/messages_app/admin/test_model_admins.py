@@ -23,7 +23,7 @@ from messages_app.admin.keyset import time_limit
 from messages_app.models import Message, Session
 from messages_app.sql.batch import was_stopped
 from tests.admin_pages import html_of, links_of, rows_of, statements_of, text_of
-from traces_app.admin.model_admins import TracedMessageAdmin, TracedSessionAdmin
+from traces_app.admin.model_admins import ToolCallAdmin, TracedMessageAdmin, TracedSessionAdmin
 from traces_app.ingest.pipeline import ingest
 from traces_app.schema import records
 
@@ -126,6 +126,29 @@ def test_list_uses_no_count_and_constant_queries(staff: Client, project: Project
     assert [statement for statement in many if heavy.search(statement)] == []
 
 
+@pytest.mark.parametrize(
+    ("url", "owner", "column"),
+    [
+        (SESSIONS, TracedSessionAdmin, "last_event"),
+        (MESSAGES, TracedMessageAdmin, "version"),
+        ("/admin/traces_app/toolcall/", ToolCallAdmin, "position"),
+    ],
+)
+def test_column_that_is_added_to_a_list_is_read_with_it(
+    staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch, url: str, owner: Any, column: str
+) -> None:
+    calls = [records.ToolCall(name="search"), records.ToolCall(name="search")]
+    answers = [
+        records.Message(role="assistant", agent_steps=[records.AgentStep(tool_calls=calls)]) for _answer in range(2)
+    ]
+    ingest(project.pk, [records.Session(external_id=name, messages=answers) for name in ("one", "two")])
+    before = len(statements_of(staff, url))
+    columns = owner.get_list_display
+    monkeypatch.setattr(owner, "get_list_display", lambda self, request: [*columns(self, request), column])
+    assert len(statements_of(staff, url)) == before
+    assert {row[-1] for row in rows_of(staff.get(url))} <= {"0", "1"}
+
+
 def test_list_pages_lead_to_the_end_and_back(staff: Client, project: Project) -> None:
     # All have the same time, so that only their ids differ.
     ingest(project.pk, [records.Session(external_id=f"s{number:03}", created_at=NOON) for number in range(120)])
@@ -203,6 +226,10 @@ def test_sessions_are_filtered(staff: Client, project: Project, query: str, expe
         ("has_errors=no", ["answer", "question"]),
         ("is_completed=no", ["broken"]),
         ("is_completed=yes", ["answer", "question"]),
+        ("min_duration=1500", ["answer"]),
+        ("min_duration=1501", []),
+        (f"min_duration={'9' * 30}", []),
+        ("min_duration=%201500%20&role=assistant", ["answer"]),
         ("created_before=2026-03-01T12:00:01", ["question"]),
         ("session={session}", ["broken", "answer", "question"]),
         ("session=00000000-0000-7000-8000-000000000000", []),
@@ -216,7 +243,9 @@ def test_messages_are_filtered(staff: Client, project: Project, query: str, expe
                 external_id="s",
                 messages=[
                     records.Message(role="user", content="question", created_at=NOON),
-                    records.Message(role="assistant", content="answer", created_at=NOON + timedelta(seconds=1)),
+                    records.Message(
+                        role="assistant", content="answer", created_at=NOON + timedelta(seconds=1), duration=1500
+                    ),
                     records.Message(
                         role="assistant",
                         content="broken",
@@ -230,6 +259,21 @@ def test_messages_are_filtered(staff: Client, project: Project, query: str, expe
     )
     query = query.format(session=outcome[0].id)
     assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}?{query}"))] == expected
+
+
+@pytest.mark.parametrize("value", ["long", "-1", "1.5", "0x10", "%00"])
+def test_number_that_rest_refuses_shows_a_warning(staff: Client, project: Project, value: str) -> None:
+    response = staff.get(f"{MESSAGES}?min_duration={value}", follow=True)
+    assert response.redirect_chain == [(f"{MESSAGES}?e=1", 302)]
+    assert "Invalid filter. The full list is shown." in text_of(response)
+
+
+def test_number_filter_is_a_number_field_that_keeps_its_value(staff: Client, project: Project) -> None:
+    found = html_of(staff.get(f"{MESSAGES}?min_duration=20"))
+    fields = re.findall(r'<input[^>]*name="min_duration"[^>]*>', found)
+    (field,) = (one for one in fields if 'type="hidden"' not in one)
+    assert 'type="number"' in field
+    assert 'value="20"' in field
 
 
 @pytest.mark.parametrize(
