@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shlex
 import threading
 import time
 from collections import Counter
@@ -600,8 +601,16 @@ class HttpSink:
                 self._server.url,
                 later.reason,
                 self._spool.directory or "memory",
-                f" {later.advice.format(key=self._key_start)}" if later.advice else "",
+                f" {later.advice.format(key=self._key_start, drain=self._drain_command())}" if later.advice else "",
             )
+
+    def _drain_command(self) -> str:
+        """Return the command that sends the waiting events, without a key."""
+        directory = self._spool.directory
+        spool = ""
+        if directory is not None and directory.parent not in spool_roots():
+            spool = f" --spool {shlex.quote(str(directory.parent))}"
+        return f"python -m tracesite.recorder drain --url {shlex.quote(self._server.url)}{spool}"
 
     def _on_success(self) -> None:
         with self._changed:
@@ -638,7 +647,7 @@ class HttpSink:
 _ADVICE = "Is this the address of a Tracesite server, without /api/v1?"
 _ADVICES = {
     401: "Check the key that begins with {key}: it is unknown, expired or revoked. To send the waiting events with another key: "
-    "python -m tracesite.recorder drain --other-keys",
+    "{drain} --key NEW_KEY --other-keys",
     403: "The key that begins with {key} has no write permission: create one with the scope write.",
     400: "Is this host name in TRACESITE_ALLOWED_HOSTS of the server?",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shlex
 import socket
 import subprocess
 import sys
@@ -389,6 +390,27 @@ def test_wrong_address_or_key_is_logged_once_without_loss(
     fake.answer = lambda _request: None
     assert sink.flush(soon()) == 0
     assert fake.stored == ["1", "2", "3"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_refused_key_is_logged_with_a_command_that_works(
+    fake: FakeTracesite, sinks: Sinks, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.answer = lambda request: (
+        error(401, "invalid_api_key") if request.headers["Authorization"] == f"Bearer {KEY}" else None
+    )
+    sink = sinks.to(fake.url)
+    sink.send(events(1, 2))
+    wait_until(lambda: messages(caplog))
+    sink.close(soon(0.1))
+    wait_until(lambda: sink._thread is None)
+    command = messages(caplog)[0].partition("with another key: ")[2]
+
+    assert command == (
+        f"python -m tracesite.recorder drain --url {fake.url} --spool {sinks.root} --key NEW_KEY --other-keys"
+    )
+    assert main(shlex.split(command.replace("NEW_KEY", "ts_new"))[3:]) == 0
+    assert capsys.readouterr().out == "2 events were delivered, 0 wait.\n"
 
 
 # --- Refused events ---------------------------------------------------------------------------------------------------
