@@ -71,7 +71,7 @@ def viewer_of_login(cookie: str) -> Viewer:
     return Viewer(ALL_PROJECTS if user.is_superuser else NO_PROJECTS, login=cookie)
 
 
-def find_session(viewer: Viewer, name: str) -> UUID | None:
+def find_session(viewer: Viewer, name: str, field: str) -> UUID | None:
     """Return the session whose id, else external id, is `name`; None if a key may wait for it to be created.
 
     Raises NotFound, the same for a session that does not exist and for one of another project, and Conflict if several
@@ -79,15 +79,15 @@ def find_session(viewer: Viewer, name: str) -> UUID | None:
     """
     close_old_connections()
     try:
-        return queries.find_session(viewer.projects, name, field="sessionId").pk
+        return queries.find_session(viewer.projects, name, field=field).pk
     except NotFound:
         if viewer.project_id is None or not 0 < len(name) <= LONGEST_NAME or "\x00" in name:
-            raise session_not_found(name) from None
+            raise session_not_found(name, field) from None
     try:
         queries.find_session(viewer.projects, name, among="deleted")
     except NotFound:
         return None
-    raise session_not_found(name)  # events of a deleted session are refused, so waiting would be in vain
+    raise session_not_found(name, field)  # events of a deleted session are refused, so waiting would be in vain
 
 
 def find_message(viewer: Viewer, session: str, message: str) -> FoundMessage:
@@ -103,9 +103,9 @@ def read_message(message_id: UUID, *, whole: bool) -> schemas.Message | None:
     return found[0] if found and found[0].deleted_at is None else None
 
 
-def session_not_found(name: str) -> NotFound:
+def session_not_found(name: str, field: str) -> NotFound:
     return NotFound(
-        _("Session “%(name)s” does not exist, or you have no access to it.") % {"name": name[:64]}, field="sessionId"
+        _("Session “%(name)s” does not exist, or you have no access to it.") % {"name": name[:64]}, field=field
     )
 
 

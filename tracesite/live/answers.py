@@ -30,6 +30,7 @@ async def answer(send: Any, error: ApiError, scope: Mapping[str, Any], request_i
         (b"cache-control", b"no-store"),
         (b"x-request-id", request_id.encode()),
     ]
+    headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from access_app.errors import ApiError, InvalidInput, NotFound
 from tracesite.http.foreign_apis import LiveHandler, live_handler_of
@@ -44,6 +45,8 @@ def application(live: Live, elsewhere: Application | None) -> Application:
         try:
             if not admission.is_our_host(headers_of(scope).get("host", "")):
                 raise InvalidInput(_("This host name is not allowed."), code="invalid_host")
+            if scope["type"] == "http" and path == "/live/ws":
+                raise UpgradeRequired
             if (scope["type"], path) not in handlers:
                 raise NotFound
             if scope["type"] == "http" and scope["method"] != "GET":
@@ -67,3 +70,14 @@ def application(live: Live, elsewhere: Application | None) -> Application:
 class MethodNotAllowed(ApiError):
     status = 405
     default_code = "method_not_allowed"
+
+
+class UpgradeRequired(ApiError):
+    status = 426
+    default_code = "upgrade_required"
+    default_message = gettext_lazy(
+        "This address is a WebSocket: connect to it with ws:// or wss://. Over HTTP, use /live/sse?session=ID."
+    )
+
+    def __init__(self) -> None:
+        super().__init__(headers={"Upgrade": "websocket", "Connection": "Upgrade"})

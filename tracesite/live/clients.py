@@ -142,18 +142,21 @@ class Live:
         """Return the viewer of a key. Raises ApiError."""
         return await self.ask(admission.viewer_of_key, token)
 
-    async def subscribe(self, client: Client, viewer: Viewer | None, name: Any, after: Any) -> None:
+    async def subscribe(self, client: Client, viewer: Viewer | None, name: Any, after: Any, *, field: str) -> None:
         """Follow a session from event `after` on, again if the client already follows it. Raises ApiError.
 
         With a key, the subscription waits for a session that does not exist yet, and the client gets `waiting`.
+        Errors name `field`, the one in which the client sent the name.
         """
         if viewer is None:
             raise NotAuthenticated(_("An API key or a staff login is required."))
         if not isinstance(name, str):
-            raise InvalidInput(_("“sessionId” must be the id or external id of a session."), field="sessionId")
+            raise InvalidInput(
+                _("“%(field)s” must be the id or external id of a session.") % {"field": field}, field=field
+            )
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= LARGEST_NUMBER:
             raise InvalidInput(_("“after” must be the number of the last event received, or 0."), field="after")
-        session_id = await self.ask(admission.find_session, viewer, name)
+        session_id = await self.ask(admission.find_session, viewer, name, field)
         if name in client.waits:
             self.waits.remove(client.waits[name])
         if (
@@ -162,18 +165,20 @@ class Live:
         ):
             raise InvalidInput(_("A connection can follow at most %(most)d sessions.") % {"most": MAX_SUBSCRIPTIONS})
         if session_id is not None:
-            await self._follow(client, viewer, session_id, name, after)
+            await self._follow(client, viewer, session_id, name, after, field)
             return
         assert viewer.project_id is not None, "find_session returns None for keys only"
-        self.waits.add(Wait(client, viewer, viewer.project_id, name, after))
+        self.waits.add(Wait(client, viewer, viewer.project_id, name, after, field))
         client.urgent.append(message_of("waiting", name))
         client.wake.set()
 
-    async def _follow(self, client: Client, viewer: Viewer, session_id: UUID, name: str, after: int) -> None:
+    async def _follow(
+        self, client: Client, viewer: Viewer, session_id: UUID, name: str, after: int, field: str
+    ) -> None:
         """Subscribe, replacing an earlier subscription to the session. Raises NotFound."""
         subscription = await self.hub.subscribe(session_id, name, after, client.wake)
         if subscription is None:
-            raise admission.session_not_found(name)
+            raise admission.session_not_found(name, field)
         if client not in self.clients:
             self.hub.leave(subscription)  # the client disconnected meanwhile
             return
@@ -196,7 +201,7 @@ class Live:
                         continue  # the client left or subscribed again while another subscription began
                     self.waits.remove(wait)
                     try:
-                        await self._follow(wait.client, wait.viewer, session_id, name, wait.after)
+                        await self._follow(wait.client, wait.viewer, session_id, name, wait.after, wait.field)
                     except NotFound as error:
                         wait.client.urgent.append(error_message(name, error))
                         wait.client.wake.set()

@@ -117,7 +117,7 @@ async def _subscribe(live: Live, client: Client, fields: dict[str, Any]) -> None
     name, key = fields.get("sessionId"), fields.get("apiKey")
     try:
         viewer = await live.viewer_of_key(key) if isinstance(key, str) else client.viewer
-        await live.subscribe(client, viewer, name, fields.get("after", 0))
+        await live.subscribe(client, viewer, name, fields.get("after", 0), field="sessionId")
         client.has_subscribed.set()
     except NotAuthenticated as error:
         _refuse(client, name, error)

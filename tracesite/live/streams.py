@@ -32,7 +32,8 @@ async def stream(live: Live, scope: Mapping[str, Any], query: Mapping[str, str],
     try:
         try:
             viewer = client.viewer = await live.viewer_of(scope, query)
-            await live.subscribe(client, viewer, query.get("session"), _after(headers_of(scope), query))
+            after = _after(headers_of(scope), query)
+            await live.subscribe(client, viewer, query.get("session"), after, field="session")
         except ApiError as error:
             return await answer(send, error, scope)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})

@@ -32,6 +32,8 @@ class Wait:
     project_id: int
     name: str
     after: int
+    field: str
+    """The field or parameter in which the client sent the name."""
 
 
 class Waits:

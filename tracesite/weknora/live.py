@@ -161,7 +161,7 @@ class _Following:
     is_finished: bool = False
 
     async def subscribe(self, after: int) -> None:
-        await self.live.subscribe(self.client, self.client.viewer, str(self.session_id), after)
+        await self.live.subscribe(self.client, self.client.viewer, str(self.session_id), after, field="session_id")
 
     async def frames_of(self, message: Message) -> list[Frame]:
         """Return the frames to send for a message of the session's feed. Raises ApiError."""

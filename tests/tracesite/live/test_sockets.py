@@ -275,6 +275,11 @@ def test_single_process_serves_live_api_and_admin(site: Site, port: int, key: di
     client.request("GET", "/api/v1/sessions/", headers={"X_API_Key": key["X-API-Key"]})
     answer = client.getresponse()
     assert (answer.status, json.loads(answer.read())["error"]["code"]) == (401, "not_authenticated")
+    client.request("GET", "/live/ws", headers=key)
+    answer = client.getresponse()
+    body = json.loads(answer.read())["error"]
+    assert (answer.status, body["code"], answer.headers["Upgrade"]) == (426, "upgrade_required", "websocket")
+    assert "connect to it with ws:// or wss://" in body["message"]
     client.request("POST", "/live/sse", b"{}", key)
     answer = client.getresponse()
     assert (answer.status, json.loads(answer.read())["error"]["code"]) == (405, "method_not_allowed")

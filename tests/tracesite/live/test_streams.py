@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import resource
 from typing import Any
@@ -65,6 +66,24 @@ def test_invalid_stream_request_gets_api_error(
     with pytest.raises(Refused) as refused:
         viewers.stream(session.format(agent.external_id), None, **{"key": site.key, **query})
     assert (refused.value.status, json.loads(refused.value.body)["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ("", 400, "“session” must be the id or external id of a session."),
+        ("session=", 404, "Session “” does not exist, or you have no access to it."),
+    ],
+)
+def test_stream_without_session_names_the_parameter(
+    port: int, key: dict[str, str], query: str, status: int, message: str
+) -> None:
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client.request("GET", f"/live/sse?{query}", headers=key)
+    answer = client.getresponse()
+    error = json.loads(answer.read())["error"]
+    client.close()
+    assert (answer.status, error["field"], error["message"]) == (status, "session", message)
 
 
 def test_missing_or_foreign_key_gives_no_events(viewers: Viewers, site: Site, agent: Agent) -> None:

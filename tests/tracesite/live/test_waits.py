@@ -169,4 +169,4 @@ def test_name_in_two_projects_is_ambiguous_for_a_login(
     with pytest.raises(Refused) as refused:
         viewers.stream(name, cookie)
     error = json.loads(refused.value.body)["error"]
-    assert (refused.value.status, error["code"], error["field"]) == (409, "ambiguous_session", "sessionId")
+    assert (refused.value.status, error["code"], error["field"]) == (409, "ambiguous_session", "session")
