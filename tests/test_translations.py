@@ -1,7 +1,6 @@
 """Test that the Chinese catalogue holds every translatable text, and that the .mo matches the .po.
 
-The catalogue is parsed in Python, so this needs no GNU gettext, and the .mo is in the repository. After a change of
-texts: manage.py makemessages -l zh_Hans, translate, msgfmt.
+The catalogue is parsed in Python, so this needs no GNU gettext, and the .mo is in the repository.
 """
 
 from __future__ import annotations
@@ -18,6 +17,13 @@ ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES" / "django.po"
 APPS = ["access_app", "messages_app", "traces_app", "tracesite"]
 
+HOW = """
+    # add the text and its translation at the end of django.po by hand, or let Django add and sort all texts:
+    .venv/bin/python manage.py makemessages -l zh_Hans --add-location file --no-obsolete --no-wrap
+    # translate in locale/zh_Hans/LC_MESSAGES/django.po, and remove guesses marked "fuzzy"
+    msgfmt -o locale/zh_Hans/LC_MESSAGES/django.mo locale/zh_Hans/LC_MESSAGES/django.po"""
+"""The commands after a change of texts; docs/architecture.md has the same."""
+
 MARKS = {"_", "gettext", "gettext_lazy", "ngettext", "ngettext_lazy", "gettext_noop"}
 _STRING = r"""u?("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')"""
 _CALL = re.compile(rf"\b(?:n?gettext|_)\(\s*{_STRING}(?:\s*,\s*{_STRING})?")
@@ -28,7 +34,7 @@ def translations() -> dict[str, str]:
     """Parse the .po file into translations by text; a plural has the translations of its singular."""
     found: dict[str, str] = {}
     for block in re.split(r"\n\s*\n", CATALOGUE.read_text()):
-        assert "fuzzy" not in block, f"a guess nobody has looked at: {block}"
+        assert "fuzzy" not in block, f"a guess that nobody has looked at: {block}{HOW}"
         fields = {
             name: "".join(ast.literal_eval(line) for line in lines.split("\n") if line)
             for name, lines in re.findall(r'^(msg\w+(?:\[0\])?) ((?:".*"\n?)+)', block, re.MULTILINE)
@@ -64,12 +70,14 @@ def marked_texts() -> set[str]:
 
 def test_every_text_is_translated() -> None:
     found = translations()
-    assert sorted(text for text in marked_texts() if not found.get(text)) == []
+    missing = sorted(text for text in marked_texts() if not found.get(text))
+    assert missing == [], f"Translate these texts:{HOW}"
 
 
 def test_catalogue_has_no_obsolete_texts() -> None:
     texts = marked_texts()
-    assert sorted(text for text in translations() if text not in texts) == []
+    obsolete = sorted(text for text in translations() if text not in texts)
+    assert obsolete == [], f"Remove these texts from the catalogue:{HOW}"
 
 
 def test_translations_keep_placeholders() -> None:
@@ -87,5 +95,6 @@ def test_compiled_catalogue_matches_source() -> None:
         entries: dict[str | tuple[str, int], str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
     compiled = {key if isinstance(key, str) else key[0]: text for key, text in entries.items() if key != ""}
     source = translations()
-    assert compiled == {text: source[text] for text in compiled}
-    assert len(compiled) == len(re.findall("^msgid ", CATALOGUE.read_text(), re.MULTILINE)) - 1
+    texts = len(re.findall("^msgid ", CATALOGUE.read_text(), re.MULTILINE)) - 1
+    assert compiled == {text: source.get(text) for text in compiled}, f"Compile the catalogue:{HOW}"
+    assert len(compiled) == texts, f"Compile the catalogue:{HOW}"

@@ -12,7 +12,7 @@ from traces_app.schema import records
 from .tool_results import result_fields
 
 # Derived fields of our responses: a client that sends a response back must not turn them into metadata.
-_DERIVED = frozenset(
+DERIVED = frozenset(
     [
         "project",
         "resources",
@@ -68,7 +68,7 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
         metadata = document.get("metadata")
         for name in sorted(unknown):
             value = document.pop(name)
-            if name in _DERIVED or value is None or value == "" or value == [] or value == {}:
+            if name in DERIVED or value is None or value == "" or value == [] or value == {}:
                 continue
             if metadata is None and "metadata" in fields:
                 metadata = document["metadata"] = {}
