@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 import psycopg
 from django.db import OperationalError, connection, transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
@@ -35,7 +35,8 @@ from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import SPANS, Row
 from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
-from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, best_of, session_of_trace
+from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
+from traces_app.transcripts.spans.deliveries import merged
 from traces_app.transcripts.spans.redaction import redact
 from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
 
@@ -115,10 +116,7 @@ def traces_of(session_id: UUID) -> list[str]:
 def spans_of(project_id: int, trace_id: str) -> list[Span]:
     """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events."""
     spans, logs = _pieces(project_id, [trace_id])[trace_id]
-    found: dict[str, Span] = {}
-    for span in _with_logs(spans, logs):
-        found[span.span_id] = best_of(span, found[span.span_id]) if span.span_id in found else span
-    return sorted(found.values(), key=lambda span: (span.start, span.span_id))
+    return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -190,7 +188,7 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
             if len(spans) + len(logs) > MOST_SPANS_OF_TRACE
         }
         sessions = {
-            id_: _with_ids(project_id, session_of_trace(_with_logs(*found)))
+            id_: _with_ids(project_id, id_, session_of_trace(_with_logs(*found)))
             for id_, found in pieces.items()
             if found[0] and id_ not in refused
         }
@@ -254,20 +252,20 @@ def _with_logs(spans: Sequence[Span], logs: Sequence[LogRecord]) -> list[Span]:
     """Return the spans, with the log records that belong to them as events."""
     if not logs:
         return list(spans)
-    by_span: dict[str, list[LogRecord]] = defaultdict(list)
+    merged: dict[str, list[LogRecord]] = defaultdict(list)
     for log in logs:
-        by_span[log.span_id].append(log)
+        merged[log.span_id].append(log)
     return [
         replace(
-            span, events=sorted([*span.events, *map(_event_of, by_span[span.span_id])], key=lambda event: event.time)
+            span, events=sorted([*span.events, *map(_event_of, merged[span.span_id])], key=lambda event: event.time)
         )
-        if span.span_id in by_span
+        if span.span_id in merged
         else span
         for span in spans
     ]
 
 
-def _with_ids(project_id: int, session: records.Session) -> records.Session:
+def _with_ids(project_id: int, trace_id: str, session: records.Session) -> records.Session:
     """Return the session with the ids of its messages, which do not depend on the time of arrival."""
     messages = [
         replace(
@@ -277,6 +275,9 @@ def _with_ids(project_id: int, session: records.Session) -> records.Session:
         else message
         for place, message in enumerate(session.messages or ())
     ]
+    if not messages:
+        # It is removed when the trace gets a message in another session.
+        return replace(session, external_id=trace_id)
     return replace(session, messages=messages)
 
 
@@ -325,9 +326,10 @@ def _replace_messages(
             Message.with_deleted.filter(pk=last).update(redactions=receipts)
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(session_id)
-    # The first spans of a trace may name another session than the root, or none.
+    # The first spans of a trace may name another session than the root, or none, and may have no messages.
     Session.with_deleted.filter(
-        id__in={message.session_id for message in old}.difference(stored.id for stored in outcomes),
+        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=list(sessions)),
+        ~Q(id__in=[stored.id for stored in outcomes]),
         metadata__source=SOURCE,
         message_count=0,
     ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk")))).delete()

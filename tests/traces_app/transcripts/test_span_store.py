@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
@@ -92,6 +93,44 @@ def test_any_order_and_batches_give_the_same_rows(scenario: str, seed: random.Ra
         outcome = record_spans(project.pk, batch)
         assert (outcome.reasons, outcome.accepted) == ([], len(batch))
     # The ids of tools are those of the first run.
+    assert snapshot() == expected
+
+
+def pieces_of(span: Span, seed: random.Random) -> list[Span]:
+    """Return a span as LangSmith and Langfuse would send it: what is known at its start, then later facts."""
+    names = sorted(span.attributes)
+    early = set(seed.sample(names, seed.randint(0, len(names))))
+    first = replace(
+        span,
+        end=0,
+        status="",
+        status_message="",
+        events=[],
+        attributes={name: value for name, value in span.attributes.items() if name in early},
+        revision=0,
+    )
+    outdated = {name: "outdated" for name in seed.sample(names, seed.randint(0, len(names))) if name not in early}
+    between = Span(trace_id=span.trace_id, span_id=span.span_id, attributes=outdated, revision=1)
+    later = {name: value for name, value in span.attributes.items() if name not in early or seed.random() < 0.5}
+    last = replace(span, name="", start=0, parent_id="", attributes=later, revision=2)
+    return [first, between, last]
+
+
+@needs_data
+@pytest.mark.django_db
+@pytest.mark.parametrize("scenario", SCENARIOS[:2])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.randoms(use_true_random=False))
+def test_pieces_in_any_order_give_the_rows_of_whole_spans(scenario: str, seed: random.Random) -> None:
+    project, _created = Project.objects.get_or_create(slug="pieces")
+    clear()
+    spans = spans_of(scenario)
+    record_spans(project.pk, spans)
+    expected = snapshot()
+    clear()
+    for batch in batches([piece for span in spans for piece in pieces_of(span, seed)], seed):
+        outcome = record_spans(project.pk, batch)
+        assert (outcome.reasons, outcome.accepted) == ([], len(batch))
     assert snapshot() == expected
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from traces_app.normalize.json_values import as_json
@@ -28,6 +27,7 @@ from traces_app.transcripts.observations import EARLIEST, Observation, Reader, T
 from traces_app.transcripts.parsing.message_shapes import joined, messages_in
 
 from .conventions.registry import facts_of
+from .deliveries import best_of, merged
 from .facts import Facts
 from .span import Span
 
@@ -69,13 +69,6 @@ class _Run:
     end: int
 
 
-def best_of(first: Span, second: Span) -> Span:
-    """Return which of two deliveries of a span to keep, the same whatever their order: the later, else the fuller one."""
-    return max(
-        first, second, key=lambda span: (span.end, len(span.attributes), msgspec.json.encode(span, order="sorted"))
-    )
-
-
 def session_of_trace(spans: Iterable[Span]) -> records.Session:
     """Return the session of one trace, with its messages. `spans` are those of one trace id, in any order."""
     nodes = _nodes(spans)
@@ -110,12 +103,18 @@ def _nodes(spans: Iterable[Span]) -> list[_Node]:
     """Return the nodes of the trace, in their order of start, connected."""
     known: dict[str, tuple[Span, Facts]] = {}
     announced: dict[str, tuple[Span, Facts]] = {}
+    pieces: list[Span] = []
     for span in spans:
+        if span.revision is not None:
+            pieces.append(span)
+            continue
         facts = facts_of(span)
         places, id_ = (announced, span.parent_id) if facts.is_pending else (known, span.span_id)
         other = places.get(id_)
         if other is None or best_of(span, other[0]) is span:
             places[id_] = (span, facts)
+    for span in merged([*pieces, *(known[id_][0] for id_ in {piece.span_id for piece in pieces} & known.keys())]):
+        known[span.span_id] = (span, facts_of(span))
     nodes = {id_: _Node(span, facts) for id_, (span, facts) in known.items()}
     for id_, (span, facts) in announced.items():
         if id_ not in nodes:

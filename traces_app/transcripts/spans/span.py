@@ -88,6 +88,8 @@ class Span(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped_links: int = 0
     redactions: list[dict[str, Any]] = []
     """Receipts of the secrets that were taken out of it."""
+    revision: int | None = None
+    """None for a whole delivery. Otherwise a piece of the span: pieces with a higher revision override, see deliveries.py."""
 
 
 class LogRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
