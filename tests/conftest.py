@@ -31,9 +31,11 @@ def provide_database() -> None:
         embedded_postgres.ensure(durable=False)
         drop_databases_of_killed_runs()
     # Workers of pytest-xdist inherit this from the process that starts them, and DATABASE_URL too.
-    os.environ.setdefault("TRACESITE_TEST_RUN", str(os.getpid()))
+    os.environ.setdefault("TEST_RUN_OF_TRACESITE", str(os.getpid()))
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)  # WhiteNoise warns where it is missing
-    settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = f"{DATABASE_NAME}{os.environ['TRACESITE_TEST_RUN']}"
+    settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = (
+        f"{DATABASE_NAME}{os.environ['TEST_RUN_OF_TRACESITE']}"
+    )
 
 
 def drop_databases_of_killed_runs() -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from typing import Any
+from typing import Any, overload
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+PREFIX = "TRACESITE_"
+OF_OTHERS = frozenset(PREFIX + name for name in ("URL", "KEY", "SPOOL", "RELEASE"))
+"""Variables of the recorder, which may run on the same machine, and of docs/production/tracesite.sh."""
+
+_read: set[str] = set()
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off", ""})
 
 
 def text(name: str, default: str = "") -> str:
-    return os.environ.get(name, default)
+    return _value(name, default)
 
 
 def token(name: str, *, at_least: int) -> str:
     """A secret that goes into a header as it stands; "" where there is none. The value is not repeated in the error."""
-    value = os.environ.get(name, "")
+    value = _value(name, "")
     if value and (len(value) < at_least or not value.isascii() or not value.isprintable() or " " in value):
         raise ImproperlyConfigured(
             f"{name} is not a valid token: use at least {at_least} ASCII letters, digits or symbols."
@@ -26,7 +32,7 @@ def token(name: str, *, at_least: int) -> str:
 
 
 def boolean(name: str, *, default: bool) -> bool:
-    value = os.environ.get(name)
+    value = _value(name)
     if value is None:
         return default
     if value.lower() not in _TRUE | _FALSE:
@@ -35,7 +41,7 @@ def boolean(name: str, *, default: bool) -> bool:
 
 
 def whole_number(name: str, default: int, *, at_least: int) -> int:
-    value = os.environ.get(name, str(default))
+    value = _value(name, str(default))
     if not value.isascii() or not value.isdigit() or int(value) < at_least:
         raise refused(name, value, f"use a whole number of at least {at_least}")
     return int(value)
@@ -43,7 +49,7 @@ def whole_number(name: str, default: int, *, at_least: int) -> int:
 
 def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     """One of `allowed`, however it is capitalised."""
-    value = os.environ.get(name, default)
+    value = _value(name, default)
     if value.upper() not in allowed:
         raise refused(name, value, f"use one of {', '.join(allowed)}")
     return value.upper()
@@ -51,13 +57,13 @@ def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
 
 def words(name: str, default: tuple[str, ...] = ()) -> list[str]:
     """Words separated by commas."""
-    value = os.environ.get(name)
+    value = _value(name)
     return list(default) if value is None else [word.strip() for word in value.split(",") if word.strip()]
 
 
 def database(name: str) -> dict[str, Any]:
     """Django's settings of the PostgreSQL that a URL names."""
-    value = os.environ.get(name, "")
+    value = _value(name, "")
     if not value.startswith(("postgresql://", "postgres://")):
         # The value is not repeated: it may hold a password.
         raise ImproperlyConfigured(
@@ -70,3 +76,23 @@ def database(name: str) -> dict[str, Any]:
 
 def refused(name: str, value: str, right: str) -> ImproperlyConfigured:
     return ImproperlyConfigured(f"{name} is {value!r}: {right}.")
+
+
+def unknown() -> dict[str, str | None]:
+    """Return the names in the environment that look like settings but are none, each with the nearest known name."""
+    known = _read | OF_OTHERS
+    rest = [name.removeprefix(PREFIX) for name in known]
+    return {
+        name: next((PREFIX + near for near in difflib.get_close_matches(name.removeprefix(PREFIX), rest, n=1)), None)
+        for name in sorted(os.environ)
+        if name.startswith(PREFIX) and name not in known
+    }
+
+
+@overload
+def _value(name: str) -> str | None: ...
+@overload
+def _value(name: str, default: str) -> str: ...
+def _value(name: str, default: str | None = None) -> str | None:
+    _read.add(name)
+    return os.environ.get(name, default)

@@ -22,6 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from traces_app.ingest.partitions import TABLES
 
+from . import environment
 from .serving import embedded_postgres
 
 OLDEST_POSTGRESQL = 15
@@ -71,6 +72,14 @@ def check_settings(app_configs: Apps, **options: Any) -> list[CheckMessage]:
                 id="tracesite.W001",
             )
         )
+    found += [
+        Warning(
+            f"{name} is unknown." + (f" Did you mean {nearest}?" if nearest else ""),
+            hint="Correct or unset the variable. The README lists all settings.",
+            id="tracesite.W014",
+        )
+        for name, nearest in environment.unknown().items()
+    ]
     return found
 
 

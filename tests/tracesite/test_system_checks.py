@@ -101,6 +101,23 @@ def test_secret_key_readable_by_others_is_reported(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("TRACESITE_ALOWED_HOSTS", "TRACESITE_ALOWED_HOSTS is unknown. Did you mean TRACESITE_ALLOWED_HOSTS?"),
+        ("TRACESITE_WORKERS", "TRACESITE_WORKERS is unknown."),
+        ("TRACESITE_SPOOL", None),
+        ("TRACESITE_METRICS_TOKEN", None),
+    ],
+)
+def test_unknown_variable_is_reported_with_nearest_name(
+    name: str, text: str | None, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "a")
+    found = [message for message in system_checks.check_settings(None) if message.id == "tracesite.W014"]
+    assert [message.msg for message in found] == ([text] if text else [])
+
+
+@pytest.mark.parametrize(
     ("changed", "expected"),
     [
         ({}, []),
