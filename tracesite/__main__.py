@@ -31,8 +31,9 @@ def main() -> None:
         # An installed package must not write beside its modules.
         user_data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
         os.environ["TRACESITE_DATA_DIR"] = str(user_data / "tracesite")
-    if sys.stderr.isatty() and sys.argv[1:2] != ["serve"]:
-        # The terminal is for the command's own output; log lines, one for each batch, are for files.
+    if sys.stderr.isatty() and (sys.argv[1:2] != ["serve"] or "--demo" in sys.argv):
+        # The terminal is for the command's own output; log lines, one for each batch, are for files. Those of requests
+        # would push the password and the key of `serve --demo` out of sight.
         os.environ.setdefault("TRACESITE_LOG_LEVEL", "WARNING")
     try:
         embedded_postgres.ensure()
@@ -40,7 +41,8 @@ def main() -> None:
     except (embedded_postgres.EmbeddedError, ImproperlyConfigured) as error:
         sys.exit(str(error))
     except OperationalError as error:
-        sys.exit(f"The database does not respond: {error}")
+        remedy = "" if embedded_postgres.home() else "\nCheck DATABASE_URL: host, port, name, user and password."
+        sys.exit(f"The database does not respond: {error}{remedy}")
     except ProgrammingError as error:
         if type(error.__cause__).__name__ != "UndefinedTable":
             raise

@@ -47,6 +47,7 @@ def test_invalid_database_url_error_omits_password(monkeypatch: pytest.MonkeyPat
         ("TRACESITE_SECRET_KEY", "short", "at least 32 random characters"),
         ("DATABASE_URL", "foo", "postgresql://user:password@host:port/name"),
         ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "The database does not respond"),
+        ("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none", "\nCheck DATABASE_URL: host, port, name"),
     ],
 )
 def test_invalid_setting_stops_command_with_one_sentence(name: str, value: str, right: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -44,7 +46,7 @@ def port() -> int:
 
 
 @contextmanager
-def serving(environment: dict[str, str], port: int, *options: str) -> Iterator[str]:
+def serving(environment: dict[str, str], port: int, *options: str, stderr: int = subprocess.PIPE) -> Iterator[str]:
     """A running server; gives what it printed before serving and presses Ctrl-C at the end."""
     process = subprocess.Popen(
         [sys.executable, "manage.py", "serve", "--port", str(port), *options],
@@ -52,7 +54,7 @@ def serving(environment: dict[str, str], port: int, *options: str) -> Iterator[s
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
@@ -67,6 +69,7 @@ def serving(environment: dict[str, str], port: int, *options: str) -> Iterator[s
         # As a terminal does it: to every process of the group, the workers too.
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=30)
+        err = err or ""  # None for a terminal
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -132,6 +135,21 @@ def test_serve_demo_prepares_once(environment: dict[str, str], port: int) -> Non
         f"{environment['TRACESITE_DATA_DIR']}/postgres; to start with an empty one: make reset",
     ):
         assert expected in second
+
+
+def test_demo_on_a_terminal_logs_requests_only_if_told_to(environment: dict[str, str], port: int) -> None:
+    for level, is_logged in (({}, False), ({"TRACESITE_LOG_LEVEL": "INFO"}, True)):
+        master, terminal = pty.openpty()
+        chosen = {key: value for key, value in environment.items() if key != "TRACESITE_LOG_LEVEL"} | level
+        with serving(chosen, port, "--demo", stderr=terminal):
+            assert request(port, "GET", "/api/v1/nowhere/")[0] == 404
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO at the end
+            while block := os.read(master, 65536):
+                shown += block
+        os.close(master)
+        assert (b"/api/v1/nowhere/" in shown) == is_logged, shown
 
 
 def test_the_operators_password_is_not_printed(environment: dict[str, str], port: int) -> None:
