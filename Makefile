@@ -80,12 +80,18 @@ setup:
 
 # Each environment below .sdks has versions that fit together. `installed.lock` marks a complete installation.
 SDK_LOCKS := $(wildcard tests/tracesite/sdks/requirements/*.lock)
-sdks: setup $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock)
+sdks: setup $(SDK_LOCKS:tests/tracesite/sdks/requirements/%.lock=.sdks/%/installed.lock) $(if $(shell command -v npm),.sdks/node/installed.json)
 
 .sdks/%/installed.lock: tests/tracesite/sdks/requirements/%.lock
 	@echo 'Installing $< into .sdks/$* ...'
 	@$(PYTHON) -m venv --clear .sdks/$*
 	@.sdks/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --use-pep517 --require-hashes -r $<
+	@cp $< $@
+
+.sdks/node/installed.json: tests/tracesite/sdks/requirements/node/package-lock.json
+	@echo 'Installing $< into .sdks/node ...'
+	@mkdir -p .sdks/node && cp $(<D)/package.json $(<D)/package-lock.json .sdks/node/
+	@cd .sdks/node && npm ci --silent --no-audit --no-fund --ignore-scripts
 	@cp $< $@
 
 # The server's lock file is compiled from a copy of the whole one, so that both pin the same versions.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,8 +37,14 @@ class Sdk:
     end_user: str = ""
 
     @property
-    def python(self) -> Path:
-        return ROOT / ".sdks" / self.environment / "bin" / "python"
+    def folder(self) -> Path:
+        return ROOT / ".sdks" / self.environment
+
+    def command(self) -> list[Path | str]:
+        if self.environment != "node":
+            return [self.folder / "bin" / "python", AGENTS / f"{self.agent}.py"]
+        # A module finds its packages from its own place.
+        return ["node", shutil.copy(AGENTS / f"{self.agent}.mjs", self.folder)]
 
     def variables(self, url: str, key: str) -> dict[str, str]:
         [line] = [line for line in README.splitlines() if line.startswith(f"| {self.name} |")]
@@ -53,6 +60,7 @@ SDKS = [
     Sdk("logfire_pydantic_ai", "Logfire, Pydantic AI"),
     Sdk("openllmetry_openai", "OpenLLMetry (Traceloop)", end_user="sdk-user"),
     Sdk("langfuse_openai", "Langfuse", end_user="sdk-user"),
+    Sdk("ai_sdk_openai", "AI SDK (Vercel)", environment="node", has_session=False),
     Sdk("agentops_openai", "AgentOps", environment="agentops", has_session=False),
 ]
 
@@ -70,10 +78,10 @@ def model_url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("sdk", SDKS, ids=lambda sdk: sdk.agent)
-def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str) -> None:
-    if not sdk.python.exists():
-        pytest.skip(f"{sdk.python} is not there; `make sdks` installs it")
-    run(sdk, site, model_url)
+def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str, tmp_path: Path) -> None:
+    if not sdk.folder.exists():
+        pytest.skip(f"{sdk.folder} is not there; `make sdks` installs it, for the AI SDK where there is npm")
+    run(sdk, site, model_url, tmp_path)
     [session] = get(site, "sessions/")
     assert (session["external_id"] == "sdk-session") == sdk.has_session
     assert (session["status"], session["end_user"] or "") == ("completed", sdk.end_user)
@@ -96,11 +104,12 @@ def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str) -> None:
     assert call(expert) == ("call_expert", "ask_expert", question, "success", ADVICE)
 
 
-def run(sdk: Sdk, site: Site, model_url: str) -> None:
+def run(sdk: Sdk, site: Site, model_url: str, folder: Path) -> None:
     variables = sdk.variables(f"http://127.0.0.1:{site.server.port}", site.key)
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     done = subprocess.run(
-        [sdk.python, AGENTS / f"{sdk.agent}.py"],
+        sdk.command(),
+        cwd=folder,  # AgentOps leaves a log there
         env=environment | variables | {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "sk-test"},
         capture_output=True,
         text=True,
