@@ -118,7 +118,12 @@ MIDDLEWARE = [
 
 ROOT_URLCONF = "tracesite.urls"
 # APIs of other products that are served beside our own: see tracesite/http/foreign_apis.py.
-FOREIGN_APIS = ["tracesite.agentops.plugin.AGENTOPS", "tracesite.otlp.plugin.OTLP", "tracesite.weknora.plugin.WEKNORA"]
+FOREIGN_APIS = [
+    "tracesite.agentops.plugin.AGENTOPS",
+    "tracesite.openai_agents.plugin.OPENAI_AGENTS",
+    "tracesite.otlp.plugin.OTLP",
+    "tracesite.weknora.plugin.WEKNORA",
+]
 # Where a login without a usable `next` leads to.
 LOGIN_REDIRECT_URL = "admin:index"
 WSGI_APPLICATION = "tracesite.wsgi.application"

@@ -72,7 +72,8 @@ class _Run:
 def session_of_trace(spans: Iterable[Span]) -> records.Session:
     """Return the session of one trace, with its messages. `spans` are those of one trace id, in any order."""
     nodes = _nodes(spans)
-    roots = [node for node in nodes if node.parent is None]
+    # A span that only names the trace is no part of a run.
+    roots = [node for node in nodes if node.parent is None and not node.facts.is_trace]
     runs = _runs(roots)
     trace_id = nodes[0].span.trace_id
     session_id = _of_the_uppermost(nodes, "session_id")
@@ -87,7 +88,7 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
     return records.Session(
         external_id=(session_id or trace_id)[:512],
         end_user=(_of_the_uppermost(nodes, "end_user") or "")[:512] or None,
-        created_at=_time(min(node.span.start for node in nodes)),
+        created_at=_time(min((node.span.start for node in nodes if not node.facts.is_trace), default=0)),
         metadata={"source": SOURCE},
         messages=[
             replace(message, request_id=trace_id, metadata={**(message.metadata or {}), **about})

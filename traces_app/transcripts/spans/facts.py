@@ -35,6 +35,8 @@ class Facts:
     tags: list[str] = field(default_factory=list)
     is_requested_call: bool | None = None
     """Whether the span stands for a call that its parent, a generation, requested; not for its execution."""
+    is_trace: bool | None = None
+    """Whether the span only names its trace, and has no time."""
     is_pending: bool | None = None
     """Whether the span only announces another one, which has the id `parent_id`."""
     parent_id: str | None = None

@@ -5,9 +5,33 @@ from __future__ import annotations
 from traces_app.transcripts.spans.facts import Facts
 from traces_app.transcripts.spans.span import Span
 
-from . import agentops, genai, generic, langfuse, langsmith, logfire, mlflow, openinference, openllmetry, vercel
+from . import (
+    agentops,
+    genai,
+    generic,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openai_agents,
+    openinference,
+    openllmetry,
+    vercel,
+)
 
-CONVENTIONS = (agentops, langfuse, langsmith, mlflow, openinference, vercel, openllmetry, logfire, genai, generic)
+CONVENTIONS = (
+    agentops,
+    openai_agents,
+    langfuse,
+    langsmith,
+    mlflow,
+    openinference,
+    vercel,
+    openllmetry,
+    logfire,
+    genai,
+    generic,
+)
 
 
 def facts_of(span: Span) -> Facts:
