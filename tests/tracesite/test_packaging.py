@@ -27,6 +27,7 @@ WITHOUT_DJANGO = [
     "tracesite.recorder.__main__",
     "tracesite.recorder.enabling",
     "tracesite.recorder.http_sink",
+    "tracesite.recorder.model_clients",
     "tracesite.recorder.results",
     "tracesite.recorder.testing",
     "tracesite.recorder.tracker",
@@ -177,6 +178,9 @@ def test_plain_install_records_and_lists_waiting_events(command: Path, tmp_path:
 
     _, _, err = run([python, "-c", "import tracesite.recorder.langchain"], tmp_path)
     assert err.endswith("tracesite.recorder.langchain needs langchain-core: pip install langchain-core.\n")
+
+    _, _, err = run([python, "-c", "import tracesite.recorder.openai_agents"], tmp_path)
+    assert err.endswith("tracesite.recorder.openai_agents needs openai-agents: pip install openai-agents.\n")
 
 
 def test_server_extra_that_the_command_names_exists(metadata: Message) -> None:

@@ -5,6 +5,7 @@ scopes.py        the sessions, messages, steps and calls that it opens; decorati
 wrapping.py      hooks around functions; enabling.py: agents that do not know the recorder; answers.py: responses of models
 tracker.py       ToolCallChainTracker; chains.py: open chains; chain_files.py: finished chains on the disk
 model_clients.py clients of OpenAI and Anthropic; model_apis.py: their requests and responses
+openai_agents.py a tracing processor for the OpenAI Agents SDK
 langchain.py     a callback handler for LangChain and LangGraph
 pipeline.py      entries.py -> sampling.py -> privacy.py -> sinks.py, on one worker thread
 http_sink.py     to a server, with transport.py; spool.py and open_runs.py: on the disk until then

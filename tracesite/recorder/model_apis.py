@@ -42,6 +42,8 @@ class ModelReply:
     is_finished: bool = True
     """False for a stream that was not read to its end."""
     metadata: Json = field(default_factory=dict)
+    request: Json = field(default_factory=dict)
+    """Parts of the request that the response repeats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +103,8 @@ def _arguments_of(call: Call) -> Any:
     return found if isinstance(found, dict) else call.args
 
 
-def _with_arguments(call: Call) -> Call:
+def with_arguments(call: Call) -> Call:
+    """Return the call with its arguments as an object, if they are its JSON text."""
     return Call(id=call.id, name=call.name, args=_arguments_of(call), metadata=call.metadata)
 
 
@@ -138,7 +141,7 @@ def _chat_reply(message: Json | None, is_finished: bool = True, error: str | Non
         function = fields(fields(call).get(kind))
         args = {"_raw": function.get("input")} if kind == "custom" else function.get("arguments")
         calls.append(
-            _with_arguments(Call(id=text(fields(call).get("id")), name=text(function.get("name")) or "", args=args))
+            with_arguments(Call(id=text(fields(call).get("id")), name=text(function.get("name")) or "", args=args))
         )
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     return ModelReply(
@@ -194,7 +197,7 @@ def _response_reply(response: Json, is_finished: bool = True, error: str | None 
             reasoning += [found for part in parts if (found := text(fields(part).get("text")))]
         elif isinstance(kind, str) and response_items.is_call(kind):
             call = response_items.call_of(kind, item)
-            calls.append(_with_arguments(call))
+            calls.append(with_arguments(call))
             own = kind in response_items.CARRIED_OUT and response_items.own_result("", kind, item, call.id)
             results += [own] if own else []
     failure = chat_completions.reason(response.get("error"))
@@ -258,7 +261,7 @@ def _anthropic_reply(response: Json, is_finished: bool = True, error: str | None
         # The pieces of one text, which citations divide.
         text="".join(texts),
         reasoning=blocks.thought,
-        calls=[_with_arguments(call) for call in blocks.calls],
+        calls=[with_arguments(call) for call in blocks.calls],
         results=blocks.results,
         model=text(response.get("model")),
         usage={name: value for name, value in fields(response.get("usage")).items() if value is not None} or None,

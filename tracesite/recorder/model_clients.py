@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from traces_app.normalize.json_values import text
-from traces_app.schema import records
 from traces_app.transcripts.turn_records import result_of
 
 from .guard import Guard, guarded, logger
@@ -219,7 +218,7 @@ class _Request:
             for call_id in result.call_ids:
                 call = message.take_requested(call_id)
                 if call is not None:
-                    _end_call(call, result_of(result))
+                    call.end_with(result_of(result))
             if not message.has_requested():
                 return
 
@@ -293,7 +292,7 @@ class _Request:
         for result in reply.results:
             for call_id in result.call_ids:
                 if (found := message.take_requested(call_id)) is not None:
-                    _end_call(found, result_of(result))
+                    found.end_with(result_of(result))
         if is_answer:
             message.set_reply(step, reply.text)
         if not self._is_own:
@@ -433,11 +432,6 @@ def _is_recorded(name: str, value: Any) -> bool:
 def _plain(value: Any) -> Any:
     """Return the name of a class, such as the type of a structured reply, and other values unchanged."""
     return value.__name__ if isinstance(value, type) else value
-
-
-def _end_call(call: ToolCall, result: records.ToolResult) -> None:
-    call.result = {name: value for name, value in msgspec.structs.asdict(result).items() if value is not None}
-    call.end()
 
 
 def _parsed(api: Api, body: bytes) -> ModelReply:

@@ -16,7 +16,10 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from messages_app.ids import message_id
+from traces_app.schema import records
 from traces_app.transcripts.turn_records import total_usage
 
 from . import decorating
@@ -772,6 +775,7 @@ class ToolCall(Scope):
         self.parent: ToolCall | None = None
         self.id = ""
         self._takes_up_requests = True
+        self._is_requested = False
         self.left_out = False
         self._updates = 0
         self._since = 0
@@ -798,11 +802,21 @@ class ToolCall(Scope):
 
     def request(self, within: Scope) -> Self:
         """Begin as a call that a model requested: the tool that runs it, or its result, comes later."""
-        self._takes_up_requests = False
+        self._takes_up_requests, self._is_requested = False, True
         self.start(within)
         if self.is_open:
             self._message.add_requested(self)
         return self
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether a model requested it, so that its arguments are known from the model."""
+        return self._is_requested
+
+    def end_with(self, result: records.ToolResult) -> None:
+        """End a call that no tool has taken up, with the result that the model was given."""
+        self.result = {name: value for name, value in msgspec.structs.asdict(result).items() if value is not None}
+        self.end()
 
     @guarded
     def run(self) -> None:
@@ -854,6 +868,7 @@ class ToolCall(Scope):
         requested = self._message.take_requested_by(self, self._args)
         if requested is None:
             return False
+        self._is_requested = True
         self.id, self.call_id, self._step = requested.id, requested.call_id, requested.step
         self.metadata = {**(requested.metadata or {}), **(self.metadata or {})} or None
         self._since = time.perf_counter_ns()
