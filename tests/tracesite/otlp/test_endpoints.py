@@ -300,6 +300,13 @@ def test_log_records_before_their_span_give_the_messages(key: str) -> None:
     assert list(Message.objects.order_by("pk").values_list("content", flat=True)) == ["How warm?", "31"]
 
 
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/logs", "/v1/metrics"])
+@pytest.mark.parametrize("body", [b"{}", b" {\n} "])
+def test_empty_request_in_json_is_accepted(key: str, path: str, body: bytes) -> None:
+    answer = post(key, body, path)
+    assert (answer.status_code, answer.json()) == (200, {})
+
+
 def test_metrics_are_accepted_and_not_stored(key: str) -> None:
     body = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "tokens"}]}]}]}
     assert post(key, body, "/v1/metrics").json() == {}

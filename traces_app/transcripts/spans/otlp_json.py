@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -179,6 +180,9 @@ class _MetricRequest(_Wire, frozen=True, rename="camel"):
     resource_metrics: list[_ResourceMetrics]
 
 
+_EMPTY_OBJECT = re.compile(rb"\s*\{\s*\}\s*")
+_EMPTY = b'{"resourceSpans": [], "resourceLogs": [], "resourceMetrics": []}'
+
 _traces = msgspec.json.Decoder(_TraceRequest)
 _logs = msgspec.json.Decoder(_LogRequest)
 _metrics = msgspec.json.Decoder(_MetricRequest)
@@ -273,7 +277,8 @@ def resource_spans(spans: Iterable[Span]) -> list[dict[str, Any]]:
 
 def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
-        return decoder.decode(body)
+        # The list is required, so that other JSON is not taken for an empty request, but {} is one by the proto3 JSON mapping.
+        return decoder.decode(_EMPTY if _EMPTY_OBJECT.fullmatch(body) else body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidBody(str(error)) from error
     except RecursionError as error:
