@@ -10,6 +10,8 @@ import pytest
 from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from messages_app.http.filters import SessionFilterSet
+from traces_app.queries.filters import CallFilterSet, ChainFilterSet, MessageFilterSet, ToolFilterSet
 from traces_app.schema.health_flags import FLAGS
 from traces_app.transcripts.formats.registry import FORMATS
 from tracesite.http.foreign_apis import foreign_api_of
@@ -46,6 +48,22 @@ def test_every_route_of_the_api_is_listed() -> None:
         if route.startswith("api/v1/") and foreign_api_of(f"/{route}") is None
     }
     assert {route for route in routes if route and "restore" not in route} - listed == set()
+
+
+def test_filters_of_lists_exist() -> None:
+    known = {
+        "sessions/": SessionFilterSet,
+        "messages/": MessageFilterSet,
+        "tool-calls/": CallFilterSet,
+        "chains/": ChainFilterSet,
+        "tools/": ToolFilterSet,
+    }
+    rows = re.findall(
+        r"^\| `([a-z-]+/)` \| (`\w+`,? ?.*) \|$", section("The API").partition("| list | filters")[2], re.M
+    )
+    assert [name for name, _filters in rows] == list(known)
+    for name, filters in rows:
+        assert set(re.findall(r"`(\w+)`", filters)) - set(known[name].base_filters) == set(), name
 
 
 def test_every_health_flag_is_listed() -> None:
