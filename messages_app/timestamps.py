@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 
 from django.utils.translation import gettext as _
 
@@ -15,6 +15,7 @@ _RFC_3339 = re.compile(
     r"(?P<zone>[Zz]|[+\- ]\d\d:\d\d)?",
     re.ASCII,
 )
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _LATEST = datetime.max.replace(microsecond=0, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -43,6 +44,17 @@ def parse_instant(text: str) -> datetime:
     except OverflowError:  # the first hours of year 1 east of Greenwich, the last ones of 9999 west of it
         instant = ids.EPOCH if local.year == 1 else _LATEST
     return min(max(instant, ids.EPOCH), _LATEST)
+
+
+def parse_limit(text: str) -> datetime:
+    """Return the time in `text`, or the start of the day in UTC if it is a date. Raise ValueError as `parse_instant` does."""
+    if not _DATE.fullmatch(text.strip()):
+        return parse_instant(text)
+    try:
+        day = date.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError(_("This date or time does not exist.")) from error
+    return max(datetime.combine(day, time(), UTC), ids.EPOCH)
 
 
 def instant_text(instant: datetime) -> str:

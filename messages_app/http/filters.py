@@ -27,10 +27,11 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput
 from access_app.visibility import ProjectScope
 from messages_app import ids
+from messages_app.http.schemas import A_DATE_IS_MIDNIGHT, INSTANT_OR_DATE
 from messages_app.models import HAS_ERRORS, HAS_PROBLEMS, Message, Session
 from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, Param, shape_of
 from messages_app.sql.pagination import IdRange
-from messages_app.timestamps import parse_instant
+from messages_app.timestamps import parse_limit
 
 MOST_NAMES = 50
 AT_LEAST = "Milliseconds, inclusive."
@@ -104,7 +105,7 @@ class InstantField(forms.Field):
         if value in self.empty_values:
             return None
         try:
-            return parse_instant(value)
+            return parse_limit(value)
         except ValueError as error:
             raise ValidationError(str(error)) from error
 
@@ -194,8 +195,13 @@ class KeysFilter(NamesFilter):
 
 
 class InstantFilter(Filter):
+    """A time with a zone, or a date, which means 00:00 UTC."""
+
     field_class = InstantField
-    schema = {"type": "string", "format": "date-time"}
+    schema = INSTANT_OR_DATE
+
+    def __init__(self, *args: Any, help_text: str, **kwargs: Any) -> None:
+        super().__init__(*args, help_text=f"{help_text} {A_DATE_IS_MIDNIGHT}", **kwargs)
 
 
 class WholeNumberField(forms.IntegerField):

@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from messages_app.sql.pagination import DEFAULT_LIMIT, MAX_LIMIT, MAX_PAGE
 
 from .filters import ListFilterSet, NamesFilter
-from .schemas import ErrorAnswer
+from .schemas import A_DATE_IS_MIDNIGHT, INSTANT_OR_DATE, ErrorAnswer
 
 MEANINGS = {
     400: "Invalid request; `field` names the invalid part. Code `too_slow`: the search was stopped; narrow it.",
@@ -44,8 +44,9 @@ PAGE = [
 BY_TIME = [
     _parameter(
         "before_time",
-        {"type": "string", "format": "date-time"},
+        INSTANT_OR_DATE,
         "Return the newest messages before this time (exclusive), with up to nanoseconds and any offset. "
+        f"{A_DATE_IS_MIDNIGHT} "
         "`created_at` of the oldest message of a page returns the previous page. Without a cursor, a "
         "page never ends between messages of equal time: it has all of them, even beyond `limit`.",
     ),

@@ -33,6 +33,10 @@ Redactions = Annotated[
 Amount = Annotated[Raw, Meta(extra_json_schema={"type": "number"})]
 """The exact number of a decimal column."""
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+INSTANT_OR_DATE = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "format": "date"}]}
+"""The schema of a parameter that limits a list by time."""
+A_DATE_IS_MIDNIGHT = "A date means 00:00 UTC; a time needs a zone (Z or an offset)."
+
 Time = Annotated[str, Meta(description="UTC, with microseconds.", extra_json_schema={"format": "date-time"})]
 Milliseconds = Annotated[int, Meta(description="Milliseconds.", ge=0)]
 Seconds = Annotated[float, Meta(description="Seconds.", ge=0)]

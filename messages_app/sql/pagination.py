@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from access_app.errors import InvalidInput
 from messages_app import ids
-from messages_app.timestamps import parse_instant
+from messages_app.timestamps import parse_limit
 
 from .partitions import Month
 
@@ -280,7 +280,7 @@ def _instant(parameters: QueryDict, name: str) -> datetime | None:
     if not text:
         return None
     try:
-        return parse_instant(text)
+        return parse_limit(text)
     except ValueError as error:
         raise InvalidInput(str(error), field=name) from error
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages_app import ids
-from messages_app.timestamps import instant_text, parse_instant
+from messages_app.timestamps import instant_text, parse_instant, parse_limit
 
 
 @pytest.mark.requirement("000-33")
@@ -69,6 +69,29 @@ def test_other_text_is_refused_with_an_example(text: str) -> None:
 def test_time_outside_the_calendar_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="This date or time does not exist"):
         parse_instant(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+        (" 2026-01-31 ", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("0001-01-01", ids.EPOCH),
+        ("9999-12-31", datetime(9999, 12, 31, tzinfo=UTC)),
+        ("2026-01-31T09:30:00+01:00", datetime(2026, 1, 31, 8, 30, tzinfo=UTC)),
+    ],
+)
+def test_limit_is_a_time_or_the_start_of_a_day(text: str, expected: datetime) -> None:
+    assert parse_limit(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("2026-02-30", "does not exist"), ("2026-01-31T09:30:00", "no time zone"), ("2026-01", "Expected a time such as")],
+)
+def test_limit_of_another_form_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_limit(text)
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 12, 31, 23), timezones=st.just(UTC)))  # noqa: DTZ001 - hypothesis adds the zone

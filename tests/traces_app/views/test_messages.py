@@ -355,6 +355,8 @@ def mixed(project: Project) -> SessionOutcome:
         ({"created_after": "2026-03-01T12:02:00Z"}, ["done", "busy", "broke"]),
         ({"created_before": "2026-03-01T12:02:00Z"}, ["sys", "ask"]),
         ({"created_after": "2026-03-01T12:02:00Z", "tool": "search", "before_time": "2026-03-01T12:03:00Z"}, ["done"]),
+        ({"before_time": "2026-03-02"}, ["sys", "ask", "done", "busy", "broke"]),
+        ({"before_time": "2026-03-01"}, []),
         ({"role": "assistant", "tool": "", "before_time": ""}, ["done", "busy", "broke"]),
     ],
 )

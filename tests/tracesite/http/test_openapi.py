@@ -122,6 +122,20 @@ def test_component_title_matches_its_name(document: dict[str, Any]) -> None:
     assert {name: schema["title"] for name, schema in schemas.items()} == {name: name for name in schemas}
 
 
+def test_time_limits_say_that_they_take_dates(document: dict[str, Any]) -> None:
+    limits = [
+        parameter
+        for path in document["paths"].values()
+        for operation in path.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["name"] in ("created_after", "created_before", "before_time")
+        and "weknora" not in operation["operationId"]
+    ]
+    assert len(limits) > 10
+    assert all("A date means 00:00 UTC; a time needs a zone" in limit["description"] for limit in limits)
+    assert all([one["format"] for one in limit["schema"]["anyOf"]] == ["date-time", "date"] for limit in limits)
+
+
 def test_request_fields_and_parameters_have_descriptions(document: dict[str, Any]) -> None:
     fields = {
         f"{name}.{field}": property_.get("description")

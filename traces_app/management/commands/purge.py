@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from tqdm import tqdm
 
 from messages_app import ids
 from messages_app.sql.partitions import MonthInUse
-from messages_app.timestamps import instant_text, parse_instant
+from messages_app.timestamps import instant_text, parse_limit
 from traces_app.maintenance.purge import Report, Scope, purge, survey
 from traces_app.management.row_arguments import project_named, session_named
 
@@ -25,8 +24,6 @@ NO_AGE = (
     "DAYS|DATE (by time in the trash), or both. To purge a single session, delete it, then run: purge "
     "--session ID --deleted-longer-than 0."
 )
-
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 class Command(BaseCommand):
@@ -150,10 +147,8 @@ def _moment(option: str, value: str | int | None) -> datetime | None:
         if text.isascii() and text.isdigit():
             # Limited to the days since 2000, because no message is older.
             found = now - timedelta(days=min(int(text), (now - ids.EARLIEST).days + 1))
-        elif _DATE.fullmatch(text):
-            found = datetime.combine(date.fromisoformat(text), time(), UTC)
         else:
-            found = parse_instant(text)
+            found = parse_limit(text)
     except ValueError as error:
         raise CommandError(
             f"{option} {text}: use a number of days, a date such as 2026-01-31 or a time such as 2026-01-31T09:30:00Z.",
