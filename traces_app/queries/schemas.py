@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -327,6 +327,12 @@ class SessionExport(Session, frozen=True):
     """A session with all its messages, oldest first."""
 
     messages: list[Message]
+
+
+class SpanExport(Resource, frozen=True, rename="camel"):
+    """The spans of a session as an OTLP request (ExportTraceServiceRequest in JSON)."""
+
+    resource_spans: list[dict[str, Any]]
 
 
 class ImportCounts(Resource, frozen=True):

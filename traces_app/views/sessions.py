@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from django.http import HttpResponseBase
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from msgspec import UNSET
 from rest_framework import status
 from rest_framework.request import Request
@@ -51,6 +51,11 @@ _FORMAT = OpenApiParameter(
     "format", str, enum=_FORMATS, description="otlp: the spans that the session was made of. Default: tracesite."
 )
 _IDENTITY = frozenset({"id", "project", "external_id"})
+_EXPORT = PolymorphicProxySerializer(
+    component_name="Export",
+    serializers=[schemas.SessionExport, schemas.SpanExport],  # type: ignore[list-item]  # structs, see StructExtension
+    resource_type_field_name=None,
+)
 
 
 class SessionViewSet(TraceViewSet):
@@ -152,7 +157,7 @@ class SessionViewSet(TraceViewSet):
 
     @extend_schema(
         parameters=[openapi.PROJECT, _FORMAT],
-        responses={200: schemas.SessionExport, **openapi.errors(400, 404)},
+        responses={200: _EXPORT, **openapi.errors(400, 404)},
     )
     def export(self, request: Request, session_id: str) -> HttpResponseBase:
         """Export a session with all its messages, oldest first, as one JSON document that POST /sessions/ accepts.

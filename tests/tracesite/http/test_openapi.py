@@ -118,7 +118,7 @@ def test_input_and_output_are_separate_components(document: dict[str, Any]) -> N
 
 
 def test_component_title_matches_its_name(document: dict[str, Any]) -> None:
-    schemas = document["components"]["schemas"]
+    schemas = {name: schema for name, schema in document["components"]["schemas"].items() if "oneOf" not in schema}
     assert {name: schema["title"] for name, schema in schemas.items()} == {name: name for name in schemas}
 
 
@@ -175,7 +175,7 @@ def test_forms_do_not_begin_with_nulls(document: dict[str, Any]) -> None:
     defaults = {
         f"{name}.{field}"
         for name, schema in document["components"]["schemas"].items()
-        for field, property_ in schema["properties"].items()
+        for field, property_ in schema.get("properties", {}).items()
         if property_.get("default", "") is None
     }
     assert defaults == set()
