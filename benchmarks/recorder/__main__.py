@@ -5,7 +5,7 @@ OpenTelemetry's SDK is not a dependency of the project. Install it beside the re
     python -m venv /tmp/otel && /tmp/otel/bin/pip install msgspec opentelemetry-sdk
     /tmp/otel/bin/python -m benchmarks.recorder
 
-Without it the recorder is measured alone. Needs two cores to itself and about a minute.
+Without it the recorder is measured alone. With `openai` installed, requests of a recorded client are measured too. Needs two cores to itself and about a minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import msgspec
 from benchmarks.report import Line, Report, at_least, at_most
 
 from .contents import Content, contents
-from .sides import HAS_OPENTELEMETRY, Bare, Decorated, OpenTelemetry, Side, Traced
+from .sides import HAS_OPENAI, HAS_OPENTELEMETRY, Bare, Client, Decorated, OpenTelemetry, Side, Traced
 
 T = TypeVar("T")
 
@@ -42,6 +42,9 @@ SIDES = {
     "disabled": lambda: Traced(enabled=False),
     "none": Bare,
 }
+CLIENT, CLIENT_CALLS = "client", "client, with a call"
+"""Beside a decorated function."""
+CLIENTS = {CLIENT: Client, CLIENT_CALLS: lambda: Client(calls=True)} if HAS_OPENAI else {}
 PEER = "opentelemetry"
 PEER_TO_JSON = "opentelemetry, JSON made"
 BURST = 20_000
@@ -87,15 +90,27 @@ def main() -> None:
 
 
 def made(name: str) -> Side:
-    return OpenTelemetry(to_json=name == PEER_TO_JSON) if name.startswith(PEER) else SIDES[name]()
+    return OpenTelemetry(to_json=name == PEER_TO_JSON) if name.startswith(PEER) else {**SIDES, **CLIENTS}[name]()
 
 
 def measure(report: Report, rounds: int, calls: int) -> None:
-    names = [*SIDES, *([PEER, PEER_TO_JSON] if HAS_OPENTELEMETRY else [])]
+    names = [*SIDES, *CLIENTS, *([PEER, PEER_TO_JSON] if HAS_OPENTELEMETRY else [])]
     turns = turns_of({name: made(name) for name in names}, rounds, calls)
     for name in SIDES:
         of_side(report, name, turns)
+    of_clients(report, turns)
     of_children(report)
+
+
+def of_clients(report: Report, turns: dict[str, list[Turn]]) -> None:
+    """Report requests of a recorded client beside calls of a decorated function."""
+    for name in CLIENTS:
+        bar = at_most(2) if name == CLIENT else None
+        for title, figure in (("p50", "p50"), ("CPU", "cpu")):
+            mine = [getattr(turn, figure) for turn in turns[name]]
+            floors = {"decorator": [getattr(turn, figure) for turn in turns["decorator"]]}
+            line = Line(name=f"{name}: {title} of a request", unit="us", runs=mine, floors=floors, bar=bar)
+            report.add(line)
 
 
 def of_side(report: Report, name: str, turns: dict[str, list[Turn]]) -> None:
@@ -122,6 +137,10 @@ def of_side(report: Report, name: str, turns: dict[str, list[Turn]]) -> None:
 def turns_of(sides: dict[str, Side], rounds: int, calls: int) -> dict[str, list[Turn]]:
     """Measure all sides in turns, so that load on the machine affects all; the first round is a warm-up."""
     content = contents()
+    for side in sides.values():
+        if isinstance(side, Client):
+            for one in content:
+                side.prepare(one)
     turns: dict[str, list[Turn]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, side in sides.items():

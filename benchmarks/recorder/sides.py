@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import distributions
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from tracesite.recorder import NullSink, Recorder
@@ -13,8 +14,10 @@ from tracesite.recorder.sinks import Clean
 
 from .contents import Content
 
-# By its distribution, because other packages share the name `opentelemetry`.
-HAS_OPENTELEMETRY = any(found.name == "opentelemetry-sdk" for found in distributions())
+# By their distributions, because other packages share the name `opentelemetry`.
+_INSTALLED = {found.name for found in distributions()}
+HAS_OPENTELEMETRY = "opentelemetry-sdk" in _INSTALLED
+HAS_OPENAI = "openai" in _INSTALLED
 
 
 class Side(Protocol):
@@ -85,6 +88,51 @@ class Decorated(Traced):
 
     def call(self, content: Content) -> None:
         self.tool(content.args, content.result)
+
+
+class Client(Traced):
+    """`recorder.openai(client)`, with a client that has its response at once: a request with the arguments as the question and
+    the result as the answer."""
+
+    def __init__(self, *, calls: bool = False) -> None:
+        super().__init__()
+        from openai.types.chat import ChatCompletion
+
+        self._calls = calls
+        self._model = ChatCompletion
+        self._prepared: dict[int, tuple[list[dict[str, Any]], Any]] = {}
+        self._answer: Any = None
+        completions = SimpleNamespace(create=lambda **_arguments: self._answer)
+        self.client = self.recorder.openai(SimpleNamespace(chat=SimpleNamespace(completions=completions)))
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        # Inside a call, because a message has one answer and not a thousand.
+        with super().run(), self.recorder.tool_call("agent"):
+            yield
+
+    def prepare(self, content: Content) -> None:
+        """Make the request and the response, which the client's own code would make."""
+        question = {"role": "user", "content": json.dumps(content.args)}
+        reply: dict[str, Any] = {"role": "assistant", "content": content.result}
+        if self._calls:
+            function = {"name": content.name, "arguments": json.dumps(content.args)}
+            reply["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
+        answer = self._model.model_validate(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "created": 1_790_000_000,
+                "model": "gpt-4o-mini",
+                "choices": [{"index": 0, "message": reply, "finish_reason": "tool_calls" if self._calls else "stop"}],
+                "usage": {"prompt_tokens": 81, "completion_tokens": 400, "total_tokens": 481},
+            }
+        )
+        self._prepared[id(content)] = ([{"role": "system", "content": "Help the customer."}, question], answer)
+
+    def call(self, content: Content) -> None:
+        messages, self._answer = self._prepared[id(content)]
+        self.client.chat.completions.create(model="gpt-4o-mini", messages=messages)
 
 
 class Bare:

@@ -55,9 +55,10 @@ ANTHROPIC = {
 _MARK = "_tracesite_client"
 _RAW = ("with_raw_response", "with_streaming_response")
 """Cached views of a resource, which hold its methods as they were when the view was made."""
-_NOT_RECORDED = ("extra_headers", "extra_query", "timeout")
+_NOT_RECORDED = frozenset({"extra_headers", "extra_query", "timeout"})
 """Arguments about the transport; headers may have secrets."""
-_NOT_GIVEN = ("NotGiven", "Omit")
+_NOT_GIVEN = frozenset({"NotGiven", "Omit"})
+"""The SDKs' types for arguments that are not given."""
 _MOST_WAITING = 1_000
 """Calls of messages that were opened for requests, for which results are expected."""
 _MOST_STREAM_BYTES = 64 * 2**20
@@ -210,7 +211,11 @@ class _Request:
         model = arguments.get("model")
         self._place = place
         self._step = step = Step(runtime, model=model if isinstance(model, str) else None)
-        step.request = {name: _plain(value) for name, value in arguments.items() if _is_recorded(name, value)}
+        step.request = {
+            name: value.__name__ if isinstance(value, type) else value
+            for name, value in arguments.items()
+            if value is not None and name not in _NOT_RECORDED and type(value).__name__ not in _NOT_GIVEN
+        }
         step.start(within=place)
 
     def _take_results(self, message: Message) -> None:
@@ -423,15 +428,6 @@ def _recorded_manager(kind: type) -> type:
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
-
-
-def _is_recorded(name: str, value: Any) -> bool:
-    return value is not None and name not in _NOT_RECORDED and type(value).__name__ not in _NOT_GIVEN
-
-
-def _plain(value: Any) -> Any:
-    """Return the name of a class, such as the type of a structured reply, and other values unchanged."""
-    return value.__name__ if isinstance(value, type) else value
 
 
 def _parsed(api: Api, body: bytes) -> ModelReply:

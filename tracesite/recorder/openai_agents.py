@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from traces_app.normalize.json_values import fields, text
 from traces_app.transcripts.entries import Result

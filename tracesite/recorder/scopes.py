@@ -497,7 +497,8 @@ class Message(Scope):
 
     def _add_usage(self, usage: Any) -> None:
         """Add the usage of a step or of the answer. A message with a usage of its own has to state the sum."""
-        plain = thaw(usage)
+        is_plain = type(usage) is dict and all(type(count) is int for count in usage.values())
+        plain = dict(usage) if is_plain else thaw(usage)
         if isinstance(plain, dict):
             self._usages.append(plain)
         if self._has_answer_usage and self._usages:
