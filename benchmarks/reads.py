@@ -91,7 +91,7 @@ def _cases(
         name="one message",
         paths=[f"/api/v1/messages/{message_id}/" for message_id in some_messages],
         floors=_nested(floor, [_one(message_id) for message_id in some_messages]),
-        bar=at_most(3),
+        bar=at_most(4),
     )
     sessions = chance.sample(data.session_ids, k=min(20, len(data.session_ids)))
     yield Case(
@@ -133,7 +133,7 @@ def _cases(
             f"&created_before={_quoted(end)}&limit={PAGE}"
         ],
         floors={"flat": [lambda: floor.failed_calls({**window, "tool_id": tool_id, "limit": PAGE})]},
-        bar=at_most(3),
+        bar=at_most(5),
     )
     for tool in (COMMON_TOOL, RARE_TOOL):
         yield Case(
@@ -146,6 +146,7 @@ def _cases(
         name=f"list of {PAGE} sessions",
         paths=[f"/api/v1/sessions/?limit={PAGE}"],
         floors={"flat": [lambda: floor.sessions(data.project_id, data.slug, PAGE)]},
+        bar=at_most(8),
     )
 
 
