@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,14 +34,19 @@ class Sdk:
     name: str
     """Its row in the table of the README, which has its environment variables."""
     environment: str = "sdks"
+    """Below .sdks; "" for that of the tests."""
     has_session: bool = True
     end_user: str = ""
 
     @property
     def folder(self) -> Path:
+        if not self.environment:
+            return Path(sys.prefix)
         return ROOT / ".sdks" / self.environment
 
     def command(self) -> list[Path | str]:
+        if not self.environment:
+            return [sys.executable, AGENTS / f"{self.agent}.py"]
         if self.environment != "node":
             return [self.folder / "bin" / "python", AGENTS / f"{self.agent}.py"]
         # A module finds its packages from its own place.
@@ -62,6 +68,7 @@ SDKS = [
     Sdk("langfuse_openai", "Langfuse", end_user="sdk-user"),
     Sdk("ai_sdk_openai", "AI SDK (Vercel)", environment="node", has_session=False),
     Sdk("agentops_openai", "AgentOps", environment="agentops", has_session=False),
+    Sdk("langsmith_langgraph", "LangSmith, LangChain, LangGraph", environment="", end_user="sdk-user"),
 ]
 
 

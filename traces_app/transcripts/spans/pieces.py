@@ -1,0 +1,67 @@
+"""What the wires that deliver spans in pieces have in common: JSON bodies, ids that are not hexadecimal, times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from traces_app.normalize.json_values import instant
+
+from .span import DEEPEST, TOO_DEEP, InvalidBody
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class InvalidItem(ValueError):
+    """One item of a request that cannot be stored; the others can."""
+
+
+def decoded_json(body: bytes) -> Any:
+    """Return the value of a JSON text, no deeper than an attribute may be. Raise InvalidBody."""
+    try:
+        return _bounded(msgspec.json.decode(body), 0)
+    except RecursionError as error:
+        raise InvalidBody("JSON that is nested too deeply") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidBody(f"not JSON: {error}") from error
+
+
+def _bounded(value: Any, depth: int) -> Any:
+    if depth > DEEPEST:
+        return TOO_DEEP
+    if isinstance(value, dict):
+        return {name: _bounded(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_bounded(item, depth + 1) for item in value]
+    return value
+
+
+def span_id(of: str) -> str:
+    """Return the span id that stands for another system's id."""
+    return blake2b(of.encode(), digest_size=8).hexdigest()
+
+
+def uuid_of(value: Any, field: str) -> UUID:
+    """Raise InvalidItem if the value is not a UUID as text."""
+    try:
+        found = UUID(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None or not found.int:
+        raise InvalidItem(f"{field}: {shown(value)} is not a UUID")
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value for an error message."""
+    return f"“{str(value)[:40]}”"
+
+
+def nanoseconds(value: Any) -> int:
+    """Return the time since 1970, and 0 for a value that is not a time."""
+    found = instant(value)
+    return 0 if found is None else (found - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,0 +1,108 @@
+"""The requests of LangSmith's SDKs. Runs are pieces of spans: stored, merged and shown as all spans are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from access_app.errors import InvalidInput
+from access_app.permissions import project_for_write
+from messages_app.http.request_body import JSON, media_type_of, read_body
+from messages_app.http.responses import answer
+from traces_app.transcripts.span_store import record_spans
+from traces_app.transcripts.spans import langsmith_runs
+from traces_app.transcripts.spans.langsmith_runs import Decoded
+from traces_app.transcripts.spans.pieces import InvalidItem
+from traces_app.transcripts.spans.span import InvalidBody
+from tracesite.otlp.authentication import AnyHeaderAuthentication
+
+MULTIPART = "multipart/form-data"
+ACCEPTED = 202
+
+
+class InfoView(APIView):
+    """What the SDK asks first: which endpoints there are, and how much fits into one request."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    schema = None
+
+    def get(self, request: Request) -> HttpResponseBase:
+        return answer(
+            {
+                "version": "0.12.0",
+                "batch_ingest_config": {
+                    "use_multipart_endpoint": True,
+                    "size_limit": 100,
+                    "size_limit_bytes": min(settings.MAX_BODY_BYTES, 20 * 1024 * 1024),
+                    "scale_up_qsize_trigger": 1000,
+                    "scale_up_nthreads_limit": 4,
+                    "scale_down_nempty_trigger": 4,
+                },
+                "instance_flags": {"zstd_compression_enabled": True},
+            }
+        )
+
+
+class LangSmithView(APIView):
+    authentication_classes = (AnyHeaderAuthentication,)
+    schema = None
+
+
+class MultipartView(LangSmithView):
+    def post(self, request: Request) -> HttpResponseBase:
+        boundary = media_type_of(request)[1].get("boundary", "")
+        return _stored(request, MULTIPART, lambda body: langsmith_runs.decode_multipart(body, boundary))
+
+
+class BatchView(LangSmithView):
+    def post(self, request: Request) -> HttpResponseBase:
+        return _stored(request, JSON, langsmith_runs.decode_batch)
+
+
+class RunsView(LangSmithView):
+    def post(self, request: Request) -> HttpResponseBase:
+        return _stored(request, JSON, lambda body: langsmith_runs.decode_run(body, "post"), is_single=True)
+
+
+class RunView(LangSmithView):
+    def patch(self, request: Request, run_id: str) -> HttpResponseBase:
+        return _stored(request, JSON, lambda body: langsmith_runs.decode_run(body, "patch", run_id), is_single=True)
+
+
+class FeedbackView(LangSmithView):
+    def post(self, request: Request) -> HttpResponseBase:
+        project = project_for_write(request, None)
+        _media_type, body = read_body(request)
+        try:
+            record, value = langsmith_runs.decode_feedback(body)
+        except (InvalidBody, InvalidItem) as error:
+            raise InvalidInput(_("The body is not a feedback: %(reason)s") % {"reason": error}) from error
+        outcome = record_spans(project.pk, (), [record])
+        if outcome.reasons:
+            raise InvalidInput(" ".join(outcome.reasons))
+        return answer(value)
+
+
+def _stored(
+    request: Request, media_type: str, decode: Callable[[bytes], Decoded], *, is_single: bool = False
+) -> HttpResponseBase:
+    """Store the valid runs of a request, and name the others; a single run that is refused is an error."""
+    project = project_for_write(request, None)
+    _media_type, body = read_body(request, (media_type,))
+    try:
+        decoded = decode(body)
+    except InvalidBody as error:
+        raise InvalidInput(
+            _("The body is not a request with runs: %(reason)s") % {"reason": error}, code="invalid_runs"
+        ) from error
+    outcome = record_spans(project.pk, decoded.spans, decoded.feedback)
+    errors = langsmith_runs.refused([*decoded.errors, *outcome.reasons])
+    if errors and is_single:
+        raise InvalidInput(" ".join(errors), code="invalid_run")
+    return answer({"message": "Runs accepted", **({"errors": errors} if errors else {})}, status=ACCEPTED)
