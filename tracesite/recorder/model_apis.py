@@ -290,10 +290,10 @@ def _anthropic_reply(response: Json, is_finished: bool = True, error: str | None
 
 def _anthropic_streamed(events: list[Json]) -> ModelReply:
     message: Json = {}
-    blocks: dict[Any, Json] = {}
+    blocks: dict[str | None, Json] = {}
     is_finished = False
     for event in events:
-        kind, index, delta = event.get("type"), event.get("index"), fields(event.get("delta"))
+        kind, index, delta = event.get("type"), text(event.get("index")), fields(event.get("delta"))
         if kind == "message_start":
             message = dict(fields(event.get("message")))
         elif kind == "content_block_start":

@@ -173,6 +173,8 @@ class _Request:
         self._api = api
         self._arguments = arguments
         self._step: Step | None = None
+        """The step until its response is known."""
+        self._begun: Step | None = None
         self._place: Scope | None = None
         self._is_own = False
         self._was_inside = False
@@ -210,7 +212,7 @@ class _Request:
             self._take_results(message)
         model = arguments.get("model")
         self._place = place
-        self._step = step = Step(runtime, model=model if isinstance(model, str) else None)
+        self._step = self._begun = step = Step(runtime, model=model if isinstance(model, str) else None)
         step.request = {
             name: value.__name__ if isinstance(value, type) else value
             for name, value in arguments.items()
@@ -245,9 +247,12 @@ class _Request:
         if self._is_own:
             step.message.end(error)
 
-    @guarded
     def answered(self, result: Any) -> None:
         """Record the response, now or, of a stream, at its end."""
+        with self.guard.around(self._give_up):
+            self._answered(result)
+
+    def _answered(self, result: Any) -> None:
         step = self._step
         if step is None:
             return
@@ -262,18 +267,30 @@ class _Request:
         self._count_retries(step, response)
         if response.is_stream_consumed or response.is_closed:
             # A raw response that was read already.
-            self._reply(_parsed(self._api, response.content))
+            self._reply(parsed_body(self._api, response.content))
         else:
             _Stream(self, response).watch()
 
     def received(self, body: bytes, error: BaseException | None, first_byte_at: int, is_cut: bool) -> None:
         """Record the body of a stream that has ended."""
+        with self.guard.around(self._give_up):
+            self._received(body, error, first_byte_at, is_cut)
+
+    def _give_up(self) -> None:
+        """End the step of a response that cannot be read."""
+        step, self._step = self._begun, None
+        if step is not None:
+            step.end()
+            if self._is_own:
+                step.message.end()
+
+    def _received(self, body: bytes, error: BaseException | None, first_byte_at: int, is_cut: bool) -> None:
         step = self._step
         if step is None:
             return
         if first_byte_at:
             step.metadata["time_to_first_token_ms"] = round((first_byte_at - self._since) / 1_000_000, 3)
-        reply = _parsed(self._api, body)
+        reply = parsed_body(self._api, body)
         if isinstance(error, GeneratorExit) or not reply.is_finished or is_cut:
             step.metadata["incomplete"] = "The stream was not read to its end."
         self._reply(reply, None if isinstance(error, GeneratorExit) else error)
@@ -430,7 +447,7 @@ def _recorded_manager(kind: type) -> type:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def _parsed(api: Api, body: bytes) -> ModelReply:
+def parsed_body(api: Api, body: bytes) -> ModelReply:
     """Parse the body of a response: JSON, or server-sent events."""
     if body.lstrip()[:1] == b"{":
         found = msgspec.json.decode(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import textwrap
 from collections.abc import Coroutine, Iterator
@@ -13,12 +14,18 @@ import anthropic
 import openai
 import pytest
 from anthropic import Anthropic, AsyncAnthropic
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
+from pydantic import BaseModel
 
 from access_app.models import Project
+from tests.tracesite.sdks import provider as provider_module
 from tests.tracesite.sdks.provider import ADVICE, ANSWER, REASONING, provider
 from tracesite.recorder import Recorder, model_clients
 from tracesite.recorder.guard import guarded
+from tracesite.recorder.model_apis import CHAT, MESSAGES, RESPONSES, Api
+from tracesite.recorder.model_clients import parsed_body
 from tracesite.recorder.testing import RecorderForTests, recording, tree
 
 from .scripted_agents import MODEL, QUESTION, Chat, Messages, Responses, awaited, plan
@@ -257,7 +264,7 @@ def test_disabled_recorder_leaves_the_client_untouched(url: str) -> None:
 
 @pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("mode", ["create", "create streamed", "stream"])
-@pytest.mark.parametrize("broken", ["place", "answered", "received", "_keep"])
+@pytest.mark.parametrize("broken", ["place", "_answered", "_received", "_reply", "_keep"])
 def test_failure_inside_never_reaches_the_agent(
     api: Any, mode: str, broken: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,13 +272,15 @@ def test_failure_inside_never_reaches_the_agent(
         raise ValueError("broken")
 
     owner = {"place": "_Requests", "_keep": "_Stream"}.get(broken, "_Request")
-    broken_function = guarded(fail) if broken in ("answered", "_keep") else fail
-    monkeypatch.setattr(getattr(model_clients, owner), broken, broken_function)
+    monkeypatch.setattr(getattr(model_clients, owner), broken, guarded(fail) if broken == "_keep" else fail)
     with recording(strict=False) as recorder:
         client = recorded(recorder, client_of(api, url))
         with recorder.message(QUESTION):
             assert run(client, plan(api(client, mode), recorder.tool_call)) == ANSWER
-    assert recorder.guard.failures or (mode == "create" and broken in ("received", "_keep"))
+    assert recorder.guard.failures or (mode == "create" and broken in ("_received", "_keep"))
+    begun = data_of(recorder.events, "llm_request_start")
+    ended = data_of(recorder.events, "llm_request_complete", "llm_request_error")
+    assert {data["step"] for data in begun} == {data["step"] for data in ended}
 
 
 def test_headers_of_a_request_are_not_recorded(url: str) -> None:
@@ -307,6 +316,79 @@ def test_requests_in_parallel_tasks_belong_to_their_messages(url: str) -> None:
         f"  step {MODEL}",
     ]
     assert lines == run_of_one * 5
+
+
+# --- Helpers of the SDKs that parse -------------------------------------------------------------------------------------
+
+
+class Answer(BaseModel):
+    city: str
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "path", ["chat.completions", "beta.chat.completions", "responses", "messages", "beta.messages"]
+)
+def test_parse_is_one_step_with_its_calls(path: str, is_async: bool, url: str) -> None:
+    api = Responses if path == "responses" else Messages if "messages" in path else Chat
+    with recording() as recorder:
+        client = recorded(recorder, client_of(api, url, is_async=is_async))
+        resource = client
+        for name in path.split("."):
+            resource = getattr(resource, name)
+        format_name = {Chat: "response_format", Responses: "text_format", Messages: "output_format"}[api]
+
+        async def parsed() -> Any:
+            return await awaited(resource.parse(model=MODEL, **options_of(api), **{format_name: Answer}))
+
+        with recorder.message(QUESTION):
+            found = run(client, parsed())
+    assert type(found).__name__.startswith("Parsed")
+    assert tree(recorder.events) == ["message", f"  step {MODEL}", "    get_weather", "    get_traffic"]
+    assert data_of(recorder.events, "llm_request_start")[0]["request"][format_name] == "Answer"
+
+
+# --- Responses that no client has seen ----------------------------------------------------------------------------------
+
+BODIES = {
+    CHAT: provider_module.chat({"messages": [{"role": "system", "content": ""}]}),
+    RESPONSES: provider_module.response({"input": ""}),
+    MESSAGES: provider_module.messages({"messages": []}),
+}
+ANY_JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def changed(draw: st.DrawFn, value: Any) -> Any:
+    """Return a value of which any part may be replaced by anything."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(ANY_JSON)
+    if isinstance(value, dict):
+        return {name: changed(draw, item) for name, item in value.items()}
+    return [changed(draw, item) for item in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), api=st.sampled_from(list(BODIES)))
+def test_any_response_is_read_without_error(data: st.DataObject, api: Api) -> None:
+    whole, events = BODIES[api]
+    response = changed(data.draw, whole)
+    api.reply(response if isinstance(response, dict) else {})
+    parsed = [json.loads(event.split(b"data: ")[1]) for event in events if b"data: {" in event]
+    api.streamed([event for event in (changed(data.draw, one) for one in parsed) if isinstance(event, dict)])
+
+
+@pytest.mark.parametrize("api", BODIES)
+def test_stream_cut_at_any_byte_is_read_and_unfinished(api: Api) -> None:
+    body = b"".join(BODIES[api][1])
+    whole = parsed_body(api, body)
+    assert (whole.is_finished, [call.name for call in whole.calls]) == (True, ["get_weather", "get_traffic"])
+    ends = [parsed_body(api, body[:end]).is_finished for end in range(0, len(body), 7)]
+    assert ends == sorted(ends)
+    assert ends.count(False) > len(ends) / 2
 
 
 # --- Documentation --------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def _event(data: Body, *, named: bool = False) -> bytes:
 # --- Chat completions ---------------------------------------------------------------------------------------------------
 
 
-def _chat(body: Body) -> tuple[Body, list[bytes]]:
+def chat(body: Body) -> tuple[Body, list[bytes]]:
     message, usage = answer_to(body["messages"])
     finish = "tool_calls" if "tool_calls" in message else "stop"
     common = {"id": f"chatcmpl-{usage['total_tokens']}", "created": 1_790_000_000, "model": MODEL}
@@ -113,7 +113,7 @@ def _chunks(common: Body, message: Body, usage: dict[str, int], finish: str) -> 
 # --- Responses ----------------------------------------------------------------------------------------------------------
 
 
-def _response(body: Body) -> tuple[Body, list[bytes]]:
+def response(body: Body) -> tuple[Body, list[bytes]]:
     given = [{"role": "user", "content": body["input"]}] if isinstance(body["input"], str) else body["input"]
     messages = [{"role": "system", "content": body.get("instructions") or ""}]
     messages += [{"role": "tool"} for item in given if item.get("type") == "function_call_output"]
@@ -170,7 +170,7 @@ def _response_events(begun: Body, answer: Body) -> Iterator[Body]:
 # --- Messages -----------------------------------------------------------------------------------------------------------
 
 
-def _messages(body: Body) -> tuple[Body, list[bytes]]:
+def messages(body: Body) -> tuple[Body, list[bytes]]:
     messages = [{"role": "system", "content": body.get("system") or ""}]
     for message in body["messages"]:
         if isinstance(message["content"], list):
@@ -218,7 +218,7 @@ def _message_events(begun: Body, answer: Body) -> Iterator[Body]:
     yield {"type": "message_stop"}
 
 
-_WIRES = {"/chat/completions": _chat, "/responses": _response, "/messages": _messages}
+_WIRES = {"/chat/completions": chat, "/responses": response, "/messages": messages}
 
 
 @contextmanager
