@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib.admin import ListFilter, ModelAdmin, SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -19,16 +20,26 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from access_app.errors import InvalidInput
+from access_app.errors import Conflict, InvalidInput, NotFound
 from access_app.models import Project
+from access_app.visibility import ALL_PROJECTS, ProjectScope
 from messages_app import ids
 from messages_app.http.filters import ListFilterSet
+from messages_app.queries import find_session
 from messages_app.sql.compiled import EVERY_ID, Bounds
 from messages_app.sql.pagination import Cursor, IdRange
 
 ORDER, BY_ACTIVITY = "order", "activity"
 # Maximum number of projects or names that a page offers; others can be typed in.
 MANY = 200
+
+
+class InvalidFilter(IncorrectLookupParameters):
+    """A filter has a value that it cannot have; `reason` is a sentence for the user, or ""."""
+
+    def __init__(self, name: str | Promise, value: str, reason: str = "") -> None:
+        super().__init__(name, value, reason)
+        self.name, self.value, self.reason = str(name), value, reason
 
 
 class ProjectFilter(SimpleListFilter):
@@ -82,10 +93,10 @@ class CreatedFilter(ListFilter):
     def is_reversed(self) -> bool:
         """Whether "until" is not later than "from", so that no row can match."""
         _period, after, before = (self.given.get(name) for name in self.parameter_names)
-        return bool(after and before) and _instant(str(after)) >= _instant(str(before))
+        return bool(after and before) and _instant(str(after), self.title) >= _instant(str(before), self.title)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(**created_ids(self.given).of("pk"))
+        return queryset.filter(**created_ids(self.given, self.title).of("pk"))
 
     def choices(self, changelist: ChangeList) -> Iterator[Mapping[str, object]]:
         """Yield one dict with the context of the template."""
@@ -133,11 +144,11 @@ class ActiveFilter(CreatedFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         bounds: dict[str, datetime] = {}
         if period := self.given.get("active"):
-            bounds["active_at__gte"] = timezone.now() - _length_of(period)
+            bounds["active_at__gte"] = timezone.now() - _length_of(period, self.title)
         if after := self.given.get("active_after"):
-            bounds["active_at__gte"] = max(_instant(after), bounds.get("active_at__gte", ids.EPOCH))
+            bounds["active_at__gte"] = max(_instant(after, self.title), bounds.get("active_at__gte", ids.EPOCH))
         if before := self.given.get("active_before"):
-            bounds["active_at__lt"] = _instant(before)
+            bounds["active_at__lt"] = _instant(before, self.title)
         return queryset.filter(**bounds)
 
 
@@ -151,8 +162,8 @@ class OrderFilter(SimpleListFilter):
         return [(BY_ACTIVITY, _("last activity"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() not in (None, BY_ACTIVITY):
-            raise IncorrectLookupParameters
+        if (value := self.value()) not in (None, BY_ACTIVITY):
+            raise InvalidFilter(self.title, str(value))
         return queryset
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
@@ -161,15 +172,15 @@ class OrderFilter(SimpleListFilter):
         yield from others
 
 
-def created_ids(parameters: Mapping[str, str]) -> IdRange:
-    """Return the range of ids for the parameters of CreatedFilter. Raise IncorrectLookupParameters."""
+def created_ids(parameters: Mapping[str, str], title: str | Promise = CreatedFilter.title) -> IdRange:
+    """Return the range of ids for the parameters of CreatedFilter. Raise InvalidFilter."""
     chosen = IdRange()
     if period := parameters.get("created"):
-        chosen &= IdRange(lower=ids.first_id_at(timezone.now() - _length_of(period)))
+        chosen &= IdRange(lower=ids.first_id_at(timezone.now() - _length_of(period, title)))
     if after := parameters.get("created_after"):
-        chosen &= IdRange(lower=ids.first_id_at(_instant(after)))
+        chosen &= IdRange(lower=ids.first_id_at(_instant(after, title)))
     if before := parameters.get("created_before"):
-        chosen &= IdRange(upper=ids.first_id_at(_instant(before)))
+        chosen &= IdRange(upper=ids.first_id_at(_instant(before, title)))
     return chosen
 
 
@@ -228,6 +239,29 @@ class NameFilter(ListFilter):
         }
 
 
+class SessionNameFilter(NameFilter):
+    """Filter by a session, in the trash or not: its id or external id, in the project of the project filter if there is one."""
+
+    title = _("session ID")
+    parameter_name = "session"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        scope = ALL_PROJECTS  # only superusers see the lists
+        if slug := request.GET.get(ProjectFilter.parameter_name):
+            scope = ProjectScope(frozenset(Project.objects.filter(slug=slug).values_list("pk", flat=True)))
+        try:
+            session = find_session(scope, name, among="any").pk
+        except NotFound:
+            return queryset.none()
+        except Conflict as error:
+            raise InvalidFilter(self.title, name, error.message) from error
+        return self.of_session(request, queryset, session)
+
+    def of_session(self, request: HttpRequest, queryset: QuerySet[Any], session: UUID) -> QuerySet[Any]:
+        """Return the rows of `queryset` that belong to the session."""
+        return queryset.filter(session_id=session)
+
+
 class WordListFilter(SimpleListFilter):
     """A filter of the REST API with few values, shown as links."""
 
@@ -244,7 +278,7 @@ class WordListFilter(SimpleListFilter):
         if value is None:
             return queryset
         if value not in self.words:
-            raise IncorrectLookupParameters
+            raise InvalidFilter(self.title, value)
         values = {str(self.parameter_name): self.meaning(value)}
         return self.filter_set.narrow(queryset, values, self.bounds(request))
 
@@ -276,7 +310,7 @@ class WholeNumberListFilter(NameFilter):
         try:
             number = self.filter_set.base_filters[self.parameter_name].field.clean(name)
         except ValidationError as error:
-            raise IncorrectLookupParameters from error
+            raise InvalidFilter(self.title, name, str(error.messages[0])) from error
         return self.filter_set.narrow(queryset, {self.parameter_name: number})
 
 
@@ -285,19 +319,19 @@ def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tupl
     return [(name, value) for name, value in changelist.params.items() if name not in changed]
 
 
-def _length_of(period: str) -> timedelta:
+def _length_of(period: str, title: str | Promise) -> timedelta:
     for name, _label, length in CreatedFilter.PERIODS:
         if name == period:
             return length
-    raise IncorrectLookupParameters
+    raise InvalidFilter(title, period)
 
 
-def _instant(text: str) -> datetime:
+def _instant(text: str, title: str | Promise) -> datetime:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise IncorrectLookupParameters from error
+        raise InvalidFilter(title, text) from error
     instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     if instant < ids.EPOCH:
-        raise IncorrectLookupParameters
+        raise InvalidFilter(title, text)
     return instant

@@ -19,7 +19,7 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
+from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError, connection, transaction
 from django.db.models import Model, Q, QuerySet, UUIDField
@@ -32,11 +32,12 @@ from msgspec.structs import replace
 
 from access_app.errors import InvalidInput
 from messages_app import ids
+from messages_app.safe_text import one_line
 from messages_app.sql.batch import was_stopped
 from messages_app.sql.pagination import Cursor, IdRange, PageRequest, read_page
 
 from .downloads import Source, value_file
-from .filters import BY_ACTIVITY, ORDER, OrderFilter
+from .filters import BY_ACTIVITY, ORDER, InvalidFilter, OrderFilter
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -44,6 +45,7 @@ else:
     ModelAdmin = admin.ModelAdmin  # not generic at run time
 
 CURSOR = "cursor"
+VALUE_CHARACTERS = 80
 _ACTIVITY_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
 
 
@@ -160,6 +162,14 @@ class KeysetChangeList(ChangeList):
         """Whether a time range ends before it begins."""
         return any(getattr(spec, "is_reversed", False) for spec in self.filter_specs)
 
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(request, *args, **kwargs)
+        except IncorrectLookupParameters as error:
+            # The admin redirects to the list without filters, which shows this message.
+            messages.warning(request, _invalid_filter(error))
+            raise
+
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         # The cursor is not a filter, and a changed filter starts at the first page.
         self.params.pop(CURSOR, None)
@@ -171,6 +181,9 @@ class KeysetChangeList(ChangeList):
             return super().get_filters(request)
         except DisallowedModelAdminLookup as error:
             # A mistyped or outdated URL is handled like an unknown value of a filter.
+            for name, value in request.GET.items():
+                if not self.model_admin.lookup_allowed(name, value, request):
+                    raise InvalidFilter(name, value) from error
             raise IncorrectLookupParameters from error
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
@@ -248,8 +261,6 @@ class KeysetAdmin(ModelAdmin):
         return KeysetChangeList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if ERROR_FLAG in request.GET:
-            self.message_user(request, _("Invalid filter. The full list is shown."), messages.WARNING)
         return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
 
     def listed_columns(self, request: HttpRequest) -> list[str]:
@@ -297,6 +308,18 @@ class KeysetAdmin(ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+def _invalid_filter(error: IncorrectLookupParameters) -> str:
+    if not isinstance(error, InvalidFilter):
+        return _("Invalid filter. The full list is shown.")
+    words = {"name": error.name, "value": one_line(error.value, VALUE_CHARACTERS)}
+    if error.reason:
+        return _("Invalid filter: %(name)s “%(value)s”. %(reason)s The full list is shown.") % {
+            **words,
+            "reason": error.reason,
+        }
+    return _("Invalid filter: %(name)s “%(value)s”. The full list is shown.") % words
 
 
 def parameters_of(list_filter: Any) -> Sequence[str]:

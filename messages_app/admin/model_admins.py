@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
@@ -39,9 +38,9 @@ from .filters import (
     ActiveFilter,
     BeganFilter,
     CreatedFilter,
-    NameFilter,
     OrderFilter,
     ProjectFilter,
+    SessionNameFilter,
     WholeNumberListFilter,
     WordListFilter,
     YesNoListFilter,
@@ -91,17 +90,6 @@ class MinDurationFilter(WholeNumberListFilter):
     title = gettext_lazy("minimum duration (ms)")
     parameter_name = "min_duration"
     filter_set = MessageFilterSet
-
-
-class SessionFilter(NameFilter):
-    title = gettext_lazy("session ID")
-    parameter_name = "session"
-
-    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        session = as_uuid(name)
-        if session is None:
-            raise IncorrectLookupParameters
-        return queryset.filter(session_id=session)
 
 
 class SessionAdmin(TrashAdmin):
@@ -252,7 +240,7 @@ class MessageAdmin(TrashAdmin):
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
-        *(SessionFilter, MinDurationFilter, CreatedFilter),
+        *(SessionNameFilter, MinDurationFilter, CreatedFilter),
     )
     list_display_links = ("text",)
     search_help_text = format_lazy(

@@ -14,10 +14,9 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin import ModelAdmin
-from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -29,15 +28,25 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from access_app.errors import ApiError, Conflict
+from access_app.errors import ApiError, Conflict, NotFound
+from access_app.visibility import ALL_PROJECTS
 from messages_app import ids
 from messages_app.admin.conversation import ids_below
 from messages_app.admin.downloads import Source
-from messages_app.admin.filters import MANY, CreatedFilter, NameFilter, ProjectFilter, WordListFilter, ids_of_page
+from messages_app.admin.filters import (
+    MANY,
+    CreatedFilter,
+    InvalidFilter,
+    NameFilter,
+    ProjectFilter,
+    SessionNameFilter,
+    WordListFilter,
+    ids_of_page,
+)
 from messages_app.admin.keyset import KeysetAdmin
 from messages_app.admin.model_admins import NAME_CHARACTERS, MessageAdmin, SessionAdmin, badge, session_name
 from messages_app.models import Message, Session
-from messages_app.queries import as_uuid
+from messages_app.queries import as_uuid, find_session
 from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
 from messages_app.sql.pagination import IdRange
 from traces_app.events.context_store import newest_contexts
@@ -53,8 +62,10 @@ from .run_page import first_failure, read_call, read_run, read_times, step_numbe
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]
     MessageModelForm = forms.ModelForm[Message]
+    SessionChoiceField = forms.ModelChoiceField[Session]
 else:
     SessionModelForm = MessageModelForm = forms.ModelForm  # not generic at run time
+    SessionChoiceField = forms.ModelChoiceField
 
 CALLS_LISTED = 40
 """The conversation only counts the calls of a longer run; the page of the message shows them."""
@@ -140,16 +151,10 @@ class CallStatusFilter(WordListFilter):
     words: ClassVar[Any] = dict(ToolCall.Status.choices)
 
 
-class CallSessionFilter(NameFilter):
+class CallSessionFilter(SessionNameFilter):
     """Filter by session. Its runs are looked up first, because calls only have the id of their message."""
 
-    title = gettext_lazy("session ID")
-    parameter_name = "session"
-
-    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
-        session = as_uuid(name)
-        if session is None:
-            raise IncorrectLookupParameters
+    def of_session(self, request: HttpRequest, queryset: QuerySet[Any], session: UUID) -> QuerySet[Any]:
         runs = Message.with_deleted.filter(session_id=session, call_count__gt=0)
         if request.GET.get(CallStatusFilter.parameter_name) == ToolCall.Status.ERROR:
             runs = runs.filter(failure_count__gt=0)
@@ -163,7 +168,7 @@ class CallMessageFilter(NameFilter):
     def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
         message = as_uuid(name)
         if message is None:
-            raise IncorrectLookupParameters
+            raise InvalidFilter(self.title, name, _("Use the ID of the message."))
         return queryset.filter(message_id=message)
 
 
@@ -196,12 +201,28 @@ class SessionForm(SessionModelForm):
         return fields
 
 
+class SessionField(SessionChoiceField):
+    """A session that is typed in, by its id or external id."""
+
+    def to_python(self, value: Any) -> Session | None:
+        if value in self.empty_values:
+            return None
+        try:
+            found = find_session(ALL_PROJECTS, str(value).strip())  # only superusers see the form
+        except NotFound as error:
+            text = _("There is no session with the ID or external ID “%(name)s”.")
+            raise ValidationError(text, params={"name": value}) from error
+        except Conflict as error:
+            raise ValidationError(error.message) from error
+        return super().to_python(found.pk)
+
+
 class MessageForm(MessageModelForm):
-    session = forms.ModelChoiceField(
+    session = SessionField(
         Session.objects.all(),
         label=gettext_lazy("Session ID"),
         widget=forms.TextInput(attrs={"size": 40}),
-        help_text=gettext_lazy("The message is added at the end of this session."),
+        help_text=gettext_lazy("The ID or external ID of a session. The message is added at its end."),
     )
     external_id = forms.CharField(label=gettext_lazy("External ID"), max_length=NAME_LENGTH, required=False)
 

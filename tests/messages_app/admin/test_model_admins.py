@@ -265,7 +265,7 @@ def test_messages_are_filtered(staff: Client, project: Project, query: str, expe
 def test_number_that_rest_refuses_shows_a_warning(staff: Client, project: Project, value: str) -> None:
     response = staff.get(f"{MESSAGES}?min_duration={value}", follow=True)
     assert response.redirect_chain == [(f"{MESSAGES}?e=1", 302)]
-    assert "Invalid filter. The full list is shown." in text_of(response)
+    assert "Invalid filter: min" in text_of(response)
 
 
 def test_number_filter_is_a_number_field_that_keeps_its_value(staff: Client, project: Project) -> None:
@@ -277,21 +277,56 @@ def test_number_filter_is_a_number_field_that_keeps_its_value(staff: Client, pro
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "text"),
     [
-        "status=good",
-        "has_errors=maybe",
-        "created=1y",
-        "created_after=yesterday",
-        "created_before=1960-01-01",
-        "cursor=x",
+        ("status=good", "Invalid filter: status “good”. The full list is shown."),
+        ("has_errors=maybe", "Invalid filter: problems “maybe”. The full list is shown."),
+        ("created=1y", "Invalid filter: start time “1y”. The full list is shown."),
+        ("created_after=yesterday", "Invalid filter: start time “yesterday”. The full list is shown."),
+        ("created_before=1960-01-01", "Invalid filter: start time “1960-01-01”. The full list is shown."),
+        ("active_before=x", "Invalid filter: last activity “x”. The full list is shown."),
+        ("order=size", "Invalid filter: order “size”. The full list is shown."),
+        ("nonsense=1", "Invalid filter: nonsense “1”. The full list is shown."),
+        ("cursor=x", "Invalid filter. The full list is shown."),
     ],
 )
-def test_unknown_filter_shows_a_warning(staff: Client, project: Project, query: str) -> None:
+def test_invalid_filter_is_named_in_a_warning(staff: Client, project: Project, query: str, text: str) -> None:
     store(project, "s")
     response = staff.get(f"{SESSIONS}?{query}", follow=True)
     assert response.redirect_chain == [(f"{SESSIONS}?e=1", 302)]
-    assert "Invalid filter. The full list is shown." in text_of(response)
+    assert text in text_of(response)
+
+
+def test_invalid_number_is_named_with_the_reason(staff: Client, project: Project) -> None:
+    text = "Invalid filter: minimum duration (ms) “x”. Enter a whole number. The full list is shown."
+    assert text in text_of(staff.get(f"{MESSAGES}?min_duration=x", follow=True))
+    staff.cookies["django_language"] = "zh-hans"
+    assert "筛选条件无效：最短时长（毫秒）“x”。输入整数。已显示" in text_of(
+        staff.get(f"{MESSAGES}?min_duration=x", follow=True)
+    )
+
+
+@pytest.mark.parametrize("among", ["", "trash/"])
+def test_messages_are_filtered_by_external_id_of_session(staff: Client, project: Project, among: str) -> None:
+    key = store(project, "one", count=1)
+    store(project, "two", count=1)
+    if among:
+        for session in Session.objects.all():
+            writes.delete_message(message_at(session.pk, 0).pk, by="ada")
+    for name in ("one", str(key), key.hex):
+        assert [row[0] for row in rows_of(staff.get(f"{MESSAGES}{among}?session={name}"))] == ["one says 0"]
+    assert rows_of(staff.get(f"{MESSAGES}{among}?session=none")) == []
+
+
+def test_ambiguous_session_in_a_filter_is_explained(staff: Client, project: Project) -> None:
+    other = Project.objects.create(slug="stranger")
+    store(project, "twice", count=1)
+    store(other, "twice", count=1)
+    assert (
+        "Invalid filter: session ID “twice”. Several projects have a session with this external id. Use the id of the "
+        "session. The full list is shown."
+    ) in text_of(staff.get(f"{MESSAGES}?session=twice", follow=True))
+    assert [row[3] for row in rows_of(staff.get(f"{MESSAGES}?session=twice&project=stranger"))] == ["stranger"]
 
 
 @pytest.mark.parametrize("before", ["2026-03-01T11:00", "2026-03-01T12:00"])
@@ -313,7 +348,7 @@ def test_unknown_parameter_leads_to_whole_list(staff: Client, url: str, query: s
     # Columns without an index are unknown, too: Django would filter by any column.
     response = staff.get(f"{url}?{query}", follow=True)
     assert response.redirect_chain == [(f"{url}?e=1", 302)]
-    assert "Invalid filter. The full list is shown." in text_of(response)
+    assert f"Invalid filter: {query.partition('=')[0]} “" in text_of(response)
 
 
 def test_sessions_are_found_by_id_external_id_and_title(
@@ -826,7 +861,7 @@ def test_list_by_last_activity_is_walked_to_its_end_and_back(staff: Client, proj
 def test_odd_order_or_activity_is_the_whole_list_and_a_word(staff: Client, project: Project, query: str) -> None:
     store(project, "only")
     answer = staff.get(f"{SESSIONS}?{query}", follow=True)
-    assert "Invalid filter. The full list is shown." in text_of(answer)
+    assert "Invalid filter" in text_of(answer)
     assert [row[0] for row in rows_of(answer)] == ["only"]
 
 

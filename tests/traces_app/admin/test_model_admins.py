@@ -195,7 +195,10 @@ def test_calls_are_filtered_by_session(staff: Client, project: Project, run: UUI
     other = store(project, question(), answer(agent_steps=steps(2, 1)), external_id="other")
     assert len(rows_of(staff.get(f"{CALLS}?session={other.id}"))) == 2
     assert rows_of(staff.get(f"{CALLS}?session={other.id}&status=error")) == []
-    assert staff.get(f"{CALLS}?session=junk").headers["Location"] == f"{CALLS}?e=1"
+    assert len(rows_of(staff.get(f"{CALLS}?session=other"))) == 2
+    assert rows_of(staff.get(f"{CALLS}?session=junk")) == []
+    warning = "Invalid filter: message ID “junk”. Use the ID of the message. The full list is shown."
+    assert warning in text_of(staff.get(f"{CALLS}?message=junk", follow=True))
 
 
 def test_durations_of_run_are_named(staff: Client, project: Project) -> None:
@@ -618,6 +621,18 @@ def test_message_added_by_staff_has_an_id_and_empty_lists(staff: Client, project
     assert Session.objects.get().message_count == 2
 
 
+def test_message_is_added_to_a_session_by_its_external_id(staff: Client, project: Project) -> None:
+    session = store(project, question(), external_id="talk-7")
+    form = {"session": " talk-7 ", "role": "assistant", "content": "By hand.", "external_id": ""}
+    staff.post(f"{MESSAGES}add/", form)
+    assert Message.objects.get(role="assistant").session_id == session.id
+    missing = staff.post(f"{MESSAGES}add/", {**form, "session": "talk-8"})
+    assert "There is no session with the ID or external ID “talk-8”." in text_of(missing)
+    store(Project.objects.create(slug="twin"), question(), external_id="talk-7")
+    assert "Several projects have a session with this external id." in text_of(staff.post(f"{MESSAGES}add/", form))
+    assert Message.objects.filter(role="assistant").count() == 1
+
+
 def test_data_added_by_staff_is_redacted(staff: Client, project: Project) -> None:
     form = {"project": project.pk, "title": "Talk", "description": "Authorization: Bearer sk-live-0123456789abcdefghij"}
     staff.post(f"{SESSIONS}add/", form)
@@ -639,7 +654,11 @@ def test_used_external_id_is_refused_at_its_field(staff: Client, project: Projec
     response = staff.post(f"{SESSIONS}add/", {"project": project.pk, "external_id": "weather", "title": "new"})
     assert "already has a session with this external ID. It may be in the trash." in text_of(response)
     form = {"session": str(outcome.id), "role": "user", "content": "again", "external_id": "q1"}
-    taken = "already has a message with this external ID" if state == "alive" else "Select a valid choice."
+    taken = (
+        "already has a message with this external ID"
+        if state == "alive"
+        else "There is no session with the ID or external ID"
+    )
     assert taken in text_of(staff.post(f"{MESSAGES}add/", form))
     assert Message.with_deleted.count() == 1
     assert Session.with_deleted.count() == 1
