@@ -278,7 +278,7 @@ class WordListFilter(SimpleListFilter):
         if value is None:
             return queryset
         if value not in self.words:
-            raise InvalidFilter(self.title, value)
+            raise InvalidFilter(self.title or "", value)
         values = {str(self.parameter_name): self.meaning(value)}
         return self.filter_set.narrow(queryset, values, self.bounds(request))
 
@@ -310,7 +310,7 @@ class WholeNumberListFilter(NameFilter):
         try:
             number = self.filter_set.base_filters[self.parameter_name].field.clean(name)
         except ValidationError as error:
-            raise InvalidFilter(self.title, name, str(error.messages[0])) from error
+            raise InvalidFilter(self.title or "", name, str(error.messages[0])) from error
         return self.filter_set.narrow(queryset, {self.parameter_name: number})
 
 

@@ -46,7 +46,7 @@ else:
 
 CURSOR = "cursor"
 VALUE_CHARACTERS = 80
-_ACTIVITY_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
+_TIME_CURSOR = re.compile(r"(?P<side>[no])(?P<at>[0-9]{1,17})-(?P<pk>[0-9a-f]{32})", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,8 @@ def read_rows(queryset: QuerySet[Any], request: PageRequest) -> RowPage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActivityCursor:
-    """A position between two sessions in the order of (active_at, id), and a side of it."""
+class TimeCursor:
+    """A position between two rows in the order of a time and the id, and a side of it."""
 
     at: datetime
     pk: UUID
@@ -102,31 +102,35 @@ class ActivityCursor:
         return f"{'n' if self.newer else 'o'}{(self.at - ids.EPOCH) // timedelta(microseconds=1)}-{self.pk.hex}"
 
     @classmethod
-    def parse(cls, text: str) -> ActivityCursor:
+    def parse(cls, text: str) -> TimeCursor:
         """Parse the `str` of a cursor. Raise InvalidInput for any other text."""
-        match = _ACTIVITY_CURSOR.fullmatch(text)
+        match = _TIME_CURSOR.fullmatch(text)
         if match is None:
             raise InvalidInput(_("Invalid cursor. Use the links on the page."), field=CURSOR)
         at = ids.EPOCH + timedelta(microseconds=int(match["at"]))
         return cls(at=at, pk=UUID(match["pk"]), newer=match["side"] == "n")
 
-    def beyond(self) -> Q:
+    def beyond(self, column: str) -> Q:
         """Return the condition for the rows on the side of the cursor. Its first part lets the index scan start there."""
-        if self.newer:
-            return Q(active_at__gte=self.at) & (Q(active_at__gt=self.at) | Q(pk__gt=self.pk))
-        return Q(active_at__lte=self.at) & (Q(active_at__lt=self.at) | Q(pk__lt=self.pk))
+        side = "gt" if self.newer else "lt"
+        later = Q(**{f"{column}__{side}": self.at}) | Q(**{f"pk__{side}": self.pk})
+        return Q(**{f"{column}__{side}e": self.at}) & later
 
 
-def read_rows_by_activity(queryset: QuerySet[Any], limit: int, cursor: ActivityCursor | None) -> RowPage:
-    """Return the page of `queryset` at `cursor`, latest activity first. A session that becomes active meanwhile moves to
-    the first page; the others keep their places."""
+def read_rows_by_time(queryset: QuerySet[Any], column: str, limit: int, cursor: TimeCursor | None) -> RowPage:
+    """Return the page of `queryset` at `cursor`, latest time in `column` first. A row whose time changes meanwhile moves to
+    the first page; the others keep their places.
+
+    An index serves the order by activity. The trash has none for its order: PostgreSQL reads it by its partial index and
+    sorts it, and it stays small because it is purged.
+    """
     newer = cursor is not None and cursor.newer
-    rows = queryset if cursor is None else queryset.filter(cursor.beyond())
-    order = ("active_at", "pk") if newer else ("-active_at", "-pk")
-    keys = list(rows.order_by(*order).values_list("active_at", "pk")[: limit + 1])
+    rows = queryset if cursor is None else queryset.filter(cursor.beyond(column))
+    order = (column, "pk") if newer else (f"-{column}", "-pk")
+    keys = list(rows.order_by(*order).values_list(column, "pk")[: limit + 1])
     more = len(keys) > limit
     if newer and not more:
-        return read_rows_by_activity(queryset, limit, None)  # the first page with the newest rows
+        return read_rows_by_time(queryset, column, limit, None)  # the first page with the newest rows
     keys = keys[:limit]
     if newer:
         keys.reverse()
@@ -134,8 +138,8 @@ def read_rows_by_activity(queryset: QuerySet[Any], limit: int, cursor: ActivityC
     has_newer, has_older = (more, True) if newer else (cursor is not None, more)
     return RowPage(
         rows=[found[pk] for _at, pk in keys if pk in found],
-        next=str(ActivityCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
-        previous=str(ActivityCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
+        next=str(TimeCursor(at=keys[-1][0], pk=keys[-1][1], newer=False)) if keys and has_older else None,
+        previous=str(TimeCursor(at=keys[0][0], pk=keys[0][1], newer=True)) if keys and has_newer else None,
     )
 
 
@@ -181,7 +185,8 @@ class KeysetChangeList(ChangeList):
             return super().get_filters(request)
         except DisallowedModelAdminLookup as error:
             # A mistyped or outdated URL is handled like an unknown value of a filter.
-            for name, value in request.GET.items():
+            for name in request.GET:
+                value = str(request.GET[name])
                 if not self.model_admin.lookup_allowed(name, value, request):
                     raise InvalidFilter(name, value) from error
             raise IncorrectLookupParameters from error
@@ -196,7 +201,7 @@ class KeysetChangeList(ChangeList):
         admin_ = self.model_admin
         assert isinstance(admin_, KeysetAdmin), "only KeysetAdmin makes this change list"
         try:
-            read_page_of = self._page_reader(request.GET.get(ORDER), request.GET.get(CURSOR))
+            read_page_of = self._page_reader(admin_.order_column(request), request.GET.get(CURSOR))
         except InvalidInput as error:
             raise IncorrectLookupParameters from error
         try:
@@ -217,11 +222,11 @@ class KeysetChangeList(ChangeList):
         if page.next:
             self.older_query_string = self.get_query_string({CURSOR: page.next})
 
-    def _page_reader(self, order: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
+    def _page_reader(self, column: str | None, cursor: str | None) -> Callable[[QuerySet[Any]], RowPage]:
         """Return a function that reads the requested page. Raise InvalidInput for a cursor of another order."""
-        if order == BY_ACTIVITY and OrderFilter in self.list_filter:
-            place = ActivityCursor.parse(cursor) if cursor else None
-            return lambda rows: read_rows_by_activity(rows, self.list_per_page, place)
+        if column is not None:
+            place = TimeCursor.parse(cursor) if cursor else None
+            return lambda rows: read_rows_by_time(rows, column, self.list_per_page, place)
         wanted = PageRequest(limit=self.list_per_page, cursor=Cursor.parse(cursor) if cursor else None)
         return lambda rows: read_rows(rows, wanted)
 
@@ -262,6 +267,11 @@ class KeysetAdmin(ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().changelist_view(request, {"title": self.list_title(request), **(extra_context or {})})
+
+    def order_column(self, request: HttpRequest) -> str | None:
+        """Return the time by which the list is ordered, latest first; None for the primary key."""
+        by_activity = request.GET.get(ORDER) == BY_ACTIVITY and OrderFilter in self.get_list_filter(request)
+        return "active_at" if by_activity else None
 
     def listed_columns(self, request: HttpRequest) -> list[str]:
         """Return the columns of the table that the list shows by their own names, for `only`: Django would read each of the

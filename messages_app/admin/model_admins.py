@@ -97,6 +97,7 @@ class SessionAdmin(TrashAdmin):
 
     delete_row = staticmethod(writes.delete_session)
     restore_row = staticmethod(writes.restore_session)
+    other_trash: ClassVar[Any] = (gettext_lazy("Deleted messages"), "admin:messages_app_message_trash")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
         *(OrderFilter, ActiveFilter, BeganFilter),
@@ -178,6 +179,9 @@ class SessionAdmin(TrashAdmin):
             "title": session_name(session),
             "opts": self.opts,
             "session": session,
+            "messages_in_trash": Message.with_deleted.filter(
+                project=session.project_id, session=session, deleted_at__isnull=False
+            ).count(),
             "description": page.description,
             "details": [(name, self.field_name(name), text) for name, text in page.details],
             "plan": page.plan,
@@ -237,6 +241,7 @@ class MessageAdmin(TrashAdmin):
 
     delete_row = staticmethod(writes.delete_message)
     restore_row = staticmethod(writes.restore_message)
+    other_trash: ClassVar[Any] = (gettext_lazy("Deleted sessions"), "admin:messages_app_session_trash")
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
@@ -276,7 +281,7 @@ class MessageAdmin(TrashAdmin):
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
             return ["text", "who", "in_session", "project", "deleted", "deleter", "created"]
-        return ["text", "who", "in_session", "project", "calls", "errors", "took", "created"]
+        return ["text", "who", "in_session", "project", "calls", "outcome", "took", "created"]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -367,8 +372,8 @@ class MessageAdmin(TrashAdmin):
     def calls(self, row: Message) -> int | None:
         return row.call_count or None
 
-    @admin.display(description=gettext_lazy("errors"), empty_value="")
-    def errors(self, row: Any) -> SafeString | None:
+    @admin.display(description=gettext_lazy("status"), empty_value="")
+    def outcome(self, row: Any) -> SafeString | None:
         if row.failure_count:
             return badge("error", _("%(count)d failed") % {"count": row.failure_count})
         if row.shown_error:

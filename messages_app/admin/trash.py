@@ -27,6 +27,7 @@ from access_app.errors import NotFound
 from messages_app.queries import as_uuid
 from messages_app.safe_text import moment, one_line, visible
 
+from .filters import OrderFilter
 from .keyset import KeysetAdmin
 
 # The message in the log of admin actions; pages translate it.
@@ -44,6 +45,9 @@ class TrashAdmin(KeysetAdmin):
     """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
     restore_row: ClassVar[Callable[..., None]]
     """The write that restores: (primary key). Raises NotFound if it cannot restore the row."""
+
+    other_trash: ClassVar[tuple[Any, str]]
+    """The name of the other trash and the name of its URL, to link to it."""
 
     page_related: Sequence[str] = ("project",)
     """Relations that `get_object` loads with the row."""
@@ -70,6 +74,14 @@ class TrashAdmin(KeysetAdmin):
         except ValueError:
             return None
 
+    def order_column(self, request: HttpRequest) -> str | None:
+        return "deleted_at" if self.in_trash(request) else super().order_column(request)
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        filters = super().get_list_filter(request)
+        # The trash is ordered by the time of deletion.
+        return [one for one in filters if one is not OrderFilter] if self.in_trash(request) else filters
+
     # --- Pages ----------------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
@@ -86,7 +98,11 @@ class TrashAdmin(KeysetAdmin):
         return _("Trash: %(rows)s") % {"rows": title} if self.in_trash(request) else title
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        context = {"in_trash": self.in_trash(request), "trash_url": reverse(f"admin:{self._url_name('trash')}")}
+        context = {
+            "in_trash": self.in_trash(request),
+            "trash_url": reverse(f"admin:{self._url_name('trash')}"),
+            "other_trash": (self.other_trash[0], reverse(self.other_trash[1])),
+        }
         return super().changelist_view(request, {**context, **(extra_context or {})})
 
     def delete_view(
@@ -177,6 +193,8 @@ class TrashAdmin(KeysetAdmin):
         if not request.POST.get("post"):
             response = ask_to_delete_selected(self, request, queryset)
             if isinstance(response, TemplateResponse) and response.context_data is not None:
+                # Django's title is "Delete multiple objects" for a single one, too.
+                response.context_data["title"] = _("Move to the trash")
                 response.context_data["contents"] = self.contents(list(rows))
             return response
         self.log_deletions(request, rows)

@@ -355,8 +355,8 @@ class TracedMessageAdmin(MessageAdmin):
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         columns = super().get_list_display(request)
-        if "errors" in columns:
-            columns.insert(columns.index("errors") + 1, "problems")
+        if "outcome" in columns:
+            columns.insert(columns.index("outcome") + 1, "problems")
         return columns
 
     @admin.display(description=gettext_lazy("health"), empty_value="")
@@ -394,9 +394,9 @@ class TracedMessageAdmin(MessageAdmin):
         call = first_failure(message) if message is not None and self.has_view_permission(request) else None
         return f"{request.path}?call={call}#call-{call}" if call is not None else None
 
-    @admin.display(description=gettext_lazy("errors"), empty_value="")
-    def errors(self, row: Any) -> SafeString | None:
-        shown = super().errors(row)
+    @admin.display(description=gettext_lazy("status"), empty_value="")
+    def outcome(self, row: Any) -> SafeString | None:
+        shown = super().outcome(row)
         if not row.failure_count or shown is None:
             return shown
         url = reverse("admin:messages_app_message_change", args=[quote(row.pk)])

@@ -874,3 +874,76 @@ def test_interrupted_run_shows_reason_in_readers_language(staff: Client, project
     chinese = text_of(staff.get(page, headers={"Accept-Language": "zh-hans"}))
     assert "已中断：记录此运行的进程先于运行结束。" in chinese
     assert text not in chinese
+
+
+# --- Order and links of the trash -------------------------------------------------------------------------------------
+
+
+def test_trash_is_ordered_by_time_of_deletion_on_all_pages(staff: Client, project: Project) -> None:
+    sessions = [store(project, f"s{number:02}", created_at=NOON + timedelta(minutes=number)) for number in range(53)]
+    # Deleted in another order than they began, three of them at once.
+    for place, session in enumerate(sessions):
+        when = NOON + timedelta(days=place * 20 % 53) if place > 2 else NOON + timedelta(days=60)
+        Session.objects.filter(pk=session).update(deleted_at=when)
+    expected = [
+        str(name) for name in Session.with_deleted.order_by("-deleted_at", "-pk").values_list("external_id", flat=True)
+    ]
+    assert expected != sorted(expected, reverse=True)
+    first = staff.get(f"{SESSIONS}trash/")
+    second = staff.get(f"{SESSIONS}trash/" + links_of(first)["Older →"])
+    assert [row[0] for row in rows_of(first) + rows_of(second)] == expected
+    assert [row[0] for row in rows_of(staff.get(f"{SESSIONS}trash/" + links_of(second)["← Newer"]))] == expected[:50]
+    assert "Invalid filter" in text_of(staff.get(f"{SESSIONS}trash/?cursor=x", follow=True))
+
+
+def test_message_trash_is_ordered_by_time_of_deletion(staff: Client, project: Project) -> None:
+    session = store(project, "s", count=3)
+    for place in (1, 0, 2):
+        writes.delete_message(message_at(session, place).pk, by="ada")
+    found = [row[0] for row in rows_of(staff.get(f"{MESSAGES}trash/"))]
+    assert found == ["s says 2", "s says 0", "s says 1"]
+
+
+def test_trashes_link_to_each_other_and_to_their_items(staff: Client, project: Project) -> None:
+    session, other = store(project, "s", count=3), store(project, "gone")
+    writes.delete_message(message_at(session, 0).pk, by="ada")
+    page = staff.get(page_of(session))
+    assert links_of(page)["1 message in the trash"] == f"{MESSAGES}trash/?session={session}"
+    writes.delete_message(message_at(session, 1).pk, by="ada")
+    assert "2 messages in the trash" in links_of(staff.get(page_of(session)))
+    assert "in the trash" not in text_of(staff.get(page_of(store(project, "whole"))))
+    writes.delete_session(other, by="ada")
+    assert links_of(staff.get(f"{SESSIONS}trash/"))["Deleted messages"] == f"{MESSAGES}trash/"
+    assert links_of(staff.get(f"{MESSAGES}trash/"))["Deleted sessions"] == f"{SESSIONS}trash/"
+
+    def breadcrumbs(url: str) -> str:
+        (found,) = re.findall(r'<div class="breadcrumbs">(.*?)</div>', html_of(staff.get(url)), re.S)
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", found)).split())
+
+    assert breadcrumbs(f"{SESSIONS}trash/") == "Home › Sessions › Trash"
+    assert breadcrumbs(page_of(other)) == "Home › Sessions › Trash › gone"
+    assert breadcrumbs(f"{MESSAGES}trash/") == "Home › Messages › Trash"
+    message = message_at(session, 0).pk
+    assert breadcrumbs(f"{MESSAGES}{message}/change/") == "Home › Messages › Trash › User message"
+
+
+def test_bulk_page_of_one_row_has_no_title_for_many(staff: Client, project: Project) -> None:
+    chosen = {"action": "delete_selected", "_selected_action": [str(store(project, "s"))]}
+    assert "<title>Move to the trash | Tracesite</title>" in html_of(staff.post(SESSIONS, chosen))
+
+
+def test_title_of_a_form_with_errors_is_translated(staff: Client, project: Project) -> None:
+    staff.cookies["django_language"] = "zh-hans"
+    assert "<title>错误： " in html_of(staff.post(f"{MESSAGES}add/", {}))
+
+
+def test_open_message_is_running_in_the_column_of_the_status(staff: Client, project: Project) -> None:
+    store(project, "s", count=1)
+    Message.objects.update(is_completed=False)
+    page = html_of(staff.get(MESSAGES))
+    headings = [
+        " ".join(re.sub(r"<[^>]+>", " ", one).split()).lower() for one in re.findall(r"<th scope=.*?</th>", page, re.S)
+    ]
+    (row,) = rows_of(staff.get(MESSAGES))
+    assert headings[headings.index("status")] == "status" and "errors" not in headings
+    assert "running" in row
