@@ -55,9 +55,12 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
 from traces_app.schema import records
+from traces_app.transcripts.span_store import spans_of
+from traces_app.transcripts.spans.conversation import TRACE_ID
 
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .run_page import first_failure, read_call, read_run, read_times, step_number
+from .span_page import span_lines
 
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]
@@ -384,9 +387,38 @@ class TracedMessageAdmin(MessageAdmin):
                 call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
+            response.context_data["has_spans"] = TRACE_ID in message.metadata
             if message.step_count:
                 response.context_data["times"] = read_times(message)
         return response
+
+    def get_urls(self) -> list[URLPattern]:
+        spans = path(
+            "<uuid:message_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_message_spans"
+        )
+        return [spans, *super().get_urls()]
+
+    def spans_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Show the spans that a message was made of, with everything that they hold."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        message = Message.with_deleted.select_related("session").filter(pk=message_id).first()
+        if message is None or TRACE_ID not in message.metadata:
+            return self.missing(request)
+        spans = spans_of(message.project_id, message.request_id)
+        lines = span_lines(spans)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Spans"),
+            "tab_title": f"{_('Spans')} · {session_name(message.session)}",
+            "opts": self.opts,
+            "message": message,
+            "session": message.session,
+            "session_name": session_name(message.session),
+            "lines": lines,
+            "left_out": len(spans) - len(lines),
+        }
+        return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
 
     def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
         """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""

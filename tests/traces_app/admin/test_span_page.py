@@ -1,0 +1,78 @@
+"""The page with the spans of a run as they came."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from access_app.models import Project
+from messages_app.models import Message
+from tests.admin_pages import text_of
+from traces_app.admin.span_page import MOST_SPANS, span_lines
+from traces_app.transcripts.span_store import record_spans
+from traces_app.transcripts.spans.span import Span
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+START = 1_790_000_000_000_000_000
+
+
+def span(number: int, parent: int = 0, **changes: Any) -> Span:
+    fields = {
+        "trace_id": TRACE,
+        "span_id": f"{number:016x}",
+        "parent_id": f"{parent:016x}" if parent else "",
+        "name": f"span {number}",
+        "start": START + number,
+        "end": START + 10**9,
+    }
+    return Span(**(fields | changes))
+
+
+def places(*spans: Span) -> list[tuple[str, int]]:
+    return [(line.span.name, line.depth) for line in span_lines(spans)]
+
+
+def test_lines_are_the_tree_in_order_of_time() -> None:
+    assert places(span(4, 1), span(3, 2), span(2, 1), span(1)) == [
+        ("span 1", 0),
+        ("span 2", 1),
+        ("span 3", 2),
+        ("span 4", 1),
+    ]
+
+
+def test_lines_of_lost_parents_and_circles_are_roots() -> None:
+    assert places(span(1, 9), span(2, 3), span(3, 2)) == [("span 1", 0), ("span 2", 0), ("span 3", 1)]
+
+
+def test_lines_are_limited_in_number_depth_and_size() -> None:
+    lines = span_lines([span(number, number - 1) for number in range(1, MOST_SPANS + 100)])
+    assert (len(lines), max(line.depth for line in lines)) == (MOST_SPANS, 8)
+    [large] = span_lines([span(1, attributes={"text": "x" * 10**6})])
+    assert (large.content.is_cut, len(large.content.head + large.content.rest) < 30_000) == (True, True)
+
+
+@pytest.mark.django_db
+def test_page_shows_every_attribute_escaped(admin_client: Client) -> None:
+    project = Project.objects.create(slug="spans")
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.completion": "31", "odd.name": "<script>alert(1)</script>"}
+    record_spans(project.pk, [span(1, attributes=attributes, status="error"), span(2, 1, end=0)])
+    message = Message.objects.get(role="assistant")
+    run = admin_client.get(f"/admin/messages_app/message/{message.pk}/change/")
+    assert f"/admin/messages_app/message/{message.pk}/spans/" in run.content.decode()
+    page = admin_client.get(f"/admin/messages_app/message/{message.pk}/spans/")
+    assert page.status_code == 200
+    assert "<script>alert" not in page.content.decode()
+    text = text_of(page)
+    assert json.dumps(attributes["odd.name"]) in text
+    assert ("span 1 error 999 ms" in text, "span 2 running" in text) == (True, True)
+
+
+@pytest.mark.django_db
+def test_page_of_other_messages_is_missing(admin_client: Client, client: Client) -> None:
+    missing = "/admin/messages_app/message/0193e0f0-0000-7000-8000-000000000000/spans/"
+    assert admin_client.get(missing).headers["Location"] == "/admin/messages_app/message/"
+    assert client.get(missing).headers["Location"].startswith("/admin/login/")
