@@ -120,6 +120,7 @@ ROOT_URLCONF = "tracesite.urls"
 # APIs of other products that are served beside our own: see tracesite/http/foreign_apis.py.
 FOREIGN_APIS = [
     "tracesite.agentops.plugin.AGENTOPS",
+    "tracesite.langfuse.plugin.LANGFUSE",
     "tracesite.langsmith.plugin.LANGSMITH",
     "tracesite.openai_agents.plugin.OPENAI_AGENTS",
     "tracesite.otlp.plugin.OTLP",

@@ -61,6 +61,8 @@ class SpanOutcome:
     """Messages of the traces that changed: created, or updated."""
     reasons: list[str] = field(default_factory=list)
     """For people: which span, what is wrong, what would be right. One for each kind of fault."""
+    refused_traces: dict[str, str] = field(default_factory=dict)
+    """Traces of which nothing was stored, with the reason."""
 
     def refuse(self, reason: str, count: int = 1) -> None:
         self.refused += count
@@ -99,6 +101,7 @@ def record_spans(
                 raise
     for delivery in deliveries:
         if reason := refused.get(delivery.trace_id):
+            outcome.refused_traces[delivery.trace_id] = reason
             outcome.refuse(
                 _("Trace %(trace)s is not stored: %(reason)s.") % {"trace": delivery.trace_id, "reason": reason}
             )

@@ -127,8 +127,19 @@ def _nodes(spans: Iterable[Span]) -> list[_Node]:
         if parent is not None and not _is_below(parent, node, nodes):
             node.parent = parent
             parent.children.append(node)
+    for node in reversed(ordered):
+        if node.facts.has_no_end:
+            _end_with_children(node)
     _mark_duplicates(ordered)
     return ordered
+
+
+def _end_with_children(node: _Node) -> None:
+    """Let a span last from the first start to the last end of those below it; it is open while one of them is."""
+    below = [child.span for child in _with_children(node)[1:]]
+    start = min((span.start for span in (node.span, *below) if span.start), default=0)
+    is_open = any(not span.end for span in below)
+    node.span = replace(node.span, start=start, end=0 if is_open else max((span.end for span in below), default=start))
 
 
 def _is_below(node: _Node, other: _Node, nodes: dict[str, _Node]) -> bool:
@@ -316,7 +327,7 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
     replies = [entry for entry in entries if isinstance(entry, Reply) and entry.parent_call is None]
     nodes = [node for top in run.nodes for node in (*_above(top), *_with_children(top))]
     is_completed = not any(node.is_open for node in nodes) and (
-        not any(_lacks_parent(node) for node in run.nodes)
+        not any(_has_unknown_end(node) for node in run.nodes)
         or any(node.facts.kind == "agent" and not node.span.parent_id for node in run.nodes)
         or _is_answered(replies)
     )
@@ -332,7 +343,10 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
     )
 
 
-def _lacks_parent(node: _Node) -> bool:
+def _has_unknown_end(node: _Node) -> bool:
+    """Return whether the run may go on although its spans have ended."""
+    if node.facts.has_no_end:
+        return node.facts.output is None
     return node.parent is None and bool(node.span.parent_id) and node.facts.kind != "agent"
 
 

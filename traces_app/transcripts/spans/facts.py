@@ -37,6 +37,8 @@ class Facts:
     """Whether the span stands for a call that its parent, a generation, requested; not for its execution."""
     is_trace: bool | None = None
     """Whether the span only names its trace, and has no time."""
+    has_no_end: bool | None = None
+    """Whether the span never ends by itself, but with what is below it."""
     is_pending: bool | None = None
     """Whether the span only announces another one, which has the id `parent_id`."""
     parent_id: str | None = None

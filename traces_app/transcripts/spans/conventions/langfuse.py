@@ -1,4 +1,4 @@
-"""Langfuse's SDKs from version 3 on, which send OpenTelemetry spans.
+"""Langfuse's SDKs from version 3 on, which send OpenTelemetry spans; the events of older ones have the same names.
 
 Source: langfuse/langfuse-python, langfuse/_client/attributes.py; `langfuse.session.id` and `langfuse.user.id` are older.
 """
@@ -54,6 +54,8 @@ def facts(span: Span) -> Facts:
         output=decoded(first(attributes, NAMES["output"])),
         metadata=_metadata(attributes),
     )
+    if said == "trace":
+        found.is_root_of_run = found.has_no_end = True
     if kind == "generation":
         found.model = first_text(attributes, NAMES["model"])
         details = fields(decoded(first(attributes, NAMES["usage"])))

@@ -1,0 +1,233 @@
+"""Langfuse's ingestion: events in any order, a status for each, the check of a key, and bad bodies."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from access_app.keys import create_key
+from access_app.models import Project
+from messages_app.models import Message, Session
+from messages_app.writes import delete_session
+from traces_app.models import Span as SpanRow
+from traces_app.models import ToolCall
+from traces_app.transcripts.span_store import spans_of
+from traces_app.transcripts.spans.conversation import session_of_trace
+from traces_app.transcripts.spans.langfuse_events import OBSERVATIONS, Item, decode_batch, trace_id_of
+from traces_app.transcripts.spans.span import LogRecord, Span
+
+QUESTION = [{"role": "system", "content": "You plan."}, {"role": "user", "content": "Plan a day."}]
+REQUESTED = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}},
+        {"id": "c2", "type": "function", "function": {"name": "get_traffic", "arguments": "{}"}},
+    ],
+}
+
+
+def event(number: int, type_: str, **body: Any) -> dict[str, Any]:
+    return {"id": f"event-{number}", "type": type_, "timestamp": f"2026-11-20T10:00:{number:02}.000Z", "body": body}
+
+
+def at(second: int) -> str:
+    return f"2026-11-20T10:00:{second:02}.500Z"
+
+
+EVENTS = [
+    event(0, "trace-create", id="trace one", name="plan", sessionId="chat-1", userId="ada", tags=["a"], input="Plan a day."),
+    event(1, "generation-create", id="g1", traceId="trace one", startTime=at(1), model="gpt-4o-mini", input=QUESTION),
+    event(2, "generation-update", id="g1", traceId="trace one", endTime=at(2), output=REQUESTED,
+          usage={"promptTokens": 7, "completionTokens": 3, "totalTokens": 10, "totalCost": 0.5}),
+    event(3, "tool-create", id="t1", traceId="trace one", name="get_weather", startTime=at(3), endTime=at(4),
+          input={"city": "Oslo"}, output="31 degrees"),
+    event(4, "span-create", id="t2", traceId="trace one", name="get_traffic", startTime=at(4)),
+    event(5, "span-update", id="t2", traceId="trace one", endTime=at(5), level="ERROR", statusMessage="no data"),
+    event(6, "generation-create", id="g2", traceId="trace one", startTime=at(6), endTime=at(7), model="gpt-4o-mini",
+          input=QUESTION, output={"role": "assistant", "content": "Sunny."}, usageDetails={"input": 20, "output": 2}),
+    event(7, "event-create", id="e1", traceId="trace one", parentObservationId="g2", name="note", metadata={"k": "v"}),
+    event(8, "score-create", id="s1", traceId="trace one", observationId="g2", name="helpful", value=1),
+    event(9, "sdk-log", log={"error": "x"}),
+    event(10, "trace-create", id="trace one", output="Sunny."),
+]  # fmt: skip
+
+
+@pytest.fixture
+def key(db: None) -> str:
+    return create_key(Project.objects.create(slug="wires", name="Wires"), "agent", ["write"])[1]
+
+
+@pytest.fixture
+def client(key: str) -> Client:
+    return Client(headers={"Authorization": f"Basic {b64encode(f'pk-any:{key}'.encode()).decode()}"})
+
+
+def send(client: Client, events: Any, **headers: str) -> tuple[int, Any]:
+    body = events if isinstance(events, bytes) else json.dumps({"batch": events, "metadata": {"sdk_version": "2.0"}})
+    response = client.post("/api/public/ingestion", body, content_type="application/json", headers=headers)
+    return response.status_code, json.loads(response.content)
+
+
+def assert_is_stored() -> None:
+    session = Session.objects.get()
+    assert (session.external_id, session.end_user, session.status) == ("chat-1", "ada", "completed")
+    prompt, answer = Message.objects.order_by("pk")
+    assert (prompt.role, prompt.content) == ("user", "Plan a day.")
+    assert (answer.content, answer.is_completed, answer.input_tokens, answer.output_tokens) == ("Sunny.", True, 27, 5)
+    calls = ToolCall.objects.select_related("tool", "result", "step").order_by("position")
+    assert [(call.call_id, call.tool.name, call.status) for call in calls] == [
+        ("c1", "get_weather", "success"),
+        ("c2", "get_traffic", "error"),
+    ]
+    assert (calls[0].result.output, calls[1].result.error, calls[0].step.model) == (
+        "31 degrees",
+        "no data",
+        "gpt-4o-mini",
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_events_in_any_order_and_batches_are_stored(seed: int, client: Client) -> None:
+    events = [*EVENTS, EVENTS[2]]
+    if seed:
+        random.Random(seed).shuffle(events)
+    for batch in (events[:5], events[5:6], events[6:]):
+        status, answer = send(client, batch)
+        assert (status, answer["errors"]) == (207, [])
+        assert answer["successes"] == [{"id": found["id"], "status": 201} for found in batch]
+    assert_is_stored()
+
+
+def test_original_ids_and_scores_are_exported(client: Client) -> None:
+    send(client, EVENTS)
+    spans = spans_of(Project.objects.get().pk, trace_id_of("trace one"))
+    found = {span.attributes.get("langfuse.observation.id"): span for span in spans}
+    assert found.keys() == {None, "g1", "t1", "t2", "g2", "e1"}
+    assert {span.attributes["langfuse.trace.id"] for span in spans} == {"trace one"}
+    assert [one.attributes["value"] for one in found["g2"].events if one.name == "langfuse.score"] == [1]
+    assert found["g1"].attributes["langfuse.observation.cost_details"] == {"total": 0.5}
+
+
+def test_run_is_open_until_it_is_answered(client: Client) -> None:
+    send(client, EVENTS[:4])
+    assert (Message.objects.order_by("pk").last().is_completed, Session.objects.get().status) == (False, "running")  # type: ignore[union-attr]
+    send(client, EVENTS[4:])
+    assert Message.objects.order_by("pk").last().is_completed  # type: ignore[union-attr]
+
+
+def test_each_bad_event_gets_its_own_error(client: Client) -> None:
+    bad = [
+        7,
+        {"id": "no-body", "type": "span-create", "timestamp": at(1)},
+        {**EVENTS[0], "id": "no-time", "timestamp": "noon"},
+        event(50, "what-create", id="x", traceId="t"),
+        event(51, "observation-create", id="x", traceId="t", type="WHAT"),
+        event(52, "span-update", id="x"),
+        event(53, "span-update", traceId="t"),
+        event(54, "score-create", name="a", value=1, sessionId="s"),
+    ]
+    status, answer = send(client, [*bad, EVENTS[0]])
+    assert (status, answer["successes"]) == (207, [{"id": "event-0", "status": 201}])
+    assert [(error["id"], error["status"]) for error in answer["errors"]] == [
+        *[("", 400), ("no-body", 400), ("no-time", 400)],
+        *[(f"event-{number}", 400) for number in range(50, 55)],
+    ]
+    assert "timestamp: “noon”" in answer["errors"][2]["message"]
+    assert SpanRow.objects.count() == 1
+
+
+def test_events_of_a_deleted_session_are_refused(client: Client) -> None:
+    send(client, EVENTS[:3])
+    delete_session(Session.objects.get().pk, by="ada")
+    status, answer = send(client, [EVENTS[6], event(20, "trace-create", id="other", output="x")])
+    assert (status, answer["successes"]) == (207, [{"id": "event-20", "status": 201}])
+    assert [(error["id"], error["status"]) for error in answer["errors"]] == [("event-6", 409)]
+
+
+def test_secrets_do_not_reach_a_table(client: Client) -> None:
+    send(client, [event(0, "trace-create", id="t", input={"password": "hunter2-hunter2"})])
+    assert "hunter2" not in SpanRow.objects.get().content
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b"[]", {}, 400),
+        (b'{"batch": {}}', {}, 400),
+        (b'{"batch": ["\xff"]}', {}, 400),
+        (b"[" * 200_000, {}, 400),
+        (b"no gzip", {"Content-Encoding": "gzip"}, 400),
+        (zlib.compress(b"{}")[:-3], {"Content-Encoding": "deflate"}, 400),
+        (b"{}", {"Content-Encoding": "br"}, 415),
+    ],
+)  # fmt: skip
+def test_bad_body_is_refused(body: bytes, headers: dict[str, str], status: int, client: Client) -> None:
+    found, answer = send(client, body, **headers)
+    assert (found, bool(answer["message"])) == (status, True)
+    assert not SpanRow.objects.exists()
+
+
+def test_auth_check_names_the_project_of_the_key(client: Client) -> None:
+    [project] = json.loads(client.get("/api/public/projects").content)["data"]
+    assert (project["id"], project["name"]) == ("wires", "Wires")
+    wrong = Client(headers={"Authorization": "Basic " + b64encode(b"pk:sk-wrong").decode()})
+    assert wrong.get("/api/public/projects").status_code == 401
+    assert send(wrong, EVENTS)[0] == 401
+    assert json.loads(Client().get("/api/public/health").content)["status"] == "OK"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+IDS = st.sampled_from(["a", "b", "c", "0" * 32, "0" * 16, "00000000-0000-0000-0000-000000000000"]) | JSON
+TIMES = st.sampled_from([at(1), at(9), "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00"]) | JSON
+TYPES = [f"{kind}-{operation}" for kind in (*sorted(OBSERVATIONS), "observation") for operation in ("create", "update")]
+BODIES = st.fixed_dictionaries(
+    {"id": IDS},
+    optional={
+        **dict.fromkeys(("traceId", "parentObservationId", "observationId", "sessionId"), IDS),
+        **dict.fromkeys(("startTime", "endTime", "timestamp", "completionStartTime"), TIMES),
+        **dict.fromkeys(
+            ("name", "input", "output", "metadata", "usage", "usageDetails", "model", "tags", "type"), JSON
+        ),
+        "level": st.sampled_from(["ERROR", "DEFAULT"]) | JSON,
+    },
+)
+BATCHES = st.lists(
+    st.fixed_dictionaries(
+        {"id": JSON, "type": st.sampled_from([*TYPES, "trace-create", "score-create"]) | JSON, "timestamp": TIMES},
+        optional={"body": BODIES | JSON},
+    ),
+    max_size=5,
+)
+
+
+def spans_in(items: list[Item]) -> list[Span]:
+    return [item.delivery for item in items if isinstance(item.delivery, Span)]
+
+
+@given(batch=BATCHES)
+def test_any_event_is_decoded_and_read(batch: list[dict[str, Any]]) -> None:
+    items = decode_batch(json.dumps({"batch": batch}).encode())
+    assert len(items) == len(batch)
+    assert all((item.error is None) or (item.delivery is None) for item in items)
+    for item in items:
+        if isinstance(item.delivery, Span | LogRecord):
+            assert (len(item.delivery.trace_id), len(item.delivery.span_id)) == (32, 16)
+            assert item.delivery.trace_id.strip("0")
+            assert item.delivery.span_id.strip("0")
+    for trace_id in {span.trace_id for span in spans_in(items)}:
+        of_trace = [span for span in spans_in(items) if span.trace_id == trace_id]
+        assert session_of_trace(of_trace) == session_of_trace(of_trace[::-1])
