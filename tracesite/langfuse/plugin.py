@@ -16,7 +16,7 @@ def error_body(
 
 
 LANGFUSE = ForeignApi(
-    base_paths=tuple(f"/api/public/{name}" for name in ("ingestion", "projects", "health")),
+    base_paths=tuple(f"/api/public/{name}" for name in ("ingestion", "scores", "projects", "health")),
     urls="tracesite.langfuse.urls",
     error_body=error_body,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpResponseBase
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -15,7 +16,7 @@ from access_app.permissions import project_for_write
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
 from traces_app.transcripts.span_store import SpanOutcome, record_spans
-from traces_app.transcripts.spans.langfuse_events import Item, decode_batch
+from traces_app.transcripts.spans.langfuse_events import Item, decode_batch, decode_score
 from traces_app.transcripts.spans.span import InvalidBody, LogRecord, Span
 from tracesite.otlp.authentication import AnyHeaderAuthentication
 
@@ -57,6 +58,22 @@ def _statuses(items: list[Item], outcome: SpanOutcome) -> dict[str, list[dict[st
         else:
             successes.append({"id": item.id, "status": CREATED})
     return {"successes": successes, "errors": errors}
+
+
+class ScoresView(LangfuseView):
+    def post(self, request: Request) -> HttpResponseBase:
+        """Store one score, as SDKs from version 3 on send it."""
+        project = project_for_write(request, None)
+        _media_type, body = read_body(request)
+        try:
+            item = decode_score(body, timezone.now())
+        except InvalidBody as error:
+            raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": error}) from error
+        logs = [item.delivery] if isinstance(item.delivery, LogRecord) else []
+        reasons = [item.error] if item.error is not None else record_spans(project.pk, (), logs).reasons
+        if reasons:
+            raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": " ".join(reasons)})
+        return answer({"id": item.id})
 
 
 class ProjectsView(LangfuseView):

@@ -117,6 +117,18 @@ def test_original_ids_and_scores_are_exported(client: Client) -> None:
     assert found["g1"].attributes["langfuse.observation.cost_details"] == {"total": 0.5}
 
 
+def test_score_of_newer_sdks_is_stored(client: Client) -> None:
+    send(client, EVENTS[:8])
+    score = {"id": "s2", "traceId": "trace one", "observationId": "g2", "name": "tone", "value": "kind"}
+    for body, status in ((score, 200), ({"id": "s3"}, 400), (7, 400)):
+        response = client.post("/api/public/scores", json.dumps(body), content_type="application/json")
+        assert (response.status_code, "traceId" in str(response.content)) == (status, status == 400)
+    spans = spans_of(Project.objects.get().pk, trace_id_of("trace one"))
+    assert [one.attributes["value"] for span in spans for one in span.events if one.name == "langfuse.score"] == [
+        "kind"
+    ]
+
+
 def test_run_is_open_until_it_is_answered(client: Client) -> None:
     send(client, EVENTS[:4])
     assert (Message.objects.order_by("pk").last().is_completed, Session.objects.get().status) == (False, "running")  # type: ignore[union-attr]

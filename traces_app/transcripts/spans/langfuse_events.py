@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 from uuid import UUID
@@ -99,6 +100,14 @@ def decode_batch(body: bytes) -> list[Item]:
     about = fields(request.get("metadata"))
     version = text(about.get("sdk_version")) or text(about.get("sdkVersion")) or ""
     return [_item(event, Scope(name="langfuse", version=version)) for event in request["batch"]]
+
+
+def decode_score(body: bytes, now: datetime) -> Item:
+    """Return the one score of a request of the newer SDKs. Raise InvalidBody."""
+    score = fields(decoded_json(body))
+    timestamp = text(score.get("timestamp")) or now.isoformat()
+    event = {"id": score.get("id"), "type": "score-create", "timestamp": timestamp, "body": score}
+    return _item(event, Scope(name="langfuse"))
 
 
 def trace_id_of(id_: str) -> str:
