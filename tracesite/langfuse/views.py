@@ -16,7 +16,7 @@ from access_app.permissions import project_for_write
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
 from traces_app.transcripts.span_store import SpanOutcome, record_spans
-from traces_app.transcripts.spans.langfuse_events import Item, decode_batch, decode_score
+from traces_app.transcripts.spans.langfuse_events import Item, decode_batch, decode_scores
 from traces_app.transcripts.spans.span import InvalidBody, LogRecord, Span
 from tracesite.otlp.authentication import AnyHeaderAuthentication
 
@@ -62,18 +62,23 @@ def _statuses(items: list[Item], outcome: SpanOutcome) -> dict[str, list[dict[st
 
 class ScoresView(LangfuseView):
     def post(self, request: Request) -> HttpResponseBase:
-        """Store one score, as SDKs from version 3 on send it."""
+        """Store one score or a list, as SDKs from version 3 on send them; a list is answered with the status of each."""
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
-            item = decode_score(body, timezone.now())
+            items, is_list = decode_scores(body, timezone.now())
         except InvalidBody as error:
             raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": error}) from error
-        logs = [item.delivery] if isinstance(item.delivery, LogRecord) else []
-        reasons = [item.error] if item.error is not None else record_spans(project.pk, (), logs).reasons
-        if reasons:
-            raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": " ".join(reasons)})
-        return answer({"id": item.id})
+        outcome = record_spans(
+            project.pk, (), [item.delivery for item in items if isinstance(item.delivery, LogRecord)]
+        )
+        statuses = _statuses(items, outcome)
+        if is_list:
+            counts = {"accepted": len(statuses["successes"]), "rejected": len(statuses["errors"])}
+            return answer({**counts, "errors": statuses["errors"]}, status=MULTI_STATUS)
+        if statuses["errors"]:
+            raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": statuses["errors"][0]["message"]})
+        return answer({"id": items[0].id})
 
 
 class ProjectsView(LangfuseView):

@@ -123,6 +123,9 @@ def test_score_of_newer_sdks_is_stored(client: Client) -> None:
     for body, status in ((score, 200), ({"id": "s3"}, 400), (7, 400)):
         response = client.post("/api/public/scores", json.dumps(body), content_type="application/json")
         assert (response.status_code, "traceId" in str(response.content)) == (status, status == 400)
+    response = client.post("/api/public/scores", json.dumps([{}]), content_type="application/json")
+    counts = json.loads(response.content)
+    assert (response.status_code, counts["accepted"], counts["rejected"]) == (207, 0, 1)
     spans = spans_of(Project.objects.get().pk, trace_id_of("trace one"))
     assert [one.attributes["value"] for span in spans for one in span.events if one.name == "langfuse.score"] == [
         "kind"

@@ -102,12 +102,16 @@ def decode_batch(body: bytes) -> list[Item]:
     return [_item(event, Scope(name="langfuse", version=version)) for event in request["batch"]]
 
 
-def decode_score(body: bytes, now: datetime) -> Item:
-    """Return the one score of a request of the newer SDKs. Raise InvalidBody."""
-    score = fields(decoded_json(body))
-    timestamp = text(score.get("timestamp")) or now.isoformat()
-    event = {"id": score.get("id"), "type": "score-create", "timestamp": timestamp, "body": score}
-    return _item(event, Scope(name="langfuse"))
+def decode_scores(body: bytes, now: datetime) -> tuple[list[Item], bool]:
+    """Return the scores of a request of the newer SDKs, and whether it is a list. Raise InvalidBody."""
+    value = decoded_json(body)
+    items = []
+    for each in value if isinstance(value, list) else [value]:
+        score = fields(each)
+        timestamp = text(score.get("timestamp")) or now.isoformat()
+        event = {"id": score.get("id"), "type": "score-create", "timestamp": timestamp, "body": score}
+        items.append(_item(event, Scope(name="langfuse")))
+    return items, isinstance(value, list)
 
 
 def trace_id_of(id_: str) -> str:
