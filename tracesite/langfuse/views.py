@@ -20,7 +20,7 @@ from traces_app.transcripts.spans.langfuse_events import Item, decode_batch, dec
 from traces_app.transcripts.spans.span import InvalidBody, LogRecord, Span
 from tracesite.otlp.authentication import AnyHeaderAuthentication
 
-MULTI_STATUS, CREATED, BAD_REQUEST, CONFLICT = 207, 201, 400, 409
+MULTI_STATUS, CREATED, ACCEPTED, BAD_REQUEST, CONFLICT = 207, 201, 202, 400, 409
 
 
 class LangfuseView(APIView):
@@ -62,7 +62,10 @@ def _statuses(items: list[Item], outcome: SpanOutcome) -> dict[str, list[dict[st
 
 class ScoresView(LangfuseView):
     def post(self, request: Request) -> HttpResponseBase:
-        """Store one score or a list, as SDKs from version 3 on send them; a list is answered with the status of each."""
+        """Store one score or a list, as SDKs from version 3 on send them.
+
+        A list is answered 202 if all of it is stored, else 207 with the number of both and the errors.
+        """
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
@@ -73,6 +76,8 @@ class ScoresView(LangfuseView):
             project.pk, (), [item.delivery for item in items if isinstance(item.delivery, LogRecord)]
         )
         statuses = _statuses(items, outcome)
+        if is_list and not statuses["errors"]:
+            return answer({"message": "Accepted"}, status=ACCEPTED)
         if is_list:
             counts = {"accepted": len(statuses["successes"]), "rejected": len(statuses["errors"])}
             return answer({**counts, "errors": statuses["errors"]}, status=MULTI_STATUS)
