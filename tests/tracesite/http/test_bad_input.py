@@ -245,10 +245,10 @@ def times(api: Sender) -> None:
         assert api.send_message(agent_steps=[{"timestamp": time}]) == "400 invalid_input agent_steps[0].timestamp"
         started_at = "400 invalid_input agent_steps[0].tool_calls[0].started_at"
         assert api.send_message(agent_steps=call(started_at=time)) == started_at
-        if time and time not in absurd:
+        if time and time not in (*absurd, "2026-01-01"):
             assert api.get(f"messages/?created_after={time}") == "400 invalid_input created_after"
             assert api.get(f"messages/?before_time={time}") == "400 invalid_input before_time"
-    for time in absurd:
+    for time in (*absurd, "2026-01-01"):
         assert api.get(f"messages/?created_after={time.replace('+', '%2B')}")["next"] is None
 
 
