@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlencode
 
@@ -54,8 +55,7 @@ class WebSocket:
         ]
         lines += [f"Sec-WebSocket-Key: {base64.b64encode(os.urandom(16)).decode()}"]
         lines += [f"{name}: {value}" for name, value in given.items()]
-        self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
-        status, self._received = _head(self.socket)
+        status, self._received = _answer(self.socket, "\r\n".join([*lines, "", ""]).encode())
         if status != 101:
             self.close()
             raise Refused(status, self._received)
@@ -125,8 +125,8 @@ class EventStream:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         given = {"Host": f"127.0.0.1:{port}", **(headers or {})}
         lines = [f"GET /live/sse?{urlencode({'session': session, **query})} HTTP/1.1"]
-        self.socket.sendall("\r\n".join([*lines, *(f"{k}: {v}" for k, v in given.items()), "", ""]).encode())
-        status, self._chunks = _head(self.socket)
+        lines += [*(f"{name}: {value}" for name, value in given.items()), "", ""]
+        status, self._chunks = _answer(self.socket, "\r\n".join(lines).encode())
         self._text = b""
         if status != 200:
             self.close()
@@ -171,6 +171,16 @@ def _some_of(connection: socket.socket) -> bytes:
     if not data:
         raise Closed
     return data
+
+
+def _answer(connection: socket.socket, request: bytes) -> tuple[int, bytes]:
+    """Send a request, and return the status and the bytes after the head. Close the connection if there is no answer."""
+    with ExitStack() as stack:
+        stack.callback(connection.close)
+        connection.sendall(request)
+        found = _head(connection)
+        stack.pop_all()
+    return found
 
 
 def _head(connection: socket.socket) -> tuple[int, bytes]:

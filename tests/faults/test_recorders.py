@@ -18,7 +18,8 @@ def test_server_that_is_away_gets_everything_once_later(site: Site, tmp_path: Pa
         assert (one.left, one.watched.dropped) == (0, 0), one
         # The time of a call is a millisecond at most where nobody else uses the processor.
         assert one.watched.p99 < 5000, one
-        assert one.exit_seconds < 2.5, one
+        # Two seconds, and more where others use the processor; a server that answers would have 30.
+        assert one.exit_seconds < 6, one
 
 
 @pytest.mark.requirement("001-46")
