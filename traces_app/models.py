@@ -66,6 +66,9 @@ class AgentStep(models.Model):
     usage = models.JSONField(_("usage"), null=True, blank=True)
     timestamp = models.DateTimeField(_("time"), null=True, blank=True)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
+    time_to_first_token_ms = models.BigIntegerField(_("time to first token (ms)"), null=True, blank=True)
+    input_ref = models.TextField(_("model input"), blank=True, default="")
+    """The `ref` of the Context with what the model was asked; empty if unknown."""
     metadata = models.JSONField(_("metadata"), default=dict, blank=True)
 
     objects = LiveStepManager()
@@ -263,15 +266,14 @@ class Event(models.Model):
 
 
 class Context(models.Model):
-    """A prompt, a conversation, variables or a large value that events of a run refer to instead of containing it.
+    """A prompt, a conversation, variables, a large value or the input of a step, to which events and steps of a run refer.
 
-    It is identified by a digest of its content and stored once for each run. Not once for each session: the text of two
-    runs would be removed with the first of them while the other still refers to it, or stay after both; and a month could
-    not be dropped whole.
+    It is identified by a digest of its content and stored once for each run. The entries of conversations and inputs are
+    stored once for each session and month: see traces_app.ingest.context_rows.
     """
 
     id = models.UUIDField(_("id"), primary_key=True)
-    """Derived from its run and `ref`."""
+    """Derived from `ref` and its run, or the session and month of an entry."""
     session = models.ForeignKey(
         Session,
         models.DO_NOTHING,
@@ -287,21 +289,25 @@ class Context(models.Model):
         db_constraint=False,
         db_index=False,
         related_name="contexts",
+        null=True,
+        blank=True,
     )
+    """Its run; null for an entry, which several runs may share."""
     ref = models.TextField(_("reference"))
-    """The reference in events: the same for the same content, in all runs."""
+    """The reference in events and steps: the same for the same content, in all runs."""
     kind = models.TextField(_("kind"))
-    """See contexts.Kind; an `entry` is one of a conversation and only read as a part of it."""
+    """See contexts.Kind; an `entry` is only read as a part of others."""
     length = models.BigIntegerField(_("length"))
-    """Characters of a text, entries of a conversation, variables, bytes of anything else."""
+    """Characters of a text, entries of a conversation, messages of an input, variables, bytes of anything else."""
     size = models.BigIntegerField(_("bytes"))
     """Size as JSON, with all entries."""
     content = models.JSONField(_("content"))
-    """{"text": ..., "variables": {...}}, with the keys that the context has, or {"value": ...}."""
+    """{"text": ..., "variables": {...}}, with the keys that the context has, or {"value": ...}; of an input {"parameters":
+    {...}, "system": 0 or 1, "tools": their number}."""
     entries = ArrayField(models.UUIDField(), verbose_name=_("entries"), null=True, blank=True)
-    """The rows of a conversation, in order. They are shared, because each request repeats the conversation and adds to it."""
+    """The rows of a conversation, in order; of an input its system prompt, its tools and its messages."""
     created_at = models.DateTimeField(_("created at"))
-    """The time of the first event that refers to it."""
+    """The time of the first event or step that refers to it."""
 
     class Meta:
         verbose_name = _("context")
@@ -312,6 +318,8 @@ class Context(models.Model):
             models.Index(fields=["session", "id"], condition=~Q(kind="entry"), name="context_session_page"),
             # The context of a reference.
             models.Index(fields=["session", "ref"], condition=~Q(kind="entry"), name="context_ref"),
+            # The removal of entries.
+            models.Index(fields=["session"], condition=Q(kind="entry"), name="context_entries"),
         ]
 
     def __str__(self) -> str:

@@ -75,12 +75,14 @@ def fields(allowed: Collection[str]) -> OpenApiParameter:
     )
 
 
-def expand(allowed: Collection[str]) -> OpenApiParameter:
+def expand(allowed: Collection[str], unless_given: Collection[str] = ()) -> OpenApiParameter:
+    """Return the parameter; those `unless_given` are not nested by default."""
+    default = f"all but {', '.join(unless_given)}" if unless_given else "all"
     return _list_of_words(
         "expand",
         [*allowed, "none"],
         "The parts to nest in a message, separated by commas. Results are nested in calls, and calls in "
-        "steps. Default: all.",
+        f"steps. Default: {default}.",
     )
 
 

@@ -49,10 +49,10 @@ from messages_app.models import Message, Session
 from messages_app.queries import as_uuid, find_session
 from messages_app.safe_text import duration, first_characters, for_scripts, is_plain, moment, one_line, visible
 from messages_app.sql.pagination import IdRange
-from traces_app.events.context_store import newest_contexts
 from traces_app.ingest.batch import Refusal
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
+from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
 from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of

@@ -16,16 +16,11 @@ A reference is a digest of the content, so the same content has the same referen
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
+from traces_app.ingest.contexts import Context, context_of, length_of, value_of
 from traces_app.schema import pg_text
 from traces_app.schema.event_types import EventType
-
-Kind = Literal["prompt", "conversation", "variables", "context", "value", "entry"]
-"""A `context` is a conversation with variables or a prompt; a `value` is any large field; an `entry` is one of a
-conversation."""
 
 MOST = 16 * 1024
 """Maximum characters of event data as JSON: about a page of text.
@@ -51,20 +46,6 @@ IDENTIFYING = frozenset(
         *("contextRef", "contextRefs", "recorder", "truncated"),
     ]
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """A value that is stored by reference."""
-
-    ref: str
-    kind: Kind
-    content: str
-    """JSON text, see models.Context."""
-    length: int
-    size: int
-    entries: tuple[Context, ...] | None = None
-    """For a conversation."""
 
 
 def apart(type_: EventType, data: dict[str, Any]) -> tuple[str, list[Context]]:
@@ -111,7 +92,7 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
     if type_ == "prompt_build":
         kept = {**({"kind": data["role"]} if data.get("role") is not None else {}), **_without(data, "role")}
         if name := next((name for name in _PROMPT_TEXT if data.get(name) is not None), ""):
-            kept = {**_without(kept, name), "length": _length_of(data[name])}
+            kept = {**_without(kept, name), "length": length_of(data[name])}
             if data[name] != "":
                 content["text"] = data[name]
     request = data.get("request")
@@ -127,39 +108,10 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
         kept = {**_without(kept, "variables"), "variableNames": list(variables)}
     if not content and entries is None:
         return kept, None
-    context = _context(content, entries)
+    context = context_of(content, entries)
     if entries is not None:
         kept = {**kept, "conversationLength": len(entries)}
     return {**kept, "contextRef": context.ref}, context
-
-
-def _context(content: dict[str, Any], entries: list[Any] | None) -> Context:
-    below = None if entries is None else tuple(_value(entry, "entry") for entry in entries)
-    encoded = pg_text.json(content)
-    parts = [*content, *([] if below is None else ["conversation"])]
-    kind: Kind = "context"
-    if len(parts) == 1:
-        kind = {"text": "prompt", "variables": "variables", "conversation": "conversation"}[parts[0]]  # type: ignore[assignment]  # words of Kind
-    if below is not None:
-        length = len(below)
-    else:
-        length = _length_of(content["text"]) if "text" in content else len(content["variables"])
-    refs = () if below is None else [entry.ref for entry in below]
-    size = len(encoded.encode()) if content else 0
-    return Context(
-        ref=_ref("context" if below is None else "conversation", encoded, *refs),
-        kind=kind,
-        content=encoded,
-        length=length,
-        size=size + sum(entry.size for entry in below or ()),
-        entries=below,
-    )
-
-
-def _value(value: Any, kind: Kind = "value") -> Context:
-    encoded = pg_text.json(value)
-    size = len(encoded.encode())
-    return Context(ref=_ref(kind, encoded), kind=kind, content=f'{{"value":{encoded}}}', length=size, size=size)
 
 
 # --- Large fields ------------------------------------------------------------------------------------------------------
@@ -173,7 +125,7 @@ def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, 
     for size, name in candidates:
         if size < _WORTH or (length <= MOST and name != _FILE):
             continue
-        context = _value(kept.pop(name))
+        context = value_of(kept.pop(name))
         value = data[name]
         beginning = (value if isinstance(value, str) else pg_text.json(value))[:_BEGINNING]
         refs[name] = {"contextRef": context.ref, "bytes": context.size, "beginning": beginning}
@@ -185,17 +137,8 @@ def _without_large_fields(data: dict[str, Any], length: int) -> tuple[dict[str, 
 # --- Values ----------------------------------------------------------------------------------------------------------
 
 
-def _ref(*parts: str) -> str:
-    # No part contains U+0000, because JSON escapes it.
-    return "ctx_" + sha256("\x00".join(parts).encode()).hexdigest()[:32]
-
-
 def _first_list(data: Mapping[str, Any], names: Iterable[str]) -> str:
     return next((name for name in names if isinstance(data.get(name), list) and data[name]), "")
-
-
-def _length_of(value: Any) -> int:
-    return len(value if isinstance(value, str) else pg_text.json(value))
 
 
 def _without(data: Mapping[str, Any], *names: str) -> dict[str, Any]:

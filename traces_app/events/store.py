@@ -34,6 +34,7 @@ from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
 from messages_app.models import message_key
 from messages_app.sql.partitions import Month
+from traces_app.ingest import context_rows
 from traces_app.ingest.batch import Refusal, SessionCreatedConcurrently, SessionGone, SessionOutcome, WriteScope
 from traces_app.ingest.id_cache import find_named_sessions, find_or_make_tools, forget_named_sessions
 from traces_app.ingest.partitions import ensure_months, forget
@@ -46,7 +47,7 @@ from traces_app.schema import losses, pg_text, records
 from traces_app.schema.event_types import EVENT_TYPES, EventType
 from traces_app.schema.health_flags import INTERRUPTED, ORPHAN_RESULT, TIME_OUT_OF_RANGE, TRUNCATED
 
-from . import context_store, projection
+from . import projection
 from .clocks import CLOCK, is_in_range, moved, shift_into_range
 from .contexts import apart, without_refs
 from .feed import CHANNEL
@@ -54,6 +55,7 @@ from .ids import made_id
 from .projection import RUN, CallFlags, EventFact
 from .run_cache import RunSoFar, recall, remember, run_id
 from .step_order import Change, Layout
+from .stored_values import with_stored_values
 from .unnamed_calls import Unnamed
 
 State = Literal["stored", "duplicate", "refused"]
@@ -432,7 +434,7 @@ def _record(
                 lines += [
                     _row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
                 ]
-    context_store.add(contexts)
+    context_rows.add(contexts)
     insert_rows([(EVENTS, lines)])
     return numbered
 
@@ -873,7 +875,7 @@ def _facts_of(rows_of_events: Iterable[Sequence[Any]], without: Sequence[str] = 
     found = [(message_id, _fact(*row)) for message_id, *row in rows_of_events]
     if without:
         found = [(message_id, replace(fact, data=without_refs(fact.data, without))) for message_id, fact in found]
-    whole = context_store.whole([(message_id, fact.data) for message_id, fact in found])
+    whole = with_stored_values([(message_id, fact.data) for message_id, fact in found])
     return [
         (message_id, fact if data is fact.data else replace(fact, data=data))
         for (message_id, fact), data in zip(found, whole, strict=True)
@@ -1029,7 +1031,7 @@ def _row(project_id: int, session_id: UUID, message_id: UUID, one: _New, context
     event = one.record
     data, aside = apart(event.type, one.data)
     for context in aside:
-        contexts += context_store.lines_of(session_id, message_id, context, one.timestamp)
+        contexts += context_rows.rows_of(session_id, message_id, context, one.timestamp)
     spec = EVENT_TYPES[event.type]
     return EVENTS.Row(
         id=ids.child_hex(message_id.int, "event", one.external_id),

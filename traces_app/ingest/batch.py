@@ -13,6 +13,8 @@ from messages_app.writes import Counts
 from traces_app.normalize.redaction import Redacted
 from traces_app.schema import records
 
+from .tables import Row
+
 Source = Literal["live", "import", "events"]
 State = Literal["created", "updated", "unchanged", "refused"]
 Refusal = Literal["session_deleted", "session_purged", "message_deleted", "message_purged", "message_completed"]
@@ -91,6 +93,8 @@ class Context:
     """By the id of the message."""
     latest_event_at: Mapping[UUID, datetime] = field(default_factory=dict)
     """The time of the latest event of a message, for messages that grow by events."""
+    inputs: list[Row] = field(default_factory=list)
+    """The rows of contexts, which are inserted last."""
 
 
 @dataclass(kw_only=True)

@@ -28,6 +28,7 @@ from traces_app.normalize.rollup import Rollup, completion, duration_between, ro
 from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import PARENT_UNKNOWN
 
+from .contexts import Context, input_of
 from .tables import CALLS, MESSAGES, REFERENCES, RESULTS, STEPS, Row
 
 
@@ -52,6 +53,8 @@ class Rows:
     steps: list[Row] = field(default_factory=list)
     calls: list[Row] = field(default_factory=list)
     results: list[Row] = field(default_factory=list)
+    inputs: list[Context] = field(default_factory=list)
+    """What the models were asked."""
     flags: set[str] = field(default_factory=set)
 
     def assign_positions(self, ordinals: Mapping[str, int], positions: Mapping[str, int]) -> None:
@@ -130,8 +133,18 @@ def rows_below(
             iteration = step.iteration
         step_key = f"'step', 'id', {step.id!r}" if step.id else f"'step', {iteration}"
         step_id = _row_id(children, seen, step_key, step.id, stored.step_ids)
+        asked = input_of(step.input) if step.input is not None else None
+        if asked is not None:
+            rows.inputs.append(asked)
         rows.steps.append(
-            STEPS.row(step, id=step_id, message_id=message, iteration=str(iteration), ordinal=str(ordinal))
+            STEPS.row(
+                step,
+                id=step_id,
+                message_id=message,
+                iteration=str(iteration),
+                ordinal=str(ordinal),
+                input_ref=asked.ref if asked is not None else "",
+            )
         )
         iteration += 1
         if not step.tool_calls:

@@ -25,7 +25,7 @@ from traces_app.schema import pg_text, records
 
 from .batch import KnownSession, SessionGone, WriteScope
 from .rows import StoredBelow
-from .tables import Row, Table, fields_of, type_of
+from .tables import CONTEXTS, Row, Table, fields_of, type_of
 
 _CLAIM = (
     "INSERT INTO messages_app_messagekey (key, message_id) SELECT * FROM unnest(%s::uuid[], %s::uuid[]) "
@@ -124,6 +124,9 @@ def _add_to_session() -> str:
 
 
 _ADD_TO_SESSION = _add_to_session()
+_ADD_CONTEXTS = (
+    CONTEXTS.insert % tuple(f"${number}" for number in range(1, len(CONTEXTS.fields) + 1)) + " ON CONFLICT DO NOTHING"
+)
 _ADDED = ", ".join(
     f"{name} = {value}"
     for name, value in {
@@ -376,9 +379,11 @@ def insert_rows(tables: Tables) -> None:
                         copy.write_row(line)
 
 
-def insert_at_once(tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequence[str | None]]]) -> None:
+def insert_at_once(
+    tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequence[str | None]]], contexts: Iterable[Row] = ()
+) -> None:
     """Insert rows in the given order, then update sessions: their id, the change of their counters, and a value or None for
-    each of SESSION_FIELDS. Everything is sent at once as one transaction.
+    each of SESSION_FIELDS; then insert the contexts that do not exist. Everything is sent at once as one transaction.
 
     Raise IntegrityError if a key or an id is taken, SessionGone if a session is gone or deleted.
     """
@@ -386,6 +391,10 @@ def insert_at_once(tables: Tables, counted: Iterable[tuple[UUID, Counts, Sequenc
     for session_id, counts, fields in counted:
         added = (str(getattr(counts, name)) for name in COUNTERS)
         statements.append((_ADD_TO_SESSION, [session_id.hex, *added, *_news(counts), *fields]))
+    wanted = {row.id: row for row in contexts}
+    if wanted:
+        columns = zip(*(wanted[row_id] for row_id in sorted(wanted)), strict=True)
+        statements.append((_ADD_CONTEXTS, [pg_text.array(column) for column in columns]))
     try:
         execute_at_once(statements)
     except ProgrammingError as error:

@@ -6,9 +6,10 @@
  2. insert the sessions that are missing;
  3. claim the key of each message (MessageKey): insert new messages, merge existing ones;
  4. write messages, references, steps, calls and results, each sorted by id;
- 5. update the session rows last, with their counters.
+ 5. update the session rows with their counters;
+ 6. insert the contexts that are missing: what the models were asked, each message once for a session.
 
-If all messages look new, steps 2 to 5 are sent at once as one transaction (`insert_at_once`). If one of them exists after
+If all messages look new, steps 2 to 6 are sent at once as one transaction (`insert_at_once`). If one of them exists after
 all, that transaction fails as a whole and the steps are done one by one, with COPY for many rows.
 
 Every sender takes its locks in this order, so identical batches sent at once cannot deadlock, and a busy session is locked
@@ -46,6 +47,7 @@ from traces_app.normalize.rollup import Rollup, completion, duration_between
 from traces_app.schema import pg_text, records
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, INTERRUPTED
 
+from . import context_rows
 from .batch import (
     BatchSession,
     Context,
@@ -270,6 +272,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
                 if message.first is not None:
                     _merge(context, [message])
             finish_sessions(context, sessions)
+            context_rows.add(context.inputs)
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -390,6 +393,7 @@ def _insert_at_once(
             *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
         ],
         [(session_id, session.counts, merged_fields(context, session)) for session_id, session in changed],
+        context.inputs,
     )
 
 
@@ -413,6 +417,7 @@ def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
         )
         lines.append(line)
         message.session.counts += _counts(context, message.id, record, counts)
+        _keep_inputs(context, message.session.id, message.id, own)
         below.references += own.references
         below.steps += own.steps
         below.calls += own.calls
@@ -424,6 +429,12 @@ def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
         (CALLS, below.calls),
         (RESULTS, below.results),
     ]
+
+
+def _keep_inputs(context: Context, session_id: UUID, message_id: UUID, own: Rows) -> None:
+    """Add the rows of what the models were asked to those that are inserted last."""
+    for asked in own.inputs:
+        context.inputs.extend(context_rows.rows_of(session_id, message_id, asked, context.now))
 
 
 def _merge(context: Context, messages: Sequence[PendingMessage]) -> None:
@@ -592,6 +603,7 @@ def _patch(
         return
     counts = _finish_message(context, row, changed, stored, None, before) + Counts(active_at=context.now)
     add_to_sessions({row.session_id: counts})
+    context_rows.add(context.inputs)
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:
@@ -647,6 +659,8 @@ def _write_merge(
         own.steps = []
         own.calls = [line for line in own.calls if line.id in stored.open_calls]
         own.results = [line for line in own.results if line.id in stored.open_calls]
+        own.inputs = []
+    _keep_inputs(context, row.session_id, row.pk, own)
     flags = {*changed.get("health", row.health), *own.flags}
     if flags != set(row.health):
         changed["health"] = sorted(flags)

@@ -179,7 +179,7 @@ SESSIONS = Table(
         *("id", "project_id", "external_id", "said_status", "redactions", "created_at", "updated_at", "deleted_by"),
         *(*COUNTERS, "last_run_id", "last_run_failed", "active_at"),
     ),
-    read_elsewhere=("status", "messages"),
+    read_elsewhere=("status", "messages", "contexts"),
 )
 KEYS = Table(MessageKey, without=("purged_at",))
 MESSAGES = Table(
@@ -199,9 +199,14 @@ REFERENCES = Table(
 STEPS = Table(
     AgentStep,
     records.AgentStep,
-    computed=("id", "message_id", "iteration", "ordinal"),
-    renamed={"reasoning": "reasoning_content", "duration_ms": "duration"},
-    read_elsewhere=("tool_calls",),
+    computed=("id", "message_id", "iteration", "ordinal", "input_ref"),
+    renamed={
+        "reasoning": "reasoning_content",
+        "duration_ms": "duration",
+        "time_to_first_token_ms": "time_to_first_token",
+    },
+    read_elsewhere=("tool_calls", "input"),
+    merges={"input_ref": "COALESCE(NULLIF({new}, ''), {old})"},
 )
 CALLS = Table(
     ToolCall,

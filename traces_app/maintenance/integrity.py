@@ -26,6 +26,7 @@ from django.db import connection
 from messages_app import ids
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, months_of
+from traces_app.ingest.context_rows import row_id_of
 from traces_app.normalize.rollup import duration_between, rollup
 
 from .snapshot import one_snapshot
@@ -37,6 +38,7 @@ KINDS = {
     "call_without_result": "a call is finished but has no result",
     "orphan_result": "a result has no call: it arrived without one, which is flagged, or the call was lost",
     "orphan_row": "a step, call, reference, event or context has no message",
+    "input_missing": "what the model of a step was asked is missing, or a part of it",
     "step_missing": "a call refers to a step that its message does not have",
     "parent_missing": "a call refers to a parent call that its message does not have",
     "parent_cycle": "the parents of calls form a cycle",
@@ -126,6 +128,7 @@ class _Step:
     duration_ms: int | None
     usage: str | None
     error: str | None
+    input_ref: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,11 +152,16 @@ def _check_messages(condition: str, values: list[object], tally: Tally) -> Itera
                 return
             steps = _steps(messages)
             calls = _calls(messages)
+            inputs = _inputs(messages, steps)
         for message in messages:
             tally.messages += 1
             tally.steps += len(steps[message.id])
             tally.calls += len(calls[message.id])
-            for kind, detail in _problems(message, steps[message.id], calls[message.id]):
+            problems = [
+                *_problems(message, steps[message.id], calls[message.id]),
+                *_input_problems(steps[message.id], inputs),
+            ]
+            for kind, detail in problems:
                 yield Problem(kind=kind, session_id=message.session_id, message_id=message.id, detail=detail)
         last = messages[-1].id
 
@@ -176,12 +184,34 @@ def _steps(messages: Sequence[_Message]) -> Mapping[UUID, list[_Step]]:
     found: defaultdict[UUID, list[_Step]] = defaultdict(list)
     for row in _rows(
         "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
-        "(metadata -> 'error')::text AS error FROM traces_app_agentstep AS step "
+        "(metadata -> 'error')::text AS error, input_ref FROM traces_app_agentstep AS step "
         f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
         _below(messages),
     ):
         found[row.pop("message_id")].append(_Step(**row))
     return found
+
+
+def _inputs(messages: Sequence[_Message], steps: Mapping[UUID, Sequence[_Step]]) -> dict[UUID, int]:
+    """Return the number of missing entries of each input, by the id of its step; an input that is missing itself is not there."""
+    wanted = {
+        step.id: UUID(row_id_of(message_id, step.input_ref))
+        for message_id, of_message in steps.items()
+        for step in of_message
+        if step.input_ref
+    }
+    if not wanted:
+        return {}
+    below = _below(messages)
+    found = _rows(
+        "SELECT context.id, count(*) FILTER (WHERE wanted.id IS NOT NULL AND entry.id IS NULL) AS missing "
+        "FROM traces_app_context AS context LEFT JOIN LATERAL unnest(context.entries) AS wanted (id) ON TRUE "
+        "LEFT JOIN traces_app_context AS entry ON entry.id = wanted.id AND entry.id >= %(first)s AND entry.id < %(after)s "
+        "WHERE context.id = ANY(%(contexts)s) AND context.id >= %(first)s AND context.id < %(after)s GROUP BY context.id",
+        {**below, "contexts": list(set(wanted.values()))},
+    )
+    missing = {row["id"]: row["missing"] for row in found}
+    return {step_id: missing[context_id] for step_id, context_id in wanted.items() if context_id in missing}
 
 
 def _calls(messages: Sequence[_Message]) -> Mapping[UUID, list[_Call]]:
@@ -215,6 +245,13 @@ def _problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call])
     yield from _ownership_problems(message, calls)
     yield from _time_problems(message, steps, calls)
     yield from _count_problems(message, steps, calls)
+
+
+def _input_problems(steps: Sequence[_Step], inputs: Mapping[UUID, int]) -> Iterator[tuple[str, str]]:
+    for step in steps:
+        if step.input_ref and inputs.get(step.id, -1):
+            missing = f"{inputs[step.id]} of its entries" if step.id in inputs else "all of it"
+            yield "input_missing", f"step {step.id}: {missing}"
 
 
 def _iteration_problems(message: _Message, steps: Sequence[_Step]) -> Iterator[tuple[str, str]]:
@@ -379,7 +416,7 @@ def _check_orphans() -> Iterator[Problem]:
             while True:
                 found = _rows(
                     f"SELECT id, {column} AS parent_id FROM {table} AS child WHERE id >= %(last)s AND id < %(after)s "
-                    f"AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
+                    f"AND {column} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = child.{column} "
                     f"AND parent.id >= %(first)s AND parent.id < %(after)s) ORDER BY id LIMIT {_ORPHANS_AT_ONCE}",
                     {"last": last, "first": month.first_id, "after": month.next.first_id},
                 )

@@ -47,6 +47,7 @@ from messages_app.models import Message, Reference, Session
 from messages_app.session_counters import recount
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
 from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
+from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
@@ -420,7 +421,11 @@ def _remove_batch(
             condition.values,
         )
         removed.append((model, rows, size))
+    of_sessions = _rows(f"SELECT DISTINCT session_id FROM {_MESSAGES} WHERE {here.sql}", here.values)
     removed.append((Message, *_remove_message_rows(message_ids)))
+    removed.append(
+        (Context, *remove_unused([session_id for (session_id,) in of_sessions], min(message_ids), max(message_ids)))
+    )
     if with_session:
         _rows("DELETE FROM messages_app_messagekey WHERE message_id = ANY(%s) RETURNING 1", [message_ids])
     else:
@@ -666,6 +671,17 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         in_month.values,
     )
     report.add(Span, rows, size)
+    table = Context._meta.db_table
+    ((rows, size),) = _rows(
+        f"WITH doomed AS (SELECT message.id, message.session_id FROM {messages} WHERE {in_month.sql}), used AS ("
+        f"SELECT DISTINCT unnest(entries) AS id FROM {table} WHERE kind <> 'entry' AND id >= %s AND id < %s "
+        "AND session_id IN (SELECT session_id FROM doomed) AND message_id NOT IN (SELECT id FROM doomed)) "
+        f"SELECT count(*), coalesce(sum({_size_of(Context, 'entry')}), 0)::bigint FROM {table} AS entry "
+        "WHERE kind = 'entry' AND message_id IS NULL AND id >= %s AND id < %s "
+        "AND session_id IN (SELECT session_id FROM doomed) AND NOT EXISTS (SELECT 1 FROM used WHERE used.id = entry.id)",
+        [*in_month.values, *[month.first_id, month.next.first_id] * 2],
+    )
+    report.add(Context, rows, size)
 
 
 def _survey_sessions(scope: Scope, report: Report) -> None:

@@ -19,6 +19,7 @@ DERIVED = frozenset(
         "message_count",
         "last_event",
         "context_refs",
+        "input_ref",
         "step_count",
         "call_count",
         "failure_count",
@@ -39,20 +40,27 @@ DERIVED = frozenset(
         "output_tokens",
     ]
 )
-# The fields of records that hold lists of records.
+# The fields of records that hold records.
 _BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
     records.Session: {"messages": records.Message},
     records.Message: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
     records.MessagePatch: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
-    records.AgentStep: {"tool_calls": records.ToolCall},
+    records.AgentStep: {"tool_calls": records.ToolCall, "input": records.ModelInput},
 }
-_TYPES: tuple[type[records.Record], ...] = (*_BELOW, records.ToolCall, records.Reference, records.SessionPatch)
+_TYPES: tuple[type[records.Record], ...] = (
+    *_BELOW,
+    records.ToolCall,
+    records.ModelInput,
+    records.Reference,
+    records.SessionPatch,
+)
 FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
 """The field names of each record."""
 
 
 def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) -> None:
-    """Move the fields that `type_` does not have into the `metadata` of a decoded object, at every level. Changes `document`.
+    """Move the fields that `type_` does not have into the `metadata` of a decoded object, at every level; those of the input of
+    a model into its `parameters`. Changes `document`.
 
     The result of a call is parsed with `tool_results.result_fields`; anything that is not a result becomes the output of
     one. Empty values are dropped; existing keys of the metadata are not overwritten.
@@ -65,15 +73,17 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
     fields = FIELDS[type_]
     unknown = document.keys() - fields
     if unknown:
-        metadata = document.get("metadata")
+        is_input = type_ is records.ModelInput
+        place = "parameters" if is_input else "metadata"
+        others = document.get(place)
         for name in sorted(unknown):
             value = document.pop(name)
-            if name in DERIVED or value is None or value == "" or value == [] or value == {}:
+            if (name in DERIVED and not is_input) or value is None or value == "" or value == [] or value == {}:
                 continue
-            if metadata is None and "metadata" in fields:
-                metadata = document["metadata"] = {}
-            if isinstance(metadata, dict):
-                metadata.setdefault(name, value)
+            if others is None and place in fields:
+                others = document[place] = {}
+            if isinstance(others, dict):
+                others.setdefault(name, value)
     if type_ is records.ToolCall:
         result = document.get("result")
         if isinstance(result, dict):

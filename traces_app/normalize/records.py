@@ -32,6 +32,9 @@ from .tool_results import MOST_WRAPPINGS, normalize_result
 HANDOFF_TO = "handoff_to"
 """Key in the metadata of a call that hands over to another agent: the name of that agent."""
 
+CONTEXT_REF = "contextRef"
+"""The key of an object that stands for a value in the contexts of its session."""
+
 _MICROSECOND = timedelta(microseconds=1)
 # No run uses a trillion tokens: a larger number is kept in the usage only, so that sums fit into their columns.
 _MOST_TOKENS = 10**12
@@ -48,10 +51,11 @@ def normalise(session: records.Session, *, now: datetime) -> records.Session:
         session,
         external_id=external_id,
         metadata=metadata,
+        contexts=None,
         created_at=_in_range(session.created_at or began, now),
         messages=[
             # One microsecond apart, so that messages without times keep their order.
-            _message(message, now + index * _MICROSECOND)
+            _message(_with_contexts(message, session.contexts), now + index * _MICROSECOND)
             for index, message in enumerate(session.messages or ())
         ],
     )
@@ -126,13 +130,40 @@ def _message(message: records.Message, default_time: datetime) -> records.Messag
     )
 
 
+def _with_contexts(message: records.Message, contexts: dict[str, Any] | None) -> records.Message:
+    """Return the message with the values that the inputs of its steps name. A reference that is not there stays."""
+    if not contexts or not any(step.input for step in message.agent_steps or ()):
+        return message
+
+    def value(item: Any) -> Any:
+        is_reference = isinstance(item, dict) and item.keys() == {CONTEXT_REF} and isinstance(item[CONTEXT_REF], str)
+        return contexts.get(item[CONTEXT_REF], item) if is_reference else item
+
+    def whole(step: records.AgentStep) -> records.AgentStep:
+        if step.input is None:
+            return step
+        messages, tools = (
+            [*map(value, items)] if items else items for items in (step.input.messages, step.input.tools)
+        )
+        return replace(step, input=replace(step.input, messages=messages, tools=tools, system=value(step.input.system)))
+
+    return replace(message, agent_steps=[*map(whole, message.agent_steps or ())])
+
+
 def _step(step: records.AgentStep, flags: set[str], names: set[str]) -> records.AgentStep:
     calls = [_call(call, flags, names) for call in step.tool_calls or ()]
-    duration = round(step.duration) if isinstance(step.duration, float) else step.duration
+    duration, first = (
+        round(given) if isinstance(given, float) else given for given in (step.duration, step.time_to_first_token)
+    )
     # Most steps are in normal form already, and comparing is cheaper than copying.
-    if duration is step.duration and step.tool_calls is not None and all(map(is_, calls, step.tool_calls)):
+    if (
+        duration is step.duration
+        and first is step.time_to_first_token
+        and step.tool_calls is not None
+        and all(map(is_, calls, step.tool_calls))
+    ):
         return step
-    return replace(step, duration=duration, tool_calls=calls)
+    return replace(step, duration=duration, time_to_first_token=first, tool_calls=calls)
 
 
 def _call(call: records.ToolCall, flags: set[str], names: set[str]) -> records.ToolCall:

@@ -158,6 +158,8 @@ def _searched(message: records.Message) -> list[Any]:
         values += _values(reference)
     for step in message.agent_steps or ():
         values += _values(step)
+        if step.input is not None:
+            values += _values(step.input)
         for call in step.tool_calls or ():
             values += _values(call)
             if isinstance(call.result, records.ToolResult):
@@ -190,8 +192,9 @@ def _redact_step(step: records.AgentStep, path: str, receipts: list[Receipt]) ->
         if isinstance(call.result, records.ToolResult):
             call = replace(call, result=_redact_fields(call.result, f"{below}result.", receipts))
         calls.append(_redact_fields(call, below, receipts))
+    input_ = step.input and _redact_fields(step.input, f"{path}input.", receipts)
     step = _redact_fields(step, path, receipts)
-    return step if len(receipts) == before else replace(step, tool_calls=calls)
+    return step if len(receipts) == before else replace(step, tool_calls=calls, input=input_)
 
 
 def _redact_fields(record: R, path: str, receipts: list[Receipt]) -> R:

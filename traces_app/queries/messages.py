@@ -6,11 +6,12 @@ Steps are in the order of their iterations, calls in the order of their step.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from messages_app.models import Message, Reference
 from messages_app.sql.batch import Row, fetch
@@ -18,9 +19,12 @@ from messages_app.sql.json_rows import Column, Source, if_known, instant, text_i
 from traces_app.models import AgentStep, ToolCall, ToolResult
 
 from . import schemas
+from .contexts import InputKey, inputs
 
 EXPANDABLE = ("references", "steps", "calls", "results")
 """The parts that can be nested in a message; calls lie in steps, and results in calls."""
+INPUTS = "inputs"
+"""Can be nested in the steps of a single message. Each input repeats the whole conversation."""
 MESSAGE_FIELDS = frozenset(schemas.Message.__struct_fields__)
 CALL_FIELDS = frozenset(schemas.Call.__struct_fields__)
 
@@ -38,7 +42,7 @@ class Selection:
 
     @property
     def steps(self) -> bool:
-        return "agent_steps" in self.fields and not self.expand.isdisjoint({"steps", "calls", "results"})
+        return "agent_steps" in self.fields and not self.expand.isdisjoint({"steps", "calls", "results", INPUTS})
 
     @property
     def calls(self) -> bool:
@@ -47,6 +51,10 @@ class Selection:
     @property
     def results(self) -> bool:
         return self.steps and "results" in self.expand
+
+    @property
+    def inputs(self) -> bool:
+        return self.steps and INPUTS in self.expand
 
 
 EVERYTHING = Selection()
@@ -113,11 +121,28 @@ def _references(rows: Sequence[Row]) -> dict[str, list[schemas.Reference]]:
 def _steps(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.AgentStep]]:
     rows = below["steps"]
     calls_of = _calls(below, selection) if selection.calls else {}
-    made = STEPS.make(rows, tool_calls=[calls_of.get(row[1], []) for row in rows] if selection.calls else UNSET)
+    made = STEPS.make(
+        rows, tool_calls=[calls_of.get(row[1], []) for row in rows] if selection.calls else UNSET, input=UNSET
+    )
+    if selection.inputs:
+        made = with_inputs([(row[0], step) for row, step in zip(rows, made, strict=True)], inputs)
     found: defaultdict[str, list[schemas.AgentStep]] = defaultdict(list)
     for row, step in zip(rows, made, strict=True):
         found[row[0]].append(step)
     return found
+
+
+def with_inputs(
+    steps: Sequence[tuple[str, schemas.AgentStep]],
+    read: Callable[[Collection[InputKey]], Mapping[InputKey, schemas.ModelInput]],
+) -> list[schemas.AgentStep]:
+    """Return the steps, each given with the id of its message, with what their models were asked."""
+    keys = {(message_id, step.input_ref) for message_id, step in steps if isinstance(step.input_ref, str)}
+    found: Mapping[tuple[str, Any], schemas.ModelInput] = read(keys)
+    return [
+        replace(step, input=found.get((message_id, step.input_ref), UNSET)) if step.input_ref else step
+        for message_id, step in steps
+    ]
 
 
 def _calls(below: Mapping[str, Sequence[Row]], selection: Selection) -> dict[str, list[schemas.ToolCall]]:
@@ -176,8 +201,13 @@ STEPS = Source(
     key="message_id",
     beside=("id::text",),
     order_by="iteration, ordinal",
-    columns={"duration": if_known("duration_ms"), "reasoning_content": text_if_any("reasoning")},
-    made=("tool_calls",),
+    columns={
+        "duration": if_known("duration_ms"),
+        "reasoning_content": text_if_any("reasoning"),
+        "time_to_first_token": if_known("time_to_first_token_ms"),
+        "input_ref": text_if_any("input_ref"),
+    },
+    made=("tool_calls", "input"),
 )
 _OF_A_CALL = {
     "uuid": Column(sql="call.id::text"),

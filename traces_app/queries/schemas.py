@@ -26,7 +26,7 @@ ModelCallId = Annotated[
     str, Meta(description="The call id given by the model; may repeat. Derived from `uuid` if the model gave none.")
 ]
 ParentCall = Annotated[Id, Meta(description="The `uuid` of the call that started this one.")]
-ContextKind = Literal["prompt", "conversation", "variables", "context", "value"]
+ContextKind = Literal["prompt", "conversation", "variables", "context", "value", "input"]
 
 
 class Reference(Resource, frozen=True):
@@ -87,6 +87,17 @@ class ToolCall(CallFields, frozen=True):
     metadata: JsonObject | UnsetType = UNSET
 
 
+class ModelInput(Resource, frozen=True):
+    """What a model was asked."""
+
+    messages: Annotated[list[Json], Meta(description="The conversation as it was sent, in its order.")]
+    system: Annotated[Json | UnsetType, Meta(description="The system prompt, if it is not one of the messages.")] = (
+        UNSET
+    )
+    tools: Annotated[list[Json] | UnsetType, Meta(description="The schemas of the tools.")] = UNSET
+    parameters: JsonObject | UnsetType = UNSET
+
+
 class AgentStep(Resource, frozen=True):
     """One think-act iteration."""
 
@@ -101,6 +112,11 @@ class AgentStep(Resource, frozen=True):
     usage: JsonObject | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
+    time_to_first_token: Milliseconds | UnsetType = UNSET
+    input_ref: Annotated[
+        str | UnsetType, Meta(description="What the model was asked: `sessions/{id}/contexts/{input_ref}/` has it.")
+    ] = UNSET
+    input: Annotated[ModelInput | UnsetType, Meta(description="Only with `expand=inputs`.")] = UNSET
 
 
 class Message(Resource, frozen=True):
@@ -324,9 +340,13 @@ class SessionWithSent(SessionWithContexts, frozen=True):
 
 
 class SessionExport(Session, frozen=True):
-    """A session with all its messages, oldest first."""
+    """A session with all its messages, oldest first.
+
+    In the inputs of steps, {"contextRef": ...} stands for a value in `contexts`, so that each is there once.
+    """
 
     messages: list[Message]
+    contexts: Annotated[dict[str, Json], Meta(description="Messages, tools and system prompts, by reference.")]
 
 
 class SpanExport(Resource, frozen=True, rename="camel"):
@@ -448,13 +468,13 @@ class Context(Resource, frozen=True):
     """A context without its content. The same content has the same reference everywhere."""
 
     ref: Annotated[str, Meta(description="The `contextRef` of events.")]
-    message_id: Annotated[Id, Meta(description="The run whose events refer to the context.")]
+    message_id: Annotated[Id, Meta(description="The run whose events or steps refer to the context.")]
     kind: Annotated[
         ContextKind,
         Meta(
             description=(
                 "`context`: a conversation with variables or a prompt; `value`: a field that was "
-                "too large for its event."
+                "too large for its event; `input`: what the model of a step was asked."
             )
         ),
     ]
@@ -462,7 +482,8 @@ class Context(Resource, frozen=True):
         int,
         Meta(
             description=(
-                "Number of characters of a prompt, entries of a conversation, variables, or bytes of a value."
+                "Number of characters of a prompt, entries of a conversation, messages of an input, variables, or bytes "
+                "of a value."
             ),
             ge=0,
         ),
@@ -480,6 +501,7 @@ class WholeContext(Context, frozen=True):
     )
     variables: JsonObject | UnsetType = UNSET
     value: Annotated[Json | UnsetType, Meta(description="The value of the event's field.")] = UNSET
+    input: Annotated[ModelInput | UnsetType, Meta(description="What the model was asked.")] = UNSET
 
 
 class ContextPage(Resource, frozen=True):

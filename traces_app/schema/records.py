@@ -112,6 +112,20 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """Any other data."""
 
 
+class ModelInput(Record, frozen=True, kw_only=True):
+    """What a model was asked, in the form of its provider."""
+
+    messages: Searched[list[Any] | None] = None
+    """The conversation as it was sent, in its order. A message, a tool or the system prompt may be {"contextRef": ...}, a key of
+    the session's `contexts`."""
+    system: Searched[Any] = None
+    """The system prompt, if it is not one of the messages: a text or content blocks."""
+    tools: Searched[list[Any] | None] = None
+    """The schemas of the tools that the model may call."""
+    parameters: Searched[dict[str, Any] | None] = None
+    """The other parameters of the request, such as `temperature`."""
+
+
 class AgentStep(Record, frozen=True, kw_only=True):
     """One think-act iteration."""
 
@@ -135,6 +149,10 @@ class AgentStep(Record, frozen=True, kw_only=True):
     """When the step started."""
     duration: Milliseconds | None = None
     """Milliseconds."""
+    time_to_first_token: Milliseconds | None = None
+    """Milliseconds from the request to the first part of the response."""
+    input: ModelInput | None = None
+    """What the model was asked. Each message is stored once for a session."""
     metadata: Searched[dict[str, Any] | None] = None
     """Any other data."""
 
@@ -244,6 +262,8 @@ class Session(Record, frozen=True, kw_only=True):
     """When the session started, with a time zone. Default: now."""
     messages: list[Message] | None = None
     """In the order of the conversation."""
+    contexts: NotSearched[dict[str, Any] | None] = None
+    """Values that the inputs of steps name as {"contextRef": ...} instead of repeating them, by that reference."""
 
 
 class Event(Record, frozen=True, kw_only=True):

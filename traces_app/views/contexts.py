@@ -13,7 +13,8 @@ from messages_app.http.filters import check_parameters
 from messages_app.http.responses import answer, list_answer
 from messages_app.queries import find_session
 from messages_app.sql.pagination import page_request, read_page, whole_number
-from traces_app.events.context_store import (
+from traces_app.queries import schemas
+from traces_app.queries.contexts import (
     FoundContext,
     contexts,
     contexts_of,
@@ -22,7 +23,6 @@ from traces_app.events.context_store import (
     variables,
     whole_context,
 )
-from traces_app.queries import schemas
 
 from .parameters import requested_scope
 from .viewset import TraceViewSet

@@ -32,7 +32,7 @@ from traces_app.normalize.records import normalise_patch
 from traces_app.normalize.redaction import redact_message_patch
 from traces_app.queries import schemas
 from traces_app.queries.filters import MessageFilterSet, SessionMessageFilterSet
-from traces_app.queries.messages import EVERYTHING, EXPANDABLE, MESSAGE_FIELDS, Selection, messages
+from traces_app.queries.messages import EVERYTHING, EXPANDABLE, INPUTS, MESSAGE_FIELDS, Selection, messages
 from traces_app.schema import records
 
 from . import examples
@@ -41,7 +41,8 @@ from .parameters import BY_TIME, requested_scope, selection_in, sender_of, sessi
 from .viewset import TraceViewSet
 
 _IDENTITY = Selection(fields=frozenset({"id", "session_id", "external_id", "version"}))
-_ONE = [openapi.fields(MESSAGE_FIELDS), openapi.expand(EXPANDABLE), openapi.PROJECT]
+_ONE_EXPANDABLE = (*EXPANDABLE, INPUTS)
+_ONE = [openapi.fields(MESSAGE_FIELDS), openapi.expand(_ONE_EXPANDABLE, unless_given=(INPUTS,)), openapi.PROJECT]
 _ONE_OR_MANY = {
     "oneOf": [
         {"$ref": "#/components/schemas/MessageInput"},
@@ -136,7 +137,7 @@ class MessageViewSet(TraceViewSet):
     def retrieve(self, request: Request, message_id: str, session_id: str | None = None) -> HttpResponseBase:
         """Return one message with its trace. Its ETag is its version."""
         check_parameters(request.query_params, ("fields", "expand", "project"))
-        selection = selection_in(request.query_params)
+        selection = selection_in(request.query_params, _ONE_EXPANDABLE)
         message = _find(request, message_id, session_id)
         return _answer(message.pk, selection)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
@@ -47,8 +49,9 @@ def sender_of(request: Request) -> str:
     return f"key {key.name}" if isinstance(key, ApiKey) else request.user.get_username()
 
 
-def selection_in(parameters: QueryDict) -> Selection:
-    expand = words(parameters, "expand", [*EXPANDABLE, "none"])
+def selection_in(parameters: QueryDict, expandable: Sequence[str] = EXPANDABLE) -> Selection:
+    """Return the parts of messages that the parameters select; those of `EXPANDABLE` without `expand`."""
+    expand = words(parameters, "expand", [*expandable, "none"])
     if expand is not None and "none" in expand and len(expand) > 1:
         raise InvalidInput(_("“none” cannot be combined with other values."), field="expand")
     return Selection(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from uuid import UUID
 
 import msgspec
-from django.http import HttpResponseBase
+from django.http import HttpResponseBase, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from msgspec import UNSET
+from msgspec.structs import replace
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.reverse import reverse
@@ -26,13 +27,13 @@ from messages_app.models import Message
 from messages_app.queries import SESSION_FIELDS, FoundSession, find_session, sessions
 from messages_app.sql.pagination import Cursor, IdRange, page_request, read_page
 from messages_app.writes import delete_session, restore_session
-from traces_app.events.context_store import newest_refs
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
-from traces_app.queries.messages import messages
+from traces_app.queries.contexts import InputKey, entry_values, inputs_by_reference, newest_refs
+from traces_app.queries.messages import messages, with_inputs
 from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.otlp_json import resource_spans
@@ -173,8 +174,7 @@ class SessionViewSet(TraceViewSet):
             document = stream_answer(b'{"resourceSpans":', _all_spans(session), b"}")
             document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.otlp.json"'
             return document
-        head = msgspec.json.encode(sessions([str(session.pk)])[0])
-        document = stream_answer(head[:-1] + b',"messages":', _all_messages(session), b"}")
+        document = StreamingHttpResponse(_exported(session), content_type="application/json")
         document.headers["Content-Disposition"] = f'attachment; filename="session-{session.pk}.json"'
         return document
 
@@ -198,9 +198,42 @@ def _all_spans(session: FoundSession) -> Iterator[msgspec.Raw]:
             yield msgspec.Raw(msgspec.json.encode(item))
 
 
-def _all_messages(session: FoundSession) -> Iterator[schemas.Message]:
+def _exported(session: FoundSession) -> Iterator[bytes]:
+    """Yield the pieces of the JSON of a schemas.SessionExport."""
+    entries: dict[str, str] = {}
+    head = msgspec.json.encode(sessions([str(session.pk)])[0])
+    yield head[:-1] + b',"messages":['
+    separator = b""
+    for message in _all_messages(session, entries):
+        yield separator + msgspec.json.encode(message)
+        separator = b","
+    yield b'],"contexts":{'
+    separator = b""
+    refs = sorted(entries)
+    for first in range(0, len(refs), EXPORT_CHUNK):
+        some = refs[first : first + EXPORT_CHUNK]
+        values = entry_values([entries[ref] for ref in some])
+        for ref in some:
+            if entries[ref] in values:
+                yield separator + msgspec.json.encode(ref) + b":" + bytes(values[entries[ref]])
+                separator = b","
+    yield b"}}"
+
+
+def _all_messages(session: FoundSession, entries: dict[str, str]) -> Iterator[schemas.Message]:
+    """Yield the messages with the inputs of their steps; add the ids of the contexts that these name to `entries`, by
+    reference."""
+
+    def read(keys: Collection[InputKey]) -> Mapping[InputKey, schemas.ModelInput]:
+        found, refs = inputs_by_reference(keys)
+        entries.update(refs)
+        return found
+
     remaining = IdRange()
     rows = Message.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
     while chunk := list(rows.filter(**remaining.of("pk"))[:EXPORT_CHUNK]):
-        yield from messages([str(message_id) for message_id in chunk])
+        found = messages([str(message_id) for message_id in chunk])
+        steps = [(message.id, step) for message in found for step in message.agent_steps]
+        whole = iter(with_inputs(steps, read))
+        yield from (replace(message, agent_steps=[next(whole) for _step in message.agent_steps]) for message in found)
         remaining = Cursor(position=chunk[-1], newer=True).ids

@@ -32,6 +32,7 @@ from django.test.utils import CaptureQueriesContext
 from access_app.errors import NotFound
 from access_app.keys import create_key
 from access_app.models import Project
+from messages_app import ids
 from messages_app.models import Message, MessageKey, PurgedMonth, Session, SessionTombstone
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, MonthInUse, months_of, settle_months
@@ -228,32 +229,33 @@ def prompts(project: Project, name: str, *times: datetime) -> None:
         record_events(project.pk, [redact_event(msgspec.convert(one, records.Event)) for one in documents])
 
 
-def contexts_left() -> list[tuple[str, str]]:
-    """Return the runs and kinds of the stored contexts."""
-    return sorted(Context.objects.values_list("message__external_id", "kind"))
+def contexts_left() -> list[tuple[str, int, str]]:
+    """Return the sessions, months and kinds of the stored contexts."""
+    found = Context.objects.values_list("session__external_id", "id", "kind")
+    return sorted((name, ids.created_at_of(id_).month, kind) for name, id_, kind in found)
 
 
-def of_run(name: str) -> list[tuple[str, str]]:
-    return [(name, kind) for kind in ("context", "entry", "entry", "prompt", "value")]
+def of_run(name: str, month: int) -> list[tuple[str, int, str]]:
+    return [(name, month, kind) for kind in ("context", "entry", "entry", "prompt", "value")]
 
 
 @pytest.mark.requirement("000-36", "000-38")
 def test_contexts_are_removed_with_month_message_or_session(project: Project) -> None:
     prompts(project, "long", JANUARY, FEBRUARY, MARCH)
     prompts(project, "trash", MARCH)
-    assert contexts_left() == [*of_run("long 0"), *of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
+    assert contexts_left() == [*of_run("long", 1), *of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
     assert rows_of(survey(Scope(created_before=MID_FEBRUARY)))["contexts"] == 10
     report = purge(Scope(created_before=END_OF_JANUARY))
     assert (report.months, rows_of(report)["contexts"]) == (["2024-01"], 5)
-    assert contexts_left() == [*of_run("long 1"), *of_run("long 2"), *of_run("trash 0")]
+    assert contexts_left() == [*of_run("long", 2), *of_run("long", 3), *of_run("trash", 3)]
     # In a month that stays.
     add(project, "long", MARCH, "third")
     assert rows_of(purge(Scope(created_before=MID_FEBRUARY)))["contexts"] == 5
-    assert contexts_left() == [*of_run("long 2"), *of_run("trash 0")]
+    assert contexts_left() == [*of_run("long", 3), *of_run("trash", 3)]
     # An existing run gets its own context when the content is sent again.
     delete_session(Session.objects.get(external_id="trash").pk, by="test")
     assert rows_of(purge(Scope(deleted_before=LATER + timedelta(days=3650))))["contexts"] == 5
-    assert contexts_left() == of_run("long 2")
+    assert contexts_left() == of_run("long", 3)
     delete_message(Message.objects.get(external_id="long 2").pk, by="test")
     purge(Scope(deleted_before=LATER + timedelta(days=3650)))
     assert places_of(PLANTED) == set()

@@ -1,13 +1,11 @@
-"""Store contexts with the events that refer to them, put them back into event data, and read them for the API.
+"""Read contexts for the API and the pages. Those of messages in the trash are not read.
 
-The id of a context is derived from its run and its reference, so storing events needs no lookup. Contexts of messages in
-the trash are not read. The caller must check that the session may be seen.
+The caller must check that the session may be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -21,13 +19,13 @@ from messages_app import ids
 from messages_app.models import Message
 from messages_app.sql.compiled import Bounds, CompiledRows, Param
 from messages_app.sql.json_rows import Column, Source, instant
-from traces_app.ingest import tables
-from traces_app.ingest.sql import insert_rows
+from messages_app.sql.partitions import Month
+from traces_app.ingest.context_rows import row_id_of
 from traces_app.models import Context as ContextRow
-from traces_app.queries import schemas
+from traces_app.normalize.records import CONTEXT_REF
 from traces_app.schema import pg_text
 
-from .contexts import Context, refs_of, with_fields
+from . import schemas
 
 _IN_SIGHT = (
     "NOT EXISTS (SELECT 1 FROM messages_app_message AS message "
@@ -37,7 +35,6 @@ _FIND = (
     f"SELECT id, message_id::text, kind, length, size, {instant('created_at').sql} FROM traces_app_context AS context "  # noqa: S608 - constants
     f"WHERE session_id = %s AND ref = %s AND kind <> 'entry' AND {_IN_SIGHT} ORDER BY id LIMIT 1"
 )
-_MICROSECOND = timedelta(microseconds=1)
 _ENTRIES = """
     SELECT entry.content -> 'value' FROM unnest((SELECT entries FROM traces_app_context WHERE id = %s)) WITH ORDINALITY
         AS wanted (id, place)
@@ -47,6 +44,13 @@ _ENTRIES = """
 _LAST_ENTRIES = _ENTRIES.replace(
     "(SELECT entries FROM", "(SELECT entries[greatest(cardinality(entries) - %s::bigint, 0)::int + 1:] FROM"
 )
+
+
+_INPUTS = "SELECT id::text, content::text, entries::text[] FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
+_REFS = "SELECT id::text, ref FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
+_VALUES = "SELECT id::text, (content -> 'value')::text FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s"
+InputKey = tuple[str, str]
+"""The id of a message, and the `input_ref` of one of its steps."""
 
 
 class FoundContext(NamedTuple):
@@ -66,69 +70,6 @@ class FoundContext(NamedTuple):
     @property
     def has_variables(self) -> bool:
         return self.kind in ("variables", "context")
-
-
-# --- Writing ----------------------------------------------------------------------------------------------------------
-
-
-def lines_of(session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime) -> Iterable[tables.Row]:
-    """Return the rows of a context of a run: its entries, then itself."""
-    for entry in context.entries or ():
-        yield from lines_of(session_id, message_id, entry, first_used_at)
-    entries = None if context.entries is None else [_row_id(message_id, entry.ref) for entry in context.entries]
-    yield tables.CONTEXTS.Row(
-        id=_row_id(message_id, context.ref),
-        session_id=session_id.hex,
-        message_id=message_id.hex,
-        ref=context.ref,
-        kind=context.kind,
-        length=str(context.length),
-        size=str(context.size),
-        content=context.content,
-        entries=None if entries is None else pg_text.array(entries),
-        created_at=first_used_at.isoformat(),
-    )
-
-
-def add(lines: Iterable[tables.Row]) -> None:
-    """Insert the rows that do not exist yet. The caller has locked their sessions: see store.take_turns."""
-    wanted = {line.id: line for line in lines}
-    if not wanted:
-        return
-    with prepared_cursor() as cursor:
-        cursor.execute(
-            "SELECT id FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",
-            [list(wanted), min(wanted, key=str), max(wanted, key=str)],
-        )
-        for (known,) in cursor.fetchall():
-            del wanted[known.hex]
-    insert_rows([(tables.CONTEXTS, list(wanted.values()))])
-
-
-def whole(events: Sequence[tuple[UUID, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """Return the data of events, each given with its run, with referenced values put back."""
-    places = {
-        (message_id, ref): _row_id(message_id, ref) for message_id, data in events for ref in refs_of(data).values()
-    }
-    if not places:
-        return [data for _message_id, data in events]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT message_id, ref, (content -> 'value')::text FROM traces_app_context "
-            "WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s AND kind = 'value'",
-            [list(places.values()), min(places.values()), max(places.values())],
-        )
-        found: dict[UUID, dict[str, Any]] = {}
-        for message_id, ref, value in cursor.fetchall():
-            found.setdefault(message_id, {})[ref] = msgspec.json.decode(value)
-    return [with_fields(data, found[message_id]) if message_id in found else data for message_id, data in events]
-
-
-def _row_id(message_id: UUID, ref: str) -> str:
-    return ids.child_hex(message_id.int, "context", ref)
-
-
-# --- Reading ----------------------------------------------------------------------------------------------------------
 
 
 CONTEXTS = Source(
@@ -197,14 +138,71 @@ def whole_context(found: FoundContext, ref: str) -> schemas.WholeContext:
         text=content.get("text", UNSET),
         variables=content.get("variables", UNSET),
         value=content.get("value", UNSET),
+        input=inputs([(found.message_id, ref)]).get((found.message_id, ref), UNSET) if found.kind == "input" else UNSET,
     )
+
+
+def inputs(keys: Collection[InputKey]) -> dict[InputKey, schemas.ModelInput]:
+    """Return what the models of steps were asked, whole."""
+    stored = _stored_inputs(keys)
+    values = entry_values({entry for _content, entries in stored.values() for entry in entries})
+    return {
+        key: _input(content, [values.get(entry, _reference(entry)) for entry in entries])
+        for key, (content, entries) in stored.items()
+    }
+
+
+def inputs_by_reference(keys: Collection[InputKey]) -> tuple[dict[InputKey, schemas.ModelInput], dict[str, str]]:
+    """Return what the models of steps were asked, with {"contextRef": ...} for each message, tool and system prompt; and the ids
+    of these contexts by reference."""
+    stored = _stored_inputs(keys)
+    refs = dict(_read(_REFS, {entry for _content, entries in stored.values() for entry in entries}))
+    found = {
+        key: _input(content, [_reference(refs.get(entry, entry)) for entry in entries])
+        for key, (content, entries) in stored.items()
+    }
+    return found, {ref: entry for entry, ref in refs.items()}
+
+
+def entry_values(entry_ids: Collection[str]) -> dict[str, Raw]:
+    """Return the values of entries by id."""
+    return {entry: Raw(value) for entry, value in _read(_VALUES, entry_ids)}
+
+
+def _stored_inputs(keys: Collection[InputKey]) -> dict[InputKey, tuple[Mapping[str, Raw], list[str]]]:
+    by_id = {str(UUID(row_id_of(UUID(message_id), ref))): (message_id, ref) for message_id, ref in keys}
+    rows = _read(_INPUTS, by_id)
+    return {
+        by_id[row_id]: (msgspec.json.decode(content, type=dict[str, Raw]), entries) for row_id, content, entries in rows
+    }
+
+
+def _input(content: Mapping[str, Raw], entries: Sequence[Raw]) -> schemas.ModelInput:
+    system, tools = (msgspec.json.decode(content[name], type=int) for name in ("system", "tools"))
+    return schemas.ModelInput(
+        messages=list(entries[system + tools :]),
+        system=entries[0] if system else UNSET,
+        tools=list(entries[system : system + tools]) if tools else UNSET,
+        parameters=content.get("parameters", UNSET),
+    )
+
+
+def _reference(ref: str) -> Raw:
+    return Raw(msgspec.json.encode({CONTEXT_REF: ref}))
+
+
+def _read(statement: str, row_ids: Collection[str]) -> list[tuple[Any, ...]]:
+    if not row_ids:
+        return []
+    with prepared_cursor() as cursor:
+        cursor.execute(statement, [list(row_ids), min(row_ids), max(row_ids)])
+        return list(cursor.fetchall())
 
 
 def conversation(found: FoundContext, last: int | None = None) -> list[Raw]:
     """Return the entries of a conversation, in order; only the last ones if `last` is given. Others are not read."""
-    # The ids of entries carry the time of their run, so these bounds limit the search to one month.
-    time = ids.created_at_of(found.pk)
-    below = [ids.first_id_at(time), ids.first_id_at(time + _MICROSECOND)]
+    month = Month.of(ids.created_at_of(found.pk))
+    below = [month.first_id, month.next.first_id]
     with connection.cursor() as cursor:
         if last is None:
             cursor.execute(_ENTRIES, [found.pk, *below])

@@ -1,0 +1,104 @@
+"""Store contexts: those of events and of the inputs of steps.
+
+A context belongs to its run (message); its id is derived from the run and its reference, so that storing needs no lookup.
+The entries of conversations and inputs belong to their session and month instead: a conversation that grows from run to
+run takes the space of its longest state, and a month can still be dropped whole. They are inserted last, while the row of
+their session is locked, so that a purge, which removes the entries that nothing refers to any more (`remove_unused`) under
+the same lock, and a sender that refers to one of them again, wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from access_app.db.statements import prepared_cursor
+from messages_app import ids
+from messages_app.sql.partitions import Month
+from traces_app.schema import pg_text
+
+from . import tables
+from .contexts import Context
+from .sql import insert_rows
+
+
+def rows_of(session_id: UUID, message_id: UUID, context: Context, first_used_at: datetime) -> Iterable[tables.Row]:
+    """Return the rows of a context of a run: its entries, then itself."""
+    month = Month.of(ids.created_at_of(message_id))
+    first_of_month = ids.first_id_at(datetime(month.year, month.month, 1, tzinfo=UTC)).int
+    entries = None
+    if context.entries is not None:
+        entries = [ids.child_hex(first_of_month, session_id.int, entry.ref) for entry in context.entries]
+        for entry, row_id in zip(context.entries, entries, strict=True):
+            yield _row(row_id, session_id, None, entry, None, first_used_at)
+    yield _row(row_id_of(message_id, context.ref), session_id, message_id, context, entries, first_used_at)
+
+
+def row_id_of(message_id: UUID, ref: str) -> str:
+    """Return the id of a context of a run, as 32 hexadecimal digits."""
+    return ids.child_hex(message_id.int, "context", ref)
+
+
+def add(rows: Iterable[tables.Row]) -> None:
+    """Insert the rows that do not exist yet, in a transaction that has locked their sessions."""
+    wanted = {row.id: row for row in rows}
+    if not wanted:
+        return
+    with prepared_cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM traces_app_context WHERE id = ANY(%s::uuid[]) AND id BETWEEN %s AND %s",
+            [list(wanted), min(wanted), max(wanted)],
+        )
+        for (known,) in cursor.fetchall():
+            del wanted[known.hex]
+    insert_rows([(tables.CONTEXTS, list(wanted.values()))])
+
+
+def remove_unused(session_ids: Collection[UUID], first: UUID, last: UUID) -> tuple[int, int]:
+    """Remove the entries of sessions that no context refers to any more, in the months between two ids of messages.
+
+    Return their number and size. The sessions must be locked.
+    """
+    begin, end = Month.of(ids.created_at_of(first)), Month.of(ids.created_at_of(last)).next
+    with prepared_cursor() as cursor:
+        cursor.execute(_REMOVE_UNUSED, [list(session_ids), begin.first_id, end.first_id] * 2)
+        ((rows, size),) = cursor.fetchall()
+        return rows, size
+
+
+# A join, because the planner gives up hashing a NOT IN that does not fit into work_mem.
+_REMOVE_UNUSED = """
+    WITH used AS MATERIALIZED (
+        SELECT DISTINCT unnest(entries) AS id FROM traces_app_context
+        WHERE session_id = ANY(%s) AND id >= %s AND id < %s AND kind <> 'entry'
+    ), gone AS (
+        DELETE FROM traces_app_context AS entry
+        WHERE session_id = ANY(%s) AND id >= %s AND id < %s AND kind = 'entry' AND message_id IS NULL
+        AND NOT EXISTS (SELECT 1 FROM used WHERE used.id = entry.id)
+        RETURNING 24 + pg_column_size(content) AS size
+    )
+    SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone
+    """
+
+
+def _row(
+    row_id: str,
+    session_id: UUID,
+    message_id: UUID | None,
+    context: Context,
+    entries: list[str] | None,
+    first_used_at: datetime,
+) -> tables.Row:
+    return tables.CONTEXTS.Row(
+        id=row_id,
+        session_id=session_id.hex,
+        message_id=message_id and message_id.hex,
+        ref=context.ref,
+        kind=context.kind,
+        length=str(context.length),
+        size=str(context.size),
+        content=context.content,
+        entries=None if entries is None else pg_text.array(entries),
+        created_at=first_used_at.isoformat(),
+    )
