@@ -36,7 +36,7 @@ class Context:
 def context_of(content: dict[str, Any], conversation: Sequence[Any] | None) -> Context:
     """Return the context of a prompt's text, of variables, of a conversation, or of several of them."""
     below = None if conversation is None else _entries(conversation)
-    encoded = pg_text.json(content)
+    encoded = pg_text.sorted_json(content)
     parts = [*content, *([] if below is None else ["conversation"])]
     kind: Kind = "context"
     if len(parts) == 1:
@@ -72,7 +72,7 @@ def input_of(input_: records.ModelInput) -> Context | None:
     content: dict[str, Any] = {"system": len(system), "tools": len(tools)}
     if input_.parameters:
         content["parameters"] = input_.parameters
-    encoded = pg_text.json(content)
+    encoded = pg_text.sorted_json(content)
     return Context(
         ref=_ref("input", encoded, *(entry.ref for entry in entries)),
         kind="input",
@@ -92,7 +92,7 @@ def _entries(values: Sequence[Any]) -> tuple[Context, ...]:
 
 
 def _value(value: Any, kind: Kind) -> Context:
-    encoded = pg_text.json(value)
+    encoded = pg_text.sorted_json(value)
     size = len(encoded.encode())
     return Context(ref=_ref(kind, encoded), kind=kind, content=f'{{"value":{encoded}}}', length=size, size=size)
 

@@ -6,13 +6,14 @@ statement the same for every call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def text(value: str | None) -> str:
@@ -37,12 +38,21 @@ def json(value: Any) -> str:
     """Return `value` as JSON text that a jsonb column can store."""
     if type(value) is msgspec.Raw:
         return str(value, "utf-8")
+    return _storable_json(value, _encode)
+
+
+def sorted_json(value: Any) -> str:
+    """Return `json` with sorted keys: equal values have equal texts, and a jsonb column does not keep an order."""
+    return _storable_json(value, _encode_sorted)
+
+
+def _storable_json(value: Any, encode: Callable[[Any], bytes]) -> str:
     try:
-        encoded = _encode(value)
+        encoded = encode(value)
     except UnicodeEncodeError:
-        return _encode(storable(value)).decode()
+        return encode(storable(value)).decode()
     if b"\\u0000" in encoded:
-        encoded = _encode(storable(value))
+        encoded = encode(storable(value))
     return encoded.decode()
 
 

@@ -65,6 +65,10 @@ class Reply:
     """The end of the reply; its start, if its duration is known."""
     duration: float | None = None
     """Milliseconds that the model took."""
+    input: records.ModelInput | None = None
+    """What the model was asked."""
+    time_to_first_token: float | None = None
+    """Milliseconds."""
     ended_at: datetime | None = None
     """When the last part of a streamed reply was written; a later snapshot may hold more parts."""
     step_id: str | None = None

@@ -27,6 +27,7 @@ from traces_app.normalize.json_values import as_json, between, fields, rest, tex
 from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from traces_app.transcripts.parsing.message_shapes import ParsedMessage, decoded, joined, messages_in
 from traces_app.transcripts.parsing.python_notation import json_or_python
+from traces_app.transcripts.parsing.requests import model_input
 
 Kind = Literal["generation", "tool", "agent", "other"]
 
@@ -68,6 +69,12 @@ class Observation:
     call_id: str | None = None
     model: str | None = None
     usage: dict[str, Any] | None = None
+    system: Any = None
+    """Of a generation: the system prompt, the tools and the parameters, as far as `input` does not hold them."""
+    tools: Any = None
+    parameters: dict[str, Any] | None = None
+    time_to_first_token: float | None = None
+    """Milliseconds."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """All other fields of the row."""
     children: list[Observation] = field(default_factory=list)
@@ -289,6 +296,13 @@ class Reader:
                 duration=between(generation.start, generation.end),
                 step_id=generation.id,
                 is_request=self._one_run,
+                input=model_input(
+                    generation.input,
+                    system=generation.system,
+                    tools=generation.tools,
+                    parameters=generation.parameters,
+                ),
+                time_to_first_token=generation.time_to_first_token,
                 parent_call=parent.id if parent is not None else None,
                 error=generation.error,
                 metadata=metadata,

@@ -33,6 +33,7 @@ from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import SPANS, Row
+from traces_app.models import Context
 from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
 from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
@@ -330,12 +331,16 @@ def _replace_messages(
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(session_id)
     # The first spans of a trace may name another session than the root, or none, and may have no messages.
-    Session.with_deleted.filter(
+    empty = Session.with_deleted.filter(
         Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=list(sessions)),
         ~Q(id__in=[stored.id for stored in outcomes]),
         metadata__source=SOURCE,
         message_count=0,
-    ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk")))).delete()
+    ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk"))))
+    if gone := list(empty.values_list("pk", flat=True)):
+        # What models were asked in them; no run refers to it any more.
+        Context.objects.filter(session_id__in=gone, kind="entry").delete()
+        Session.with_deleted.filter(pk__in=gone).delete()
 
 
 def _hide_again(stored: SessionOutcome, deleted: Sequence[Message]) -> None:

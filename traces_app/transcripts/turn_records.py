@@ -97,6 +97,8 @@ def step_of(reply: Reply, iteration: int | None) -> records.AgentStep:
         usage=reply.usage or None,
         timestamp=reply.created_at,
         duration=reply.duration,
+        input=reply.input,
+        time_to_first_token=reply.time_to_first_token,
         metadata=metadata or None,
     )
 

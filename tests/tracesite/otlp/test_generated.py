@@ -65,7 +65,7 @@ def test_posted_bodies_give_the_expected_calls(scenario: str, encoding: str, key
     failed = Counter(call.tool.name for call in executed if call.status == "error")
     assert failed == expected["errors_by_tool"]
     models, input_tokens, output_tokens = REQUESTS[scenario]
-    steps = AgentStep.objects.exclude(model="", usage=None, metadata__parameters=None)
+    steps = AgentStep.objects.exclude(model="", usage=None, input_ref="")
     assert Counter(step.model for step in steps) == models
     tokens = Message.objects.aggregate(input=Sum("input_tokens"), output=Sum("output_tokens"))
     assert (tokens["input"], tokens["output"]) == (input_tokens, output_tokens)

@@ -300,6 +300,10 @@ def _observation(node: _Node, place: int) -> Observation:
         call_id=facts.call_id,
         model=facts.model,
         usage=facts.usage,
+        system=facts.system,
+        tools=facts.tools,
+        parameters=facts.parameters,
+        time_to_first_token=facts.time_to_first_token,
         metadata=metadata,
     )
 

@@ -28,6 +28,12 @@ class Facts:
     response_id: str | None = None
     """The provider's id of a response: two spans with the same one are one request, seen by two libraries."""
     usage: dict[str, Any] | None = None
+    system: Any = None
+    """Of a generation: the system prompt, the schemas of the tools and the parameters, as far as `input` does not hold them."""
+    tools: list[Any] | None = None
+    parameters: dict[str, Any] | None = None
+    time_to_first_token: float | None = None
+    """Milliseconds."""
     error: str | None = None
     session_id: str | None = None
     end_user: str | None = None
@@ -44,7 +50,7 @@ class Facts:
     parent_id: str | None = None
     """The parent, if it is not that of the span."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Facts without a field: provider, finish reasons, request parameters, tool definitions."""
+    """Facts without a field: provider, finish reasons."""
 
     def filled_by(self, other: Facts) -> Facts:
         """Return these facts, with those of `other` for what is missing."""
@@ -96,6 +102,18 @@ def listed(value: Any) -> Any:
     if inner and all(key.isdecimal() and key.isascii() and len(key) < 10 for key in inner):
         return [inner[key] for key in sorted(inner, key=int)]
     return inner
+
+
+def milliseconds(value: Any, *, in_seconds: bool = False) -> float | None:
+    """Return a duration in milliseconds; None for anything but a number from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        return None
+    return value * 1000 if in_seconds else value
+
+
+def between(start: int, end: int) -> float | None:
+    """Return the milliseconds between two times in nanoseconds; None if one is unknown or they are in the wrong order."""
+    return (end - start) / 1e6 if 0 < start <= end else None
 
 
 def usage(attributes: Attributes, names: dict[str, tuple[str, ...]]) -> dict[str, Any] | None:

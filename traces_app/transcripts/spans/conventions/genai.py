@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from traces_app.normalize.json_values import fields
+from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, first, first_text, usage
+from traces_app.transcripts.spans.facts import Facts, first, first_text, milliseconds, usage
 from traces_app.transcripts.spans.span import Attributes, Span, SpanEvent
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -35,6 +35,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "arguments": ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.tool.input"),  # 1.38
     "result": ("gen_ai.tool.call.result", "gen_ai.output", "gen_ai.tool.output"),  # 1.38
     "definitions": ("gen_ai.tool.definitions",),  # 1.38
+    "first_chunk": ("gen_ai.response.time_to_first_chunk",),  # 1.39, seconds
     "error_type": ("error.type",),
     "query": ("gen_ai.retrieval.query.text",),
     "documents": ("gen_ai.retrieval.documents",),
@@ -109,18 +110,24 @@ def facts(span: Span) -> Facts:
         found.model = first_text(attributes, NAMES["model"])
         found.response_id = first_text(attributes, NAMES["response_id"])
         found.usage = usage(attributes, TOKENS)
+        found.tools = items(decoded(first(attributes, NAMES["definitions"]))) or None
+        found.parameters = _parameters(attributes)
+        found.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]), in_seconds=True)
     return found
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
     named = ("provider", "finish_reasons", "error_type")
-    found = {name: value for name in named if (value := first(attributes, NAMES[name])) is not None}
-    parameters = {
+    return {name: value for name in named if (value := first(attributes, NAMES[name])) is not None}
+
+
+def _parameters(attributes: Attributes) -> dict[str, Any] | None:
+    found = {
         name.removeprefix("gen_ai.request."): value
         for name, value in attributes.items()
         if name.startswith("gen_ai.request.") and name != "gen_ai.request.model"
     }
-    return found | ({"parameters": parameters} if parameters else {})
+    return found or None
 
 
 def _tool_values(span: Span) -> tuple[Any, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, below, first, first_text
+from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text
+from traces_app.transcripts.spans.pieces import nanoseconds
 from traces_app.transcripts.spans.span import Attributes, Span
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -60,6 +61,10 @@ def facts(span: Span) -> Facts:
         found.model = first_text(attributes, NAMES["model"])
         details = fields(decoded(first(attributes, NAMES["usage"])))
         found.usage = {_TOKENS.get(name, name): count for name, count in details.items()} or None
+        found.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
+        found.time_to_first_token = between(
+            span.start, nanoseconds(decoded(first(attributes, NAMES["completion_start"])))
+        )
     elif kind == "tool":
         found.tool_name = span.name
     if first(attributes, NAMES["level"]) == "ERROR":
@@ -68,7 +73,7 @@ def facts(span: Span) -> Facts:
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
-    names = ("parameters", "cost", "completion_start", "version", "release", "environment")
+    names = ("cost", "version", "release", "environment")
     found = {name: decoded(value) for name in names if (value := first(attributes, NAMES[name])) is not None}
     own = {
         name: decoded(value)

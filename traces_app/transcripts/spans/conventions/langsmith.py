@@ -10,7 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items, text
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, below, first_text
+from traces_app.transcripts.spans.facts import Facts, below, between, first_text
 from traces_app.transcripts.spans.span import Attributes, Span
 
 KINDS: dict[str, Kind] = {"llm": "generation", "chat_model": "generation", "tool": "tool"}
@@ -82,8 +82,10 @@ def _of_run(span: Span, found: Facts) -> Facts:
             filter(None, map(text, (*named, parameters.get("model"), parameters.get("model_name")))), None
         )
         found.usage = fields(attributes.get(NAMES["usage"][0])) or fields(reply.get("usage_metadata")) or None
-        if parameters:
-            found.metadata["parameters"] = parameters
+        found.parameters = parameters or None
+        found.time_to_first_token = next(
+            (between(span.start, event.time) for event in span.events if event.name == "new_token"), None
+        )
     elif found.kind == "other" and _is_graph(attributes):
         found.kind, found.agent_name = "agent", span.name
     elif found.kind == "other" and not span.parent_id:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from traces_app.normalize.json_values import fields, text
+from traces_app.normalize.json_values import fields, items, text
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 from traces_app.transcripts.spans.facts import Facts
@@ -17,6 +17,8 @@ PREFIX = "openai_agents."
 KINDS: dict[str, Kind] = {"agent": "agent", "function": "tool", "generation": "generation", "response": "generation"}
 """All other types are spans without a meaning of their own: handoff, guardrail, custom (task, turn), mcp_tools, speech ..."""
 _END_USER = ("user_id", "end_user")
+_OF_FACTS = ("name", "input", "output", "usage", "model", "response_id", "model_config")
+_OF_REQUEST = ("instructions", "tools")
 _IDS = ("type", "span_id", "trace_id", "parent_id", "error")
 
 
@@ -43,11 +45,14 @@ def facts(span: Span) -> Facts:
         model=text(found.get("model")),
         response_id=text(found.get("response_id")),
         usage=usage if kind == "generation" and usage else None,
+        system=found.get("instructions") if kind == "generation" else None,
+        tools=items(found.get("tools")) or None if kind == "generation" else None,
+        parameters=fields(found.get("model_config")) or None,
         error=_error(found.get("error")),
         metadata={
             key: value
             for key, value in found.items()
-            if key not in (*_IDS, "name", "input", "output", "usage", "model", "response_id")
+            if key not in (*_IDS, *_OF_FACTS) and not (kind == "generation" and key in _OF_REQUEST)
         },
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded, messages_in
-from traces_app.transcripts.spans.facts import Facts, below, first, first_text, listed, usage
+from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text, listed, usage
 from traces_app.transcripts.spans.span import Attributes, Span
 
 KIND = "openinference.span.kind"
@@ -41,6 +41,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
 KINDS: dict[str, Kind] = {"LLM": "generation", "TOOL": "tool", "AGENT": "agent"}
 _INPUT_MESSAGES = "llm.input_messages."
 _OUTPUT_MESSAGES = "llm.output_messages."
+_TOOLS = "llm.tools."
+_FIRST_CHUNK = "First Token Stream Event"
 
 
 def recognises(span: Span) -> bool:
@@ -65,6 +67,11 @@ def facts(span: Span) -> Facts:
     if kind == "generation":
         found.model = first_text(attributes, NAMES["model"])
         found.usage = usage(attributes, TOKENS)
+        found.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
+        found.tools = _tools(attributes) or None
+        found.time_to_first_token = next(
+            (between(span.start, event.time) for event in span.events if event.name == _FIRST_CHUNK), None
+        )
         found.input = _messages(attributes, _INPUT_MESSAGES) or found.input
         messages = _messages(attributes, _OUTPUT_MESSAGES)
         # The value often has more than the flattened messages, such as the reasoning.
@@ -76,6 +83,11 @@ def facts(span: Span) -> Facts:
         if found.input is None:
             found.input = decoded(first(attributes, NAMES["arguments"]))
     return found
+
+
+def _tools(attributes: Attributes) -> list[Any]:
+    found = (fields(fields(item).get("tool")) for item in items(listed(below(attributes, _TOOLS))))
+    return [decoded(tool.get("json_schema", tool)) for tool in found if tool]
 
 
 def _agent_of_langchain(attributes: Attributes) -> str | None:
@@ -127,7 +139,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in ("provider", "finish_reasons", "parameters", "metadata"):
+    for name in ("provider", "finish_reasons", "metadata"):
         if (value := first(attributes, NAMES[name])) is not None:
             found[name] = decoded(value)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, below, first, first_text, listed, usage
+from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text, listed, usage
 from traces_app.transcripts.spans.span import Attributes, Span
 
 KIND = "traceloop.span.kind"
@@ -36,6 +36,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
 }
 KINDS: dict[str, Kind] = {"tool": "tool", "agent": "agent", "workflow": "agent", "task": "other"}
 _PROMPT = ("gen_ai.prompt.", "llm.prompts.")
+_FUNCTIONS = "llm.request.functions."
+_CHUNK = "llm.content.completion.chunk"
 _COMPLETION = ("gen_ai.completion.", "llm.completions.")
 
 
@@ -61,11 +63,20 @@ def facts(span: Span) -> Facts:
     if kind == "generation":
         found.model = first_text(attributes, NAMES["model"])
         found.usage = usage(attributes, TOKENS)
+        found.tools = [*map(_tool, items(listed(below(attributes, _FUNCTIONS))))] or None
+        found.time_to_first_token = next(
+            (between(span.start, event.time) for event in span.events if event.name == _CHUNK), None
+        )
     if messages := _messages(attributes, _PROMPT):
         found.input = messages
     if messages := _messages(attributes, _COMPLETION):
         found.output = messages
     return found
+
+
+def _tool(value: Any) -> dict[str, Any]:
+    """Return a flattened tool; its parameters are JSON text."""
+    return {name: decoded(item) for name, item in fields(value).items()}
 
 
 def _entity_value(value: Any, key: str) -> Any:

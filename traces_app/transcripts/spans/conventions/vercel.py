@@ -10,7 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, below, first, first_text, usage
+from traces_app.transcripts.spans.facts import Facts, below, first, first_text, milliseconds, usage
 from traces_app.transcripts.spans.span import Attributes, Span
 
 OPERATION = "ai.operationId"
@@ -29,6 +29,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "call_id": ("ai.toolCall.id",),
     "arguments": ("ai.toolCall.args", "ai.toolCall.input"),
     "result": ("ai.toolCall.result", "ai.toolCall.output"),
+    "first_chunk": ("ai.response.msToFirstChunk", "ai.stream.msToFirstChunk"),
     "response_id": ("ai.response.id",),
 }
 TOKENS: dict[str, tuple[str, ...]] = {
@@ -74,6 +75,9 @@ def facts(span: Span) -> Facts:
         found.usage = usage(attributes, TOKENS)
         found.response_id = first_text(attributes, NAMES["response_id"])
         found.input = decoded(first(attributes, NAMES["messages"]))
+        found.tools = [*map(decoded, items(attributes.get("ai.prompt.tools")))] or None
+        found.parameters = _parameters(attributes)
+        found.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]))
         found.output = _answer(attributes)
     return found
 
@@ -89,6 +93,15 @@ def _answer(attributes: Attributes) -> dict[str, Any] | None:
         "content": [*parts, *({"type": "tool-call", **fields(call)} for call in calls)],
         **({"reasoning": reasoning} if reasoning else {}),
     }
+
+
+def _parameters(attributes: Attributes) -> dict[str, Any] | None:
+    found = {
+        name: decoded(value) for name, value in below(attributes, "ai.settings.").items() if value not in (None, "")
+    }
+    if (choice := attributes.get("ai.prompt.toolChoice")) is not None:
+        found["toolChoice"] = decoded(choice)
+    return found or None
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
