@@ -59,6 +59,7 @@ from traces_app.transcripts.span_store import spans_of
 from traces_app.transcripts.spans.conversation import TRACE_ID
 
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
+from .input_page import read_input
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .span_page import span_lines
 
@@ -396,7 +397,34 @@ class TracedMessageAdmin(MessageAdmin):
         spans = path(
             "<uuid:message_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_message_spans"
         )
-        return [spans, *super().get_urls()]
+        asked = path(
+            "<uuid:message_id>/steps/<uuid:step_id>/input/",
+            self.admin_site.admin_view(self.input_view),
+            name="messages_app_message_input",
+        )
+        return [spans, asked, *super().get_urls()]
+
+    def input_view(self, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
+        """Show what the model of a step was asked."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        steps = AgentStep.with_deleted.select_related("message__session").filter(message_id=message_id)
+        step = steps.exclude(input_ref="").filter(pk=step_id).first()
+        if step is None:
+            return self.missing(request)
+        title = _("Model input of step %(number)s") % {"number": step_number(step)}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "tab_title": f"{title} · {session_name(step.message.session)}",
+            "opts": self.opts,
+            "step": step,
+            "message": step.message,
+            "session": step.message.session,
+            "session_name": session_name(step.message.session),
+            "input": read_input(step),
+        }
+        return TemplateResponse(request, "admin/traces_app/input_page.html", context)
 
     def spans_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Show the spans that a message was made of, with everything that they hold."""

@@ -1,0 +1,120 @@
+"""What the model of a step was asked, for its page: the system prompt, the messages, the tools and the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from messages_app.admin.conversation import ids_below
+from messages_app.safe_text import Excerpt, excerpt
+from traces_app.models import AgentStep
+from traces_app.normalize.json_values import fields, text
+from traces_app.queries.contexts import inputs
+from traces_app.queries.schemas import ModelInput
+
+MOST_ITEMS = 500
+"""Messages or tools on the page; the API has all."""
+_TOTAL_CHARACTERS = 2_000_000
+_MOST_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A message or a tool."""
+
+    name: str
+    """The role of a message, the name of a tool."""
+    content: Excerpt
+    is_code: bool
+    is_new: bool = True
+    """False for a message that the previous request of the run had, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputPage:
+    """The input of a step. Items beyond MOST_ITEMS are left out: of the messages the oldest."""
+
+    system: Item | None
+    messages: Sequence[Item]
+    tools: Sequence[Item]
+    parameters: Excerpt | None
+    message_count: int
+    tool_count: int
+    repeated: int
+    """How many messages the previous request of the run had, too."""
+
+
+def read_input(step: AgentStep) -> InputPage | None:
+    """Return what the model of a step was asked; None if it is unknown. At most four queries."""
+    key = (str(step.message_id), step.input_ref)
+    before = _request_before(step)
+    earlier = (str(step.message_id), before.input_ref) if before is not None else key
+    found = inputs({key, earlier})
+    if key not in found:
+        return None
+    known = found[earlier].messages if before is not None and earlier in found else []
+    return _page(found[key], sum(1 for _same in takewhile(_is_same, zip(known, found[key].messages, strict=False))))
+
+
+def _request_before(step: AgentStep) -> AgentStep | None:
+    steps = AgentStep.with_deleted.filter(
+        message_id=step.message_id, agent_name=step.agent_name, **ids_below([step.message_id])
+    )
+    earlier = steps.exclude(input_ref="").order_by("iteration", "ordinal", "pk").only("pk", "input_ref", "message_id")
+    found: AgentStep | None = None
+    for other in earlier:
+        if other.pk == step.pk:
+            break
+        found = other
+    return found
+
+
+def _is_same(pair: tuple[Raw, Raw]) -> bool:
+    return bytes(pair[0]) == bytes(pair[1])
+
+
+def _page(asked: ModelInput, repeated: int) -> InputPage:
+    tools = [] if asked.tools is UNSET else list(asked.tools)
+    hidden = max(len(asked.messages) - MOST_ITEMS, 0)
+    limit = min(_TOTAL_CHARACTERS // max(len(asked.messages) - hidden + len(tools[:MOST_ITEMS]), 1), _MOST_CHARACTERS)
+    return InputPage(
+        system=None if asked.system is UNSET else _item(asked.system, "", limit),
+        messages=[
+            _item(raw, "role", limit, is_new=place >= repeated)
+            for place, raw in enumerate(asked.messages)
+            if place >= hidden
+        ],
+        tools=[_item(raw, "name", limit) for raw in tools[:MOST_ITEMS]],
+        parameters=None
+        if asked.parameters is UNSET
+        else _code(msgspec.json.decode(asked.parameters), _MOST_CHARACTERS),
+        message_count=len(asked.messages),
+        tool_count=len(tools),
+        repeated=repeated,
+    )
+
+
+def _item(raw: Raw, key: str, limit: int, *, is_new: bool = True) -> Item:
+    value = msgspec.json.decode(raw)
+    # OpenAI has the name of a tool one level deeper, the Responses API has items with a type instead of a role.
+    named = fields(value)
+    name = next(
+        filter(None, map(text, (named.get(key), fields(named.get("function")).get(key), named.get("type")))), ""
+    )
+    content = value if isinstance(value, str) else named.get("content") if named.keys() <= {"role", "content"} else None
+    if isinstance(content, str):
+        return Item(name=name, content=_shown(content, limit), is_code=False, is_new=is_new)
+    return Item(name=name, content=_code(value if content is None else content, limit), is_code=True, is_new=is_new)
+
+
+def _code(value: Any, limit: int) -> Excerpt:
+    return _shown(msgspec.json.format(msgspec.json.encode(value)).decode(), limit)
+
+
+def _shown(shown: str, limit: int) -> Excerpt:
+    return excerpt(shown[:limit], len(shown.encode()))
