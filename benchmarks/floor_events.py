@@ -76,7 +76,8 @@ TABLES = (
     ),
     (
         "traces_app_agentstep",
-        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata",
+        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata, "
+        "input_ref",
     ),
     (
         "traces_app_toolcall",
@@ -194,7 +195,7 @@ class EventFloor:
                             event.agent,
                             run.began,
                         ),
-                        *(raw_text(data.usage), at, data.duration, "{}"),
+                        *(raw_text(data.usage), at, data.duration, "{}", ""),
                     )
                 )
             elif kind == "tool_call_start":

@@ -104,7 +104,8 @@ TABLES = (
     ),
     (
         "traces_app_agentstep",
-        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata",
+        "id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, usage, timestamp, duration_ms, metadata, "
+        "input_ref",
     ),
     (
         "traces_app_toolcall",
@@ -172,7 +173,15 @@ class Floor:
                     steps.append(
                         (
                             *(step_id, message_id, step.iteration, ordinal, step.thought, step.reasoning_content),
-                            *(step.agent_name, step.model, raw_text(step.usage), step.timestamp, step.duration, "{}"),
+                            *(
+                                step.agent_name,
+                                step.model,
+                                raw_text(step.usage),
+                                step.timestamp,
+                                step.duration,
+                                "{}",
+                                "",
+                            ),
                         )
                     )
                     for position, call in enumerate(step.tool_calls):

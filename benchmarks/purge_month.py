@@ -160,9 +160,10 @@ def fill(project_id: int, month: Any, messages: int, sessions: int, name: str) -
         )
         cursor.execute(
             """
-            INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, metadata)
+            INSERT INTO traces_app_agentstep (id, message_id, iteration, ordinal, thought, reasoning, agent_name, model, metadata,
+                input_ref)
             SELECT pg_temp.id_at(%(ms)s + n, n + %(salt)s, 16 + step), pg_temp.id_at(%(ms)s + n, n + %(salt)s, 2), step, step,
-                'thought', '', '', '', '{}'
+                'thought', '', '', '', '{}', ''
             FROM generate_series(0, %(messages)s - 1) AS n, generate_series(0, 1) AS step
             """,
             values,
