@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
 
 from access_app.models import Project
@@ -358,3 +358,145 @@ class Span(models.Model):
 
     def __str__(self) -> str:
         return f"{self.trace_id.hex}"
+
+
+class ScoreQuerySet(models.QuerySet["Score"]):
+    def alive(self) -> ScoreQuerySet:
+        """Return the scores that are not deleted, nor what they are about."""
+        messages = Message.objects.filter(pk=OuterRef("message_id"))
+        sessions = Session.objects.filter(pk=OuterRef("session_id"))
+        return self.filter(
+            Q(message__isnull=True) | Exists(messages),
+            Q(session__isnull=True) | Exists(sessions),
+            deleted_at__isnull=True,
+        )
+
+    def visible_to(self, scope: ProjectScope) -> ScoreQuerySet:
+        return visible_to(self, scope)
+
+
+ScoreManager = models.Manager.from_queryset(ScoreQuerySet)
+
+
+class LiveScoreManager(ScoreManager["Score"]):
+    def get_queryset(self) -> ScoreQuerySet:
+        return ScoreQuerySet(self.model, using=self._db).alive()
+
+
+class Score(models.Model):
+    """What a person, a program or an evaluator thinks of a session, a message or a call.
+
+    Not partitioned, because there are few, and a score may be older or younger by months than what it is about. A score
+    of a trace or session that has not arrived is pending: its `session` is empty until then (traces_app.ingest.scores).
+    """
+
+    class Kind(models.TextChoices):
+        NUMERIC = "numeric", _("number")
+        BOOLEAN = "boolean", _("yes or no")
+        CATEGORICAL = "categorical", _("category")
+
+    class Source(models.TextChoices):
+        PERSON = "person", _("person")
+        PROGRAM = "program", _("program")
+        EVALUATOR = "evaluator", _("evaluator")
+
+    id = models.UUIDField(_("id"), primary_key=True)
+    project = models.ForeignKey(Project, models.CASCADE, verbose_name=_("project"), db_index=False, related_name="+")
+    session = models.ForeignKey(
+        Session,
+        models.DO_NOTHING,
+        verbose_name=_("session"),
+        db_constraint=False,
+        db_index=False,
+        related_name="scores",
+        null=True,
+        blank=True,
+    )
+    message = models.ForeignKey(
+        Message,
+        models.DO_NOTHING,
+        verbose_name=_("message"),
+        db_constraint=False,
+        db_index=False,
+        related_name="scores",
+        null=True,
+        blank=True,
+    )
+    call = models.ForeignKey(
+        ToolCall,
+        models.DO_NOTHING,
+        verbose_name=_("tool call"),
+        db_constraint=False,
+        db_index=False,
+        related_name="scores",
+        null=True,
+        blank=True,
+    )
+    session_name = models.TextField(_("external id of the session"), blank=True, default="")
+    message_name = models.TextField(_("external id of the message"), blank=True, default="")
+    call_name = models.TextField(_("call id"), blank=True, default="")
+    """These names find the rows again when a trace is made anew of its spans, which may change their ids."""
+    trace_id = models.UUIDField(_("trace"), null=True, blank=True)
+    span_id = models.CharField(_("span"), max_length=16, blank=True, default="")
+    name = models.TextField(_("name"))
+    kind = models.CharField(_("kind"), max_length=16, choices=Kind.choices)
+    number = models.FloatField(_("number"), null=True, blank=True)
+    """Also of yes (1) and no (0)."""
+    label = models.TextField(_("label"), blank=True, default="")
+    """The category; a word beside a number, if its sender gave one."""
+    comment = models.TextField(_("comment"), blank=True, default="")
+    source = models.CharField(_("source"), max_length=16, choices=Source.choices)
+    author = models.TextField(_("author"), blank=True, default="")
+    external_id = models.TextField(_("external id"), null=True, blank=True)  # noqa: DJ001 - several have none
+    metadata = models.JSONField(_("metadata"), default=dict, blank=True)
+    redactions = models.JSONField(_("redactions"), default=list, blank=True)
+    created_at = models.DateTimeField(_("created at"))
+    updated_at = models.DateTimeField(_("updated at"))
+    deleted_at = models.DateTimeField(_("deleted at"), null=True, blank=True)
+    """Only of a score that would come back with its spans."""
+
+    objects = LiveScoreManager()
+    with_deleted = ScoreQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("score")
+        verbose_name_plural = _("scores")
+        default_manager_name = "objects"
+        ordering = ["-id"]
+        constraints = [
+            # A score that is sent again is the same row.
+            models.UniqueConstraint(fields=["project", "external_id"], name="score_external_id"),
+        ]
+        indexes = [
+            # A page of a project's scores.
+            models.Index(fields=["project", "id"], name="score_page"),
+            # ?name=, ?score= of messages and sessions.
+            models.Index(fields=["project", "name", "number"], name="score_name"),
+            # The scores of a session and of a message, and their purge.
+            models.Index(fields=["session", "id"], name="score_session"),
+            models.Index(fields=["message", "id"], name="score_message", condition=Q(message__isnull=False)),
+            # The scores of a trace that is made anew.
+            models.Index(fields=["project", "trace_id"], name="score_trace", condition=Q(trace_id__isnull=False)),
+            # Those that wait for their session.
+            models.Index(fields=["project", "session_name"], name="score_pending", condition=Q(session__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{one_line(self.name, 80)}: {self.shown_value}"
+
+    @property
+    def value(self) -> bool | float | str | None:
+        """The value in the type of its kind."""
+        if self.kind == self.Kind.CATEGORICAL:
+            return self.label
+        return bool(self.number) if self.kind == self.Kind.BOOLEAN and self.number is not None else self.number
+
+    @property
+    def shown_value(self) -> str:
+        """The value for people."""
+        if self.kind == self.Kind.CATEGORICAL:
+            return one_line(self.label, 80)
+        if self.kind == self.Kind.BOOLEAN:
+            return str(_("yes") if self.number else _("no"))
+        number = "" if self.number is None else f"{self.number:g}"
+        return f"{number} {one_line(self.label, 80)}".strip()

@@ -16,6 +16,7 @@ from .views.importing import ImportViewSet
 from .views.ingestion import IngestViewSet
 from .views.messages import MessageViewSet
 from .views.recorder import RecorderViewSet
+from .views.scores import ScoreViewSet
 from .views.sessions import SessionViewSet
 from .views.tools import ToolViewSet
 
@@ -80,6 +81,12 @@ urlpatterns = [
     path("chains/", ChainViewSet.as_view({"get": "list"}), name="chains"),
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
+    path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
+    path(
+        "scores/<str:score_id>/",
+        ScoreViewSet.as_view({"get": "retrieve", "patch": "partial_update", "delete": "destroy"}),
+        name="score",
+    ),
     path("ingest/", IngestViewSet.as_view({"post": "create"}), name="ingest"),
     path(
         "recorder/",

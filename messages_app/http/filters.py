@@ -18,7 +18,7 @@ from django import forms
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.core.validators import EMPTY_VALUES
-from django.db.models import BigIntegerField, DecimalField, Field, QuerySet, TextField, UUIDField
+from django.db.models import BigIntegerField, DecimalField, Field, FloatField, QuerySet, TextField, UUIDField
 from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 from django.utils.text import Truncator
@@ -227,6 +227,14 @@ class SecondsFilter(Filter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, min_value=0, max_digits=12, decimal_places=6, **kwargs)
+
+
+class NumberFilter(Filter):
+    """Any finite number."""
+
+    field_class = forms.FloatField
+    schema = {"type": "number"}
+    column = FloatField()
 
 
 class UuidFilter(Filter):

@@ -18,9 +18,13 @@ from django.utils.translation import gettext as _
 from access_app.errors import InvalidInput
 from messages_app import ids
 from traces_app.normalize.extra_fields import FIELDS, move_extra_fields_to_metadata
+from traces_app.normalize.scores import score_value
 from traces_app.schema import records
 
 from . import raw_json
+
+MOST_SCORES = 1_000
+"""Scores in one request."""
 
 T = TypeVar("T", bound=records.Record)
 D = TypeVar("D")
@@ -72,6 +76,27 @@ def decode_message_patch(body: bytes) -> records.MessagePatch:
     if patch.completed_at is not msgspec.UNSET:
         _check_time(patch.completed_at, latest, "completed_at")
     _check_children(patch.agent_steps, "", latest)
+    return patch
+
+
+def decode_scores(body: bytes) -> tuple[list[records.Score], bool]:
+    """Decode a score or a list of them; return them, and whether they came as a list. Paths count from `[0]`."""
+    document = json_of(body)
+    is_list = isinstance(document, list)
+    items = document if is_list else [document]
+    if len(items) > MOST_SCORES:
+        raise InvalidInput(_("Too many scores: at most %(most)d are allowed.") % {"most": MOST_SCORES})
+    found = []
+    for index, item in enumerate(items):
+        path = f"[{index}]" if is_list else ""
+        found.append(_checked_score(_record(item, records.Score, path), path))
+    return found, is_list
+
+
+def decode_score_patch(body: bytes) -> records.ScorePatch:
+    patch = _patch(json_of(body), records.ScorePatch)
+    if patch.value is not msgspec.UNSET:
+        _check_value(patch.value, None, "")
     return patch
 
 
@@ -179,7 +204,22 @@ def _checked_session(session: records.Session, path: str) -> records.Session:
     _check_time(session.created_at, _latest(), join(path, "created_at"))
     for index, message in enumerate(session.messages or ()):
         _checked_message(message, join(path, f"messages[{index}]"))
+    for index, score in enumerate(session.scores or ()):
+        _checked_score(score, join(path, f"scores[{index}]"))
     return session
+
+
+def _checked_score(score: records.Score, path: str) -> records.Score:
+    _check_time(score.created_at, _latest(), join(path, "created_at"))
+    _check_value(score.value, score.kind, path)
+    return score
+
+
+def _check_value(value: bool | float | str, kind: records.ScoreKind | None, path: str) -> None:
+    try:
+        score_value(value, kind)
+    except ValueError as error:
+        raise InvalidInput(f"{error}.", field=join(path, "value")) from error
 
 
 def _checked_message(message: records.Message, path: str) -> records.Message:
@@ -248,6 +288,10 @@ def _error_text(what: str, path: str) -> str:
 def _allowed(path: str) -> tuple[str, ...]:
     if path.endswith("role"):
         return get_args(records.Role)
+    if path.endswith("kind"):
+        return get_args(records.ScoreKind)
+    if path.endswith("source"):
+        return get_args(records.ScoreSource)
     return get_args(records.CallStatus if "tool_calls" in path else records.SessionStatus)
 
 

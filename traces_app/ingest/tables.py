@@ -179,7 +179,7 @@ SESSIONS = Table(
         *("id", "project_id", "external_id", "said_status", "redactions", "created_at", "updated_at", "deleted_by"),
         *(*COUNTERS, "last_run_id", "last_run_failed", "active_at"),
     ),
-    read_elsewhere=("status", "messages", "contexts"),
+    read_elsewhere=("status", "messages", "contexts", "scores"),
 )
 KEYS = Table(MessageKey, without=("purged_at",))
 MESSAGES = Table(

@@ -42,7 +42,7 @@ DERIVED = frozenset(
 )
 # The fields of records that hold records.
 _BELOW: dict[type[records.Record], dict[str, type[records.Record]]] = {
-    records.Session: {"messages": records.Message},
+    records.Session: {"messages": records.Message, "scores": records.Score},
     records.Message: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
     records.MessagePatch: {"agent_steps": records.AgentStep, "knowledge_references": records.Reference},
     records.AgentStep: {"tool_calls": records.ToolCall, "input": records.ModelInput},
@@ -53,6 +53,8 @@ _TYPES: tuple[type[records.Record], ...] = (
     records.ModelInput,
     records.Reference,
     records.SessionPatch,
+    records.Score,
+    records.ScorePatch,
 )
 FIELDS = {type_: frozenset(type_.__struct_fields__) for type_ in _TYPES}
 """The field names of each record."""

@@ -115,6 +115,32 @@ class RedactedEvent:
     receipts: list[Receipt]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RedactedScore:
+    """A redacted score."""
+
+    score: records.Score
+    receipts: list[Receipt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactedScorePatch:
+    """A redacted change of a score."""
+
+    patch: records.ScorePatch
+    receipts: list[Receipt]
+
+
+def redact_score(score: records.Score) -> RedactedScore:
+    receipts: list[Receipt] = []
+    return RedactedScore(score=_redact_fields(score, "", receipts), receipts=receipts)
+
+
+def redact_score_patch(patch: records.ScorePatch) -> RedactedScorePatch:
+    receipts: list[Receipt] = []
+    return RedactedScorePatch(patch=_redact_fields(patch, "", receipts), receipts=receipts)
+
+
 def redact_event(event: records.Event) -> RedactedEvent:
     receipts: list[Receipt] = []
     return RedactedEvent(event=_redact_fields(event, "", receipts), receipts=receipts)

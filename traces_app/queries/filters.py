@@ -24,6 +24,7 @@ from messages_app.http.filters import (
     ListFilterSet,
     NameFilter,
     NamesFilter,
+    NumberFilter,
     Rows,
     SecondsFilter,
     Shape,
@@ -39,7 +40,7 @@ from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS
 from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, EqualsAny, Param, compiled
 from messages_app.sql.pagination import IdRange
-from traces_app.models import Tool, ToolCall, ToolCallQuerySet
+from traces_app.models import Score, ScoreQuerySet, Tool, ToolCall, ToolCallQuerySet
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
@@ -182,6 +183,27 @@ class ChainFilterSet(ListFilterSet):
         return self.compiled(_chains, scope, session is not None, tuple(named), **values, **roots)
 
 
+class ScoreFilterSet(ListFilterSet):
+    name = TextFilter(help_text="Scores of this name.")
+    kind = WordFilter(words=Score.Kind.values, help_text="The kind of value.")
+    source = WordFilter(words=Score.Source.values, help_text="Who judged.")
+    author = TextFilter(help_text="The name of the person or program.")
+    label = TextFilter(help_text="This category, or this word beside a number.")
+    min_value = NumberFilter("number", "gte", help_text="Inclusive; yes counts as 1, no as 0.")
+    max_value = NumberFilter("number", "lte", help_text="Inclusive; yes counts as 1, no as 0.")
+    session = NameFilter(help_text=f"{_SESSION} With the scores of its messages and calls.")
+    message = UuidFilter("message_id", help_text="Scores of this message and its calls.")
+    call = UuidFilter("call_id", help_text="Scores of the call with this `uuid`.")
+    trace_id = UuidFilter("trace_id", help_text="Scores of this trace, arrived or not.")
+    external_id = TextFilter(help_text="The producer's id.")
+
+    rows = Score.objects.all()
+
+    def found(self, scope: ProjectScope, session: FoundSession | None) -> CompiledRows:
+        """Return the scores that pass, of all sessions or of one."""
+        return self.compiled(_scores, scope, session is not None, **_values(session))
+
+
 class ToolFilterSet(ListFilterSet):
     created_after = InstantFilter(help_text="Count only calls of messages from this time on.")
     created_before = InstantFilter(help_text="Count only calls of messages before this time.")
@@ -236,6 +258,16 @@ def _calls(
     if of_session:
         rows = rows.filter(run__session_id=_OF_SESSION)
     narrowed: QuerySet[ToolCall] = filter_set.narrow(rows, filter_set.params(shape), bounds)
+    return narrowed
+
+
+def _scores(
+    bounds: Bounds, scope: ProjectScope, filter_set: type[ScoreFilterSet], shape: Shape, of_session: bool
+) -> ScoreQuerySet:
+    rows = Score.with_deleted.order_by().alive().visible_to(scope)
+    if of_session:
+        rows = rows.filter(session_id=_OF_SESSION)
+    narrowed: ScoreQuerySet = filter_set.narrow(rows, filter_set.params(shape), bounds)
     return narrowed
 
 

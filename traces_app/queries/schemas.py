@@ -20,7 +20,7 @@ from messages_app.http.schemas import (
     Time,
 )
 from traces_app.schema.event_types import Category, EventType, Level
-from traces_app.schema.records import CallStatus, Role
+from traces_app.schema.records import CallStatus, Role, ScoreKind, ScoreSource
 
 ModelCallId = Annotated[
     str, Meta(description="The call id given by the model; may repeat. Derived from `uuid` if the model gave none.")
@@ -553,3 +553,44 @@ class SentCallbacks(SentEvents, frozen=True):
             ge=0,
         ),
     ]
+
+
+class Score(Resource, frozen=True):
+    """What a person, a program or an evaluator thinks of a session, a message or a call."""
+
+    id: Id
+    project: Annotated[str, Meta(description="The slug of its project.")]
+    session_id: Id | None
+    """null while the trace or the session that it names has not arrived."""
+    message_id: Id | None
+    call_id: Annotated[Id | None, Meta(description="The `uuid` of the call.")]
+    trace_id: Annotated[str | None, Meta(description="32 hexadecimal digits.")]
+    span_id: str
+    name: str
+    kind: ScoreKind
+    value: bool | float | str | None
+    """A number, true or false, or the category, by `kind`."""
+    label: str
+    """The category, or a word beside a number."""
+    comment: str
+    source: ScoreSource
+    author: str
+    external_id: Annotated[str | None, Meta(description="The producer's id, unique in the project.")]
+    metadata: JsonObject
+    redactions: Redactions
+    created_at: Time
+    updated_at: Time
+
+
+class ScorePage(Resource, frozen=True):
+    """A page of scores, with the cursors of the next and previous pages; null at either end."""
+
+    results: list[Score]
+    next: str | None
+    previous: str | None
+
+
+class StoredScores(Resource, frozen=True):
+    """The scores of a list, as stored, in its order."""
+
+    results: list[Score]

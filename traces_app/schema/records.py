@@ -45,6 +45,10 @@ checks no bounds of one and accepts the text "NaN"; the digits of a float are th
 # Names and ids that are indexed: PostgreSQL refuses index rows above 2,704 bytes, and 512 characters are at most 2,048.
 Name = Annotated[str, Meta(max_length=512, extra={"searched": False})]
 Tag = Annotated[str, Meta(max_length=200)]
+ScoreKind = Literal["numeric", "boolean", "categorical"]
+ScoreSource = Literal["person", "program", "evaluator"]
+ScoreNumber = Annotated[float, Meta(ge=-1e300, le=1e300)]
+ScoreLabel = Annotated[str, Meta(max_length=1_000)]
 
 ROOT_TOOL = "root_tool_id"
 """Key in the metadata of a message: the tool at the root of its call chain, if the producer names it separately."""
@@ -234,6 +238,59 @@ class Message(Record, frozen=True, kw_only=True):
     """Any other data. Fields that the API does not know are moved here."""
 
 
+class Score(Record, frozen=True, kw_only=True):
+    """What a person, a program or an evaluator thinks of a session, a message or a call.
+
+    A score is about the narrowest thing that it names.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
+    """What was judged: `helpfulness`, `thumbs`."""
+    value: Searched[bool | ScoreNumber | ScoreLabel]
+    """A number, true or false, or a category."""
+    kind: ScoreKind | None = None
+    """Default: the type of the value. For `boolean`, 1 and 0 are accepted, too."""
+    label: Searched[ScoreLabel | None] = None
+    """A word beside a number, such as `good`."""
+    comment: Searched[Annotated[str, Meta(max_length=20_000)] | None] = None
+    """The reason, for people."""
+    source: ScoreSource | None = None
+    """Who judged. Default: `person` for people who are signed in, else `program`."""
+    author: Name | None = None
+    """The name of the person or program."""
+    id: Name | None = None
+    """Our id when a score is sent back; otherwise it becomes the external id."""
+    external_id: Name | None = None
+    """The producer's id, unique in the project. Sending a score again with the same id replaces it."""
+    session_id: Name | None = None
+    """The id of the session, or its external id."""
+    message_id: Name | None = None
+    """The id of the message, or its external id."""
+    call_id: Name | None = None
+    """The `uuid` of the call, or the id that the model gave."""
+    trace_id: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$", extra={"searched": False})] | None = None
+    """The trace, in 32 hexadecimal digits; it may arrive later than the score."""
+    span_id: Annotated[str, Meta(pattern="^[0-9a-fA-F]{16}$", extra={"searched": False})] | None = None
+    """The span of this trace, in 16 hexadecimal digits."""
+    metadata: Searched[dict[str, Any] | None] = None
+    """Any other data."""
+    created_at: Instant | None = None
+    """When it was judged, with a time zone. Default: now."""
+
+
+class ScorePatch(Record, frozen=True, kw_only=True):
+    """A change of a stored score. Omitted fields stay, null empties a field."""
+
+    value: Searched[bool | ScoreNumber | ScoreLabel | UnsetType] = UNSET
+    """A number, true or false, or a category; its type decides the kind."""
+    label: Searched[ScoreLabel | None | UnsetType] = UNSET
+    """A word beside a number."""
+    comment: Searched[Annotated[str, Meta(max_length=20_000)] | None | UnsetType] = UNSET
+    """The reason, for people."""
+    metadata: Searched[dict[str, Any] | None | UnsetType] = UNSET
+    """Replaces the existing object."""
+
+
 class Session(Record, frozen=True, kw_only=True):
     """One conversation or task, with messages to store."""
 
@@ -264,6 +321,8 @@ class Session(Record, frozen=True, kw_only=True):
     """In the order of the conversation."""
     contexts: NotSearched[dict[str, Any] | None] = None
     """Values that the inputs of steps name as {"contextRef": ...} instead of repeating them, by that reference."""
+    scores: list[Score] | None = None
+    """Of the session, and of its messages and calls, which they name."""
 
 
 class Event(Record, frozen=True, kw_only=True):
@@ -348,5 +407,5 @@ class SessionPatch(Record, frozen=True, kw_only=True):
 
 # msgspec (0.22) analyses a type at its first use, and crashes the process if two threads do that at once. At import there
 # is one.
-for _type in (Session, Events, MessagePatch, SessionPatch):
+for _type in (Session, Events, MessagePatch, SessionPatch, ScorePatch):
     Decoder(_type)

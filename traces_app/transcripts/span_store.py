@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -31,8 +31,10 @@ from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import ensure_months
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.scores import attach_scores, detach_sessions
 from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import SPANS, Row
+from traces_app.ingest.turns import take_turns
 from traces_app.models import Context
 from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
@@ -47,7 +49,6 @@ MOST_SPANS_OF_TRACE = 50_000
 """Deliveries of one trace that are read to make its messages; further ones are refused."""
 _ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
 _decode_span = msgspec.json.Decoder(Span).decode
 _decode_log = msgspec.json.Decoder(LogRecord).decode
 
@@ -182,7 +183,7 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
     """
     ensure_months({Month.of(ids.created_at_of(UUID(delivery.row.id))) for delivery in deliveries})
     with transaction.atomic():
-        _take_turns(project_id, {delivery.trace_id for delivery in deliveries})
+        take_turns(project_id, {delivery.trace_id for delivery in deliveries})
         inserted = _insert(deliveries)
         pieces = _pieces(project_id, inserted)
         first_of_trace = {id_ for id_, (spans, logs) in pieces.items() if len(spans) + len(logs) == inserted[id_]}
@@ -205,6 +206,9 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
                 # Nothing of a refused trace is changed.
                 refused |= error.reasons
                 sessions = {id_: session for id_, session in sessions.items() if id_ not in refused}
+        if sessions:
+            names = {session.external_id for session in sessions.values() if session.external_id}
+            attach_scores(project_id, list(sessions), names)
         if refused:
             ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]
             SpanRow.objects.filter(pk__in=ids_).delete()
@@ -220,13 +224,6 @@ class _RefusedError(Exception):
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__(reasons)
         self.reasons = dict(reasons)
-
-
-def _take_turns(project_id: int, trace_ids: Collection[str]) -> None:
-    """Lock the traces, in one order, until the end of the transaction."""
-    keys = sorted(ids.key("trace", project_id, trace_id).int % 2**63 for trace_id in trace_ids)
-    with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [keys])
 
 
 def _insert(deliveries: Sequence[_Delivery]) -> Counter[str]:
@@ -338,6 +335,7 @@ def _replace_messages(
         message_count=0,
     ).exclude(Exists(Message.with_deleted.filter(session_id=OuterRef("pk"))))
     if gone := list(empty.values_list("pk", flat=True)):
+        detach_sessions(gone)
         # What models were asked in them; no run refers to it any more.
         Context.objects.filter(session_id__in=gone, kind="entry").delete()
         Session.with_deleted.filter(pk__in=gone).delete()

@@ -134,6 +134,26 @@ MESSAGE_CHANGE = [
     _body("The result of a call, and the answer", _FINISH),
     _body("A note", {"version": 1, "metadata": {"reviewed_by": "user-3"}}),
 ]
+SCORE = [
+    _body(
+        "A number of an evaluator, for a trace that may arrive later",
+        {
+            "external_id": "eval-1",
+            "name": "faithfulness",
+            "value": 0.92,
+            "comment": "Every sentence is in a source.",
+            "source": "evaluator",
+            "trace_id": "0af7651916cd43dd8448eb211c80319c",
+        },
+    ),
+    _body(
+        "Several scores",
+        [
+            {"name": "helpful", "value": True, "trace_id": "0af7651916cd43dd8448eb211c80319c"},
+            {"name": "tone", "value": "friendly", "trace_id": "0af7651916cd43dd8448eb211c80319c"},
+        ],
+    ),
+]
 _TRANSCRIPT: list[dict[str, Any]] = [
     {"role": "user", "content": "How is the weather in Shanghai?"},
     {

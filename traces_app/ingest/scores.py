@@ -1,0 +1,389 @@
+"""Store scores, and attach them to what they are about, in whatever order both arrive.
+
+A score of a session, message or call that is stored belongs to these rows. A score of a trace belongs to the call or the
+message that its span became: the rows of a trace are made anew whenever a span arrives, and the scores of the trace are
+attached anew in the same transaction, by the span, or by the names of the message and the call. A score whose trace or
+session has not arrived is pending. Writers of a trace take turns, so that none misses what another one stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import connection, transaction
+from django.db.models import Q
+from django.db.models.fields.json import KeyTextTransform
+from django.utils import timezone
+
+from messages_app import ids
+from messages_app.models import Message, Session
+from traces_app.models import AgentStep, Score, Span, ToolCall
+from traces_app.normalize.redaction import RedactedScore, RedactedScorePatch, receipts_as_json
+from traces_app.normalize.scores import score_value
+from traces_app.schema import pg_text
+
+from .turns import take_turns
+
+TRACE_ID = "trace_id"
+"""Key in the metadata of messages that were made of spans."""
+_SPAN_ID = "span_id"
+_REPLACED = (
+    "session",
+    "message",
+    "call",
+    "session_name",
+    "message_name",
+    "call_name",
+    "trace_id",
+    "span_id",
+    "name",
+    "kind",
+    "number",
+    "label",
+    "comment",
+    "source",
+    "author",
+    "metadata",
+    "redactions",
+    "updated_at",
+    "deleted_at",
+)
+_PLACE = ("session", "message", "call", "session_name", "message_name")
+_SHARE_SESSION = "SELECT pg_advisory_xact_lock_shared(key) FROM unnest(%s::bigint[]) AS key"
+_LOCK_SESSION = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What a score is about: the rows, or how to find them once they arrive."""
+
+    session_id: UUID | None = None
+    message_id: UUID | None = None
+    call_id: UUID | None = None
+    session_name: str = ""
+    message_name: str = ""
+    call_name: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedScore:
+    """A redacted score with its place."""
+
+    redacted: RedactedScore
+    place: Place
+
+
+def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existing: bool = False) -> list[UUID]:
+    """Store scores in one transaction; return their ids in order. A score with a known external id replaces that one.
+
+    With `keep_existing` nothing is replaced: for scores that are read from spans, which are read again and again.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        traces = {score.place.trace_id for score in scores if score.place.trace_id}
+        if traces:
+            take_turns(project_id, traces)
+        names = {score.place.session_name for score in scores if _is_of_session(score.place)}
+        _lock_sessions(_LOCK_SESSION, project_id, names)
+        places = _settled(project_id, [score.place for score in scores])
+        rows = [_row(project_id, score.redacted, place, now) for score, place in zip(scores, places, strict=True)]
+        known = _keep_ids(project_id, rows, [score.redacted.score.id for score in scores])
+        unique = {row.external_id or row.pk: row for row in rows}
+        Score.with_deleted.bulk_update([row for row in unique.values() if row.pk in known], _REPLACED)
+        new = [row for row in unique.values() if row.pk not in known]
+        if keep_existing:
+            Score.with_deleted.bulk_create(new, ignore_conflicts=True)
+        else:
+            Score.with_deleted.bulk_create(
+                new, update_conflicts=True, unique_fields=["project", "external_id"], update_fields=_REPLACED
+            )
+        names_of_new = [row.external_id for row in new if row.external_id]
+        stored = dict(
+            Score.with_deleted.filter(project_id=project_id, external_id__in=names_of_new).values_list(
+                "external_id", "pk"
+            )
+        )
+    return [stored.get(row.external_id or "", unique[row.external_id or row.pk].pk) for row in rows]
+
+
+def change_score(score_id: UUID, change: RedactedScorePatch) -> None:
+    """Change the fields in the patch. Raise ValueError, for people, for an invalid value."""
+    patch = change.patch
+    fields: dict[str, Any] = {}
+    if patch.value is not msgspec.UNSET:
+        kind, number, label = score_value(patch.value)
+        fields = {"kind": kind, "number": number, "label": pg_text.text(label)}
+    if patch.label is not msgspec.UNSET and fields.get("kind") != "categorical":
+        fields["label"] = pg_text.text(patch.label or "")
+    if patch.comment is not msgspec.UNSET:
+        fields["comment"] = pg_text.text(patch.comment or "")
+    if patch.metadata is not msgspec.UNSET:
+        fields["metadata"] = pg_text.storable(patch.metadata or {})
+    if change.receipts:
+        fields["redactions"] = receipts_as_json(change.receipts)
+    Score.objects.filter(pk=score_id).update(**fields, updated_at=timezone.now())
+
+
+def delete_score(score_id: UUID) -> None:
+    """Delete a score. Of one that may come again with its spans an empty row stays, so that it stays deleted."""
+    rows = Score.objects.filter(pk=score_id)
+    may_return = rows.filter(trace_id__isnull=False, external_id__isnull=False)
+    if not may_return.update(
+        deleted_at=timezone.now(), number=None, label="", comment="", author="", metadata={}, redactions=[]
+    ):
+        rows.delete()
+
+
+def attach_scores(project_id: int, trace_ids: Collection[str], session_names: Collection[str]) -> None:
+    """Attach the scores of traces that were made anew, and those that wait for these sessions.
+
+    Call it in the transaction that made them; it has locked the traces.
+    """
+    _lock_sessions(_SHARE_SESSION, project_id, session_names)
+    of_traces = Q(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
+    waiting = Q(project_id=project_id, session__isnull=True, trace_id__isnull=True, session_name__in=session_names)
+    scores = list(
+        Score.with_deleted.filter(of_traces | waiting).only("pk", "trace_id", "span_id", "call_name", *_PLACE)
+    )
+    if not scores:
+        return
+    places = _settled(project_id, [_place_of(score) for score in scores])
+    changed = []
+    for score, place in zip(scores, places, strict=True):
+        if _place_of(score) != place:
+            score.session_id, score.message_id, score.call_id = place.session_id, place.message_id, place.call_id
+            score.session_name, score.message_name = place.session_name, place.message_name
+            changed.append(score)
+    Score.with_deleted.bulk_update(changed, _PLACE)
+
+
+def detach_sessions(session_ids: Collection[UUID]) -> None:
+    """Let the scores of sessions that are removed wait for others of their names."""
+    Score.with_deleted.filter(session_id__in=session_ids, message__isnull=True).update(session=None)
+
+
+def identity_of(*parts: object) -> str:
+    """Return an external id for a score that was sent without one: a digest of what it is about and says."""
+    return "digest:" + blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+# --- Rows -------------------------------------------------------------------------------------------------------------
+
+
+def _row(project_id: int, redacted: RedactedScore, place: Place, now: datetime) -> Score:
+    score = redacted.score
+    value = score_value(score.value, score.kind, score.label)
+    created_at = score.created_at or now
+    return Score(
+        id=ids.session_id(created_at),
+        project_id=project_id,
+        session_id=place.session_id,
+        message_id=place.message_id,
+        call_id=place.call_id,
+        session_name=place.session_name,
+        message_name=place.message_name,
+        call_name=place.call_name,
+        trace_id=UUID(place.trace_id) if place.trace_id else None,
+        span_id=place.span_id,
+        name=pg_text.text(score.name),
+        kind=value.kind,
+        number=value.number,
+        label=pg_text.text(value.label),
+        comment=pg_text.text(score.comment),
+        source=score.source or Score.Source.PROGRAM,
+        author=pg_text.text(score.author),
+        external_id=pg_text.text(score.external_id or score.id) or None,
+        metadata=pg_text.storable(score.metadata or {}),
+        redactions=receipts_as_json(redacted.receipts),
+        created_at=created_at,
+        updated_at=now,
+    )
+
+
+def _keep_ids(project_id: int, rows: Sequence[Score], given: Sequence[str | None]) -> set[UUID]:
+    """Give rows that were sent back with our id this id again, and return these ids."""
+    wanted = {row_id: row for row, name in zip(rows, given, strict=True) if (row_id := _uuid(name)) is not None}
+    if not wanted:
+        return set()
+    known = dict(Score.with_deleted.filter(project_id=project_id, pk__in=wanted).values_list("pk", "external_id"))
+    for pk, external_id in known.items():
+        wanted[pk].pk, wanted[pk].external_id = pk, external_id
+    return set(known)
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None
+
+
+# --- Places -----------------------------------------------------------------------------------------------------------
+
+
+def _is_of_session(place: Place) -> bool:
+    return bool(place.session_name) and not place.trace_id and not place.message_id
+
+
+def _lock_sessions(statement: str, project_id: int, names: Iterable[str]) -> None:
+    keys = sorted(ids.key("scores", project_id, name).int % 2**63 for name in names)
+    if keys:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [keys])
+
+
+def _place_of(score: Score) -> Place:
+    return Place(
+        session_id=score.session_id,
+        message_id=score.message_id,
+        call_id=score.call_id,
+        session_name=score.session_name,
+        message_name=score.message_name,
+        call_name=score.call_name,
+        trace_id=score.trace_id.hex if score.trace_id else "",
+        span_id=score.span_id,
+    )
+
+
+def _settled(project_id: int, places: Sequence[Place]) -> list[Place]:
+    """Return the places with the rows that exist now."""
+    traces = _traces(project_id, {place.trace_id for place in places if place.trace_id})
+    names = {place.session_name for place in places if _is_of_session(place) and place.session_id is None}
+    sessions: dict[str, UUID] = {}
+    if names:
+        found = Session.with_deleted.filter(project_id=project_id, external_id__in=names)
+        sessions = dict(found.values_list("external_id", "pk"))
+    return [
+        traces[place.trace_id].placed(place) if place.trace_id else _with_session(place, sessions) for place in places
+    ]
+
+
+def _with_session(place: Place, sessions: Mapping[str, UUID]) -> Place:
+    if place.session_id is not None or place.session_name not in sessions:
+        return place
+    return Place(session_id=sessions[place.session_name], session_name=place.session_name)
+
+
+@dataclass(kw_only=True)
+class _Trace:
+    """The stored messages of a trace, with the spans that they were made of."""
+
+    messages: list[Message] = field(default_factory=list)
+    names: dict[UUID, str] = field(default_factory=dict)
+    """External ids of the sessions."""
+    calls: list[tuple[UUID, UUID, str | None, str]] = field(default_factory=list)
+    """Id, message, span, the model's call id."""
+    steps: dict[str, UUID] = field(default_factory=dict)
+    """Messages by the spans of their steps."""
+    project_id: int
+    trace_id: str
+
+    @cached_property
+    def parents(self) -> dict[str, str]:
+        """The parents of spans, by their ids. Read only for scores of spans that became neither a step nor a call."""
+        rows = Span.objects.filter(
+            project_id=self.project_id, trace_id=UUID(self.trace_id), kind=Span.Kind.SPAN
+        ).order_by("pk")
+        links = map(_decode_link, rows.values_list("content", flat=True).iterator())
+        return {link.span_id: link.parent_id for link in links if link.parent_id}
+
+    def placed(self, place: Place) -> Place:
+        message_id, call_id = self._found(place)
+        message = next((message for message in self.messages if message.pk == message_id), None)
+        return replace(
+            place,
+            session_id=message.session_id if message else None,
+            message_id=message.pk if message else None,
+            call_id=call_id,
+            session_name=self.names.get(message.session_id, "") if message else place.session_name,
+        )
+
+    def _found(self, place: Place) -> tuple[UUID | None, UUID | None]:
+        if place.message_name:
+            named = [message.pk for message in self.messages if message.external_id == place.message_name]
+            if named:
+                calls = [call for call in self.calls if call[1] == named[0]]
+                by_span = [call[0] for call in calls if place.span_id and call[2] == place.span_id]
+                by_name = [call[0] for call in calls if place.call_name and call[3] == place.call_name]
+                return named[0], next(iter(by_span or by_name), None)
+        elif place.span_id:
+            seen: set[str] = set()
+            span_id = place.span_id
+            calls_by_span = {span: (call_id, message_id) for call_id, message_id, span, _name in self.calls if span}
+            while span_id and span_id not in seen:
+                seen.add(span_id)
+                if span_id in calls_by_span:
+                    call_id, message_id = calls_by_span[span_id]
+                    # A span below that of a call is not the call.
+                    return message_id, call_id if span_id == place.span_id else None
+                if span_id in self.steps:
+                    return self.steps[span_id], None
+                span_id = self.parents.get(span_id, "")
+            if (below := self._message_below(place.span_id)) is not None:
+                return below, None
+        answers = [message.pk for message in self.messages if message.role == Message.Role.ASSISTANT]
+        return next(reversed(answers or [message.pk for message in self.messages]), None), None
+
+    def _message_below(self, span_id: str) -> UUID | None:
+        """Return the last message with a step or call below a span."""
+        found = dict(self.steps) | {span: message_id for _id, message_id, span, _name in self.calls if span}
+        below = []
+        for span, message_id in found.items():
+            seen: set[str] = set()
+            current = span
+            while current and current not in seen:
+                if current == span_id:
+                    below.append(message_id)
+                    break
+                seen.add(current)
+                current = self.parents.get(current, "")
+        return max(below, default=None)
+
+
+class _Link(msgspec.Struct):
+    """The ids of a stored span; its other fields are skipped."""
+
+    span_id: str = ""
+    parent_id: str = ""
+
+
+_decode_link = msgspec.json.Decoder(_Link).decode
+
+
+def _traces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
+    traces = {trace_id: _Trace(project_id=project_id, trace_id=trace_id) for trace_id in trace_ids}
+    if not trace_ids:
+        return traces
+    messages = Message.with_deleted.filter(
+        project_id=project_id, request_id__in=list(trace_ids), metadata__has_key=TRACE_ID
+    ).order_by("pk")
+    for message in messages.only("pk", "session_id", "request_id", "role", "external_id"):
+        traces[message.request_id].messages.append(message)
+    found = {message.pk: message.request_id for trace in traces.values() for message in trace.messages}
+    if not found:
+        return traces
+    session_ids = {message.session_id for trace in traces.values() for message in trace.messages}
+    names = dict(Session.with_deleted.filter(pk__in=session_ids).values_list("pk", "external_id"))
+    first = ids.first_id_at(ids.created_at_of(min(found)))
+    after = ids.first_id_at(ids.created_at_of(max(found)) + timedelta(microseconds=1))
+    below = {"message_id__in": list(found), "pk__gte": first, "pk__lt": after}
+    span = KeyTextTransform(_SPAN_ID, "metadata")
+    for trace in traces.values():
+        trace.names = names
+    calls = ToolCall.with_deleted.filter(**below).order_by("pk")
+    for call_id, message_id, span_id, name in calls.values_list("pk", "message_id", span, "call_id"):
+        traces[found[message_id]].calls.append((call_id, message_id, span_id, name))
+    steps = AgentStep.with_deleted.filter(**below).order_by("pk")
+    for message_id, span_id in steps.values_list("message_id", span):
+        if span_id:
+            traces[found[message_id]].steps[span_id] = message_id
+    return traces

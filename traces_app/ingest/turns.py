@@ -1,0 +1,18 @@
+"""Let the writers of one trace take turns: each makes rows of everything that the others have stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from django.db import connection
+
+from messages_app import ids
+
+_LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
+
+
+def take_turns(project_id: int, trace_ids: Collection[str]) -> None:
+    """Lock the traces, in one order, until the end of the transaction."""
+    keys = sorted(ids.key("trace", project_id, trace_id).int % 2**63 for trace_id in trace_ids)
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [keys])

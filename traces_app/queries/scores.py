@@ -1,0 +1,166 @@
+"""Read scores, and find what a new one is about."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from access_app.errors import Conflict, InvalidInput, NotFound
+from access_app.visibility import ProjectScope
+from messages_app.models import Message
+from messages_app.queries import as_uuid, find_session
+from messages_app.sql.json_rows import Column, Source
+from traces_app.ingest.scores import TRACE_ID, Place
+from traces_app.models import Score, ToolCall
+from traces_app.schema import records
+
+from . import schemas
+
+Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
+SCORE_FIELDS = frozenset(schemas.Score.__struct_fields__)
+
+
+def scores(ids: Collection[str], fields: frozenset[str] = SCORE_FIELDS) -> list[schemas.Score]:
+    """Return the scores of `ids`, in this order, with the requested fields. At most one query."""
+    rows = SCORES.read(ids, fields)
+    values = [_value(row[1], row[2], row[3]) for row in rows] if "value" in fields else []
+    made = SCORES.make(rows, fields, value=values) if "value" in fields else SCORES.make(rows, fields)
+    found = dict(zip((row[0] for row in rows), made, strict=True))
+    return [found[score_id] for score_id in ids if score_id in found]
+
+
+def find_score(scope: ProjectScope, name: str) -> UUID:
+    """Return the id of a score that is not deleted. Raise NotFound."""
+    score_id = as_uuid(name)
+    if score_id is None or not Score.objects.visible_to(scope).filter(pk=score_id).exists():
+        raise NotFound(_("There is no score with this id."), code="score_not_found")
+    return score_id
+
+
+def find_place(project_id: int, score: records.Score, path: str = "") -> Place:
+    """Return what a score is about. Raise InvalidInput if it names nothing, NotFound and Conflict for its names.
+
+    A trace need not exist.
+    """
+    scope = ProjectScope(frozenset({project_id}))
+    if score.span_id and not score.trace_id:
+        raise InvalidInput(_("A span is found by its trace: give trace_id, too."), field=f"{path}trace_id")
+    if score.call_id:
+        return _place_of_call(_call(scope, score, path))
+    if score.message_id:
+        return _place_of_message(_message(scope, score, path))
+    if score.trace_id:
+        return Place(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
+    if score.session_id:
+        session = find_session(scope, score.session_id, field=f"{path}session_id")
+        return Place(session_id=session.pk)
+    raise InvalidInput(
+        _("Name what the score is about: session_id, message_id, call_id or trace_id."), field=f"{path}session_id"
+    )
+
+
+def place_of_message(message: Message) -> Place:
+    """Return the place of a score about a stored message."""
+    return _place_of_message(message)
+
+
+def _place_of_message(message: Message) -> Place:
+    return Place(
+        session_id=message.session_id,
+        message_id=message.pk,
+        message_name=message.external_id,
+        trace_id=_trace_of(message),
+    )
+
+
+def _place_of_call(call: ToolCall) -> Place:
+    trace_id = _trace_of(call.message)
+    return Place(
+        session_id=call.message.session_id,
+        message_id=call.message_id,
+        call_id=call.pk,
+        message_name=call.message.external_id,
+        call_name=call.call_id,
+        trace_id=trace_id,
+        span_id=str(call.metadata.get("span_id") or "")[:16] if trace_id else "",
+    )
+
+
+def _trace_of(message: Message) -> str:
+    """Return the trace of a message that was made of spans, which may be made anew with other ids."""
+    found = message.metadata.get(TRACE_ID)
+    if not isinstance(found, str) or found != message.request_id or len(found) != 32 or as_uuid(found) is None:
+        return ""
+    return found
+
+
+def _message(scope: ProjectScope, score: records.Score, path: str) -> Message:
+    name = score.message_id or ""
+    rows = _narrowed(Message.objects.visible_to(scope), score, scope, "session_id", path)
+    message_id = as_uuid(name)
+    found = list(rows.filter(pk=message_id)) if message_id is not None else []
+    if not found and "\x00" not in name:
+        found = list(rows.filter(external_id=name).order_by("pk")[:2])
+    if len(found) > 1:
+        raise Conflict(
+            _("Several messages have this external id. Give session_id, too, or use the id of the message."),
+            field=f"{path}message_id",
+            code="ambiguous_message",
+        )
+    if not found:
+        raise NotFound(_("There is no message with this id."), field=f"{path}message_id", code="message_not_found")
+    return found[0]
+
+
+def _call(scope: ProjectScope, score: records.Score, path: str) -> ToolCall:
+    name = score.call_id or ""
+    rows = ToolCall.objects.visible_to(scope).select_related("message")
+    if score.message_id:
+        rows = rows.filter(message_id=_message(scope, score, path).pk)
+    else:
+        rows = _narrowed(rows, score, scope, "message__session_id", path)
+    call_id = as_uuid(name)
+    found = list(rows.filter(pk=call_id)) if call_id is not None else []
+    if not found and "\x00" not in name:
+        found = list(rows.filter(call_id=name).order_by("pk")[:2])
+    if len(found) > 1:
+        raise Conflict(
+            _("Several calls have this id. Give message_id, too, or use the uuid of the call."),
+            field=f"{path}call_id",
+            code="ambiguous_call",
+        )
+    if not found:
+        raise NotFound(_("There is no call with this id."), field=f"{path}call_id", code="call_not_found")
+    return found[0]
+
+
+def _narrowed(rows: Rows, score: records.Score, scope: ProjectScope, column: str, path: str) -> Rows:
+    if not score.session_id:
+        return rows
+    session = find_session(scope, score.session_id, field=f"{path}session_id")
+    return rows.filter(**{column: session.pk})
+
+
+def _value(kind: str, number: float | None, label: str) -> bool | float | str | None:
+    if kind == Score.Kind.CATEGORICAL:
+        return label
+    return bool(number) if kind == Score.Kind.BOOLEAN and number is not None else number
+
+
+SCORES = Source(
+    resource=schemas.Score,
+    model=Score,
+    table="traces_app_score",
+    key="id",
+    partitioned=False,
+    beside=("kind", "number", "label"),
+    columns={
+        "project": Column(sql="(SELECT slug FROM access_app_project WHERE access_app_project.id = project_id)"),
+        "trace_id": Column(sql="replace(trace_id::text, '-', '')"),
+    },
+    made=("value",),
+)

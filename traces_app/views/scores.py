@@ -1,0 +1,122 @@
+"""/scores/: what people, programs and evaluators think of sessions, messages and calls."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
+from msgspec.structs import replace
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.reverse import reverse
+
+from access_app.errors import Conflict
+from access_app.models import ApiKey
+from access_app.permissions import may_read, project_for_write
+from messages_app.http import openapi
+from messages_app.http.filters import check_parameters
+from messages_app.http.request_body import read_body
+from messages_app.http.responses import answer, list_answer, no_content, words
+from messages_app.sql.pagination import page_request, read_page
+from traces_app.ingest.decode import decode_score_patch, decode_scores
+from traces_app.ingest.scores import PlacedScore, change_score, delete_score, store_scores
+from traces_app.normalize.redaction import redact_score, redact_score_patch
+from traces_app.queries import schemas
+from traces_app.queries.filters import ScoreFilterSet
+from traces_app.queries.scores import SCORE_FIELDS, find_place, find_score, scores
+from traces_app.schema import records
+
+from . import examples
+from .parameters import PAGING, requested_scope, sender_of, session_in
+from .viewset import TraceViewSet
+
+_IDENTITY = frozenset({"id", "project", "external_id"})
+_STORED = PolymorphicProxySerializer(
+    component_name="StoredScore",
+    serializers=[schemas.Score, schemas.StoredScores],  # type: ignore[list-item]  # structs, see StructExtension
+    resource_type_field_name=None,
+)
+
+
+class ScoreViewSet(TraceViewSet):
+    """Scores. A score is hidden with the session or message that it is about, and purged with it."""
+
+    @extend_schema(
+        parameters=[
+            *openapi.filters(ScoreFilterSet),
+            *openapi.PAGE,
+            openapi.fields(SCORE_FIELDS),
+            openapi.PROJECT,
+        ],
+        responses={200: schemas.ScorePage, **openapi.errors(400, 404)},
+    )
+    def list(self, request: Request) -> HttpResponseBase:
+        """List scores, newest first."""
+        parameters = request.query_params
+        scope = requested_scope(request)
+        page = page_request(parameters)
+        fields = words(parameters, "fields", SCORE_FIELDS) or SCORE_FIELDS
+        rows = ScoreFilterSet(parameters, also=PAGING).found(scope, session_in(request, scope))
+        return list_answer(read_page(rows, page), lambda ids: scores(ids, fields))
+
+    @extend_schema(
+        parameters=[openapi.PROJECT],
+        request=records.Score,
+        responses={201: _STORED, **openapi.errors(400, 404, 409, 413, 415)},
+        examples=examples.SCORE,
+    )
+    def create(self, request: Request) -> HttpResponseBase:
+        """Store a score, or a list of scores: all or none. A score with a known `external_id` replaces that one."""
+        check_parameters(request.query_params, ("project",))
+        received, is_list = decode_scores(read_body(request)[1])
+        project = project_for_write(request, request.query_params.get("project"))
+        placed = [
+            PlacedScore(
+                redacted=redact_score(_signed(score, request)),
+                place=find_place(project.pk, score, f"[{index}]." if is_list else ""),
+            )
+            for index, score in enumerate(received)
+        ]
+        ids = [str(score_id) for score_id in store_scores(project.pk, placed)]
+        stored = scores(ids, SCORE_FIELDS if may_read(request) else _IDENTITY)
+        if is_list:
+            return answer(schemas.StoredScores(results=stored), status=status.HTTP_201_CREATED)
+        if not stored:
+            raise Conflict(_("The message or session was deleted meanwhile."), code="message_deleted")
+        location = reverse("score", ids, request=request)
+        return answer(stored[0], status=status.HTTP_201_CREATED, headers={"Location": location})
+
+    @extend_schema(
+        parameters=[openapi.fields(SCORE_FIELDS), openapi.PROJECT],
+        responses={200: schemas.Score, **openapi.errors(400, 404)},
+    )
+    def retrieve(self, request: Request, score_id: str) -> HttpResponseBase:
+        """Return one score."""
+        check_parameters(request.query_params, ("fields", "project"))
+        fields = words(request.query_params, "fields", SCORE_FIELDS) or SCORE_FIELDS
+        return answer(scores([str(find_score(requested_scope(request), score_id))], fields)[0])
+
+    @extend_schema(
+        parameters=[openapi.PROJECT],
+        request=records.ScorePatch,
+        responses={200: schemas.Score, **openapi.errors(400, 404, 413, 415)},
+    )
+    def partial_update(self, request: Request, score_id: str) -> HttpResponseBase:
+        """Update the given fields; null empties a field."""
+        check_parameters(request.query_params, ("project",))
+        found = find_score(requested_scope(request), score_id)
+        change_score(found, redact_score_patch(decode_score_patch(read_body(request)[1])))
+        return answer(scores([str(found)], SCORE_FIELDS if may_read(request) else _IDENTITY)[0])
+
+    @extend_schema(parameters=[openapi.PROJECT], responses={204: None, **openapi.errors(404)})
+    def destroy(self, request: Request, score_id: str) -> HttpResponseBase:
+        """Delete a score for good."""
+        check_parameters(request.query_params, ("project",))
+        delete_score(find_score(requested_scope(request), score_id))
+        return no_content()
+
+
+def _signed(score: records.Score, request: Request) -> records.Score:
+    """Return the score with its source and author; by default who sent it."""
+    source: records.ScoreSource = "program" if isinstance(request.auth, ApiKey) else "person"
+    return replace(score, source=score.source or source, author=score.author or sender_of(request))
