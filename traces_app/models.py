@@ -391,9 +391,9 @@ class Score(models.Model):
     """
 
     class Kind(models.TextChoices):
-        NUMERIC = "numeric", _("number")
+        NUMERIC = "numeric", _("numeric")
         BOOLEAN = "boolean", _("yes or no")
-        CATEGORICAL = "categorical", _("category")
+        CATEGORICAL = "categorical", _("categorical")
 
     class Source(models.TextChoices):
         PERSON = "person", _("person")
@@ -432,15 +432,15 @@ class Score(models.Model):
         null=True,
         blank=True,
     )
-    session_name = models.TextField(_("external id of the session"), blank=True, default="")
-    message_name = models.TextField(_("external id of the message"), blank=True, default="")
+    session_name = models.TextField(_("session (external id)"), blank=True, default="")
+    message_name = models.TextField(_("message (external id)"), blank=True, default="")
     call_name = models.TextField(_("call id"), blank=True, default="")
     """These names find the rows again when a trace is made anew of its spans, which may change their ids."""
     trace_id = models.UUIDField(_("trace"), null=True, blank=True)
     span_id = models.CharField(_("span"), max_length=16, blank=True, default="")
     name = models.TextField(_("name"))
     kind = models.CharField(_("kind"), max_length=16, choices=Kind.choices)
-    number = models.FloatField(_("number"), null=True, blank=True)
+    number = models.FloatField(_("value"), null=True, blank=True)
     """Also of yes (1) and no (0)."""
     label = models.TextField(_("label"), blank=True, default="")
     """The category; a word beside a number, if its sender gave one."""

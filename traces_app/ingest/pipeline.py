@@ -15,6 +15,7 @@ from traces_app.schema import records
 
 from . import metrics
 from .batch import SessionOutcome, Source, WriteScope
+from .scores import store_scores_of
 from .store import store
 
 
@@ -26,7 +27,7 @@ def ingest(
     touched: Mapping[UUID, WriteScope] | None = None,
     latest_event_at: Mapping[UUID, datetime] | None = None,
 ) -> list[SessionOutcome]:
-    """Store sessions with their messages in one transaction; see `store.store` for the parameters."""
+    """Store sessions with their messages in one transaction, then their scores; see `store.store` for the parameters."""
     started = time.perf_counter()
     now = timezone.now()
     batch = []
@@ -35,5 +36,8 @@ def ingest(
         # Messages without times get different ones, because pages by time cannot end between messages of one time.
         now += timedelta(microseconds=len(session.messages or ()))
     outcomes = store(project_id, batch, source=source, touched=touched, latest_event_at=latest_event_at)
+    for session, outcome in zip(sessions, outcomes, strict=True):
+        if session.scores:
+            store_scores_of(project_id, session, outcome)
     metrics.count_batch(batch, outcomes, source=source, seconds=time.perf_counter() - started)
     return outcomes

@@ -8,6 +8,7 @@ session has not arrived is pending. Writers of a trace take turns, so that none 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,16 +25,18 @@ from django.utils import timezone
 
 from messages_app import ids
 from messages_app.models import Message, Session
-from traces_app.models import AgentStep, Score, Span, ToolCall
-from traces_app.normalize.redaction import RedactedScore, RedactedScorePatch, receipts_as_json
+from traces_app.models import AgentStep, Score, Span, ToolCall, ToolResult
+from traces_app.normalize.redaction import RedactedScore, RedactedScorePatch, receipts_as_json, redact_score
 from traces_app.normalize.scores import score_value
-from traces_app.schema import pg_text
+from traces_app.schema import pg_text, records
 
+from .batch import MessageOutcome, SessionOutcome
 from .turns import take_turns
 
 TRACE_ID = "trace_id"
 """Key in the metadata of messages that were made of spans."""
 _SPAN_ID = "span_id"
+_TRACE = re.compile("[0-9a-f]{32}")
 _REPLACED = (
     "session",
     "message",
@@ -82,6 +85,24 @@ class PlacedScore:
     place: Place
 
 
+def place_of_message(message: Message) -> Place:
+    """Return the place of a score about a stored message."""
+    return Place(
+        session_id=message.session_id,
+        message_id=message.pk,
+        message_name=message.external_id,
+        trace_id=_trace_of(message),
+    )
+
+
+def place_of_call(call: ToolCall) -> Place:
+    """Return the place of a score about a stored call."""
+    place = place_of_message(call.message)
+    results = ToolResult.objects.filter(pk=call.pk).values_list("metadata", flat=True) if place.trace_id else ()
+    span_id = next((str(metadata.get(_SPAN_ID) or "")[:16] for metadata in results), "")
+    return replace(place, call_id=call.pk, call_name=call.call_id, span_id=span_id)
+
+
 def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existing: bool = False) -> list[UUID]:
     """Store scores in one transaction; return their ids in order. A score with a known external id replaces that one.
 
@@ -113,6 +134,25 @@ def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existin
             )
         )
     return [stored.get(row.external_id or "", unique[row.external_id or row.pk].pk) for row in rows]
+
+
+def store_scores_of(project_id: int, session: records.Session, outcome: SessionOutcome) -> None:
+    """Store the scores of a session that was sent with them. A score of a message that is not known is one of the session.
+
+    A score without an id gets one from its content, because a session may be sent again. Those of refused messages are
+    not stored.
+    """
+    if outcome.id is None or outcome.refused:
+        return
+    placed = []
+    for score in session.scores or ():
+        place = _place_in(score, session, outcome.id, outcome.messages)
+        if place is not None:
+            identity = identity_of(outcome.id, score.message_id, score.call_id, score.name, score.value, score.comment)
+            if not (score.external_id or score.id):
+                score = msgspec.structs.replace(score, external_id=identity)
+            placed.append(PlacedScore(redacted=redact_score(score), place=place))
+    store_scores(project_id, placed)
 
 
 def change_score(score_id: UUID, change: RedactedScorePatch) -> None:
@@ -267,6 +307,55 @@ def _settled(project_id: int, places: Sequence[Place]) -> list[Place]:
     ]
 
 
+def _trace_of(message: Message) -> str:
+    """Return the trace of a message that was made of spans, and may be made anew with another id; "" for others."""
+    found = message.metadata.get(TRACE_ID)
+    return found if isinstance(found, str) and found == message.request_id and _TRACE.fullmatch(found) else ""
+
+
+def _place_in(
+    score: records.Score, session: records.Session, session_id: UUID, messages: Sequence[MessageOutcome]
+) -> Place | None:
+    """Return the place of a score within the session that it was sent with; None if its message was refused."""
+    if not (score.message_id or score.call_id):
+        return Place(session_id=session_id)
+    sent = list(zip(session.messages or (), messages, strict=True))
+    own = next(
+        (pair for pair in sent if score.message_id and score.message_id in (pair[0].id, pair[0].external_id)), None
+    )
+    if own is not None and own[1].refused:
+        return None
+    rows = Message.with_deleted.filter(session_id=session_id).order_by("pk")
+    message: Message | None = None
+    if score.message_id:
+        message_id = own[1].id if own is not None else _uuid(score.message_id)
+        message = rows.filter(pk=message_id).first() if message_id is not None else None
+        message = message or rows.filter(external_id=pg_text.text(score.message_id)).first()
+    if score.call_id and (message is not None or not score.message_id):
+        call = _call_in(score.call_id, session_id, message, own[0] if own is not None else None)
+        if call is not None:
+            return place_of_call(call)
+    if message is not None:
+        return place_of_message(message)
+    return Place(
+        session_id=session_id, message_name=pg_text.text(score.message_id), call_name=pg_text.text(score.call_id)
+    )
+
+
+def _call_in(name: str, session_id: UUID, message: Message | None, sent: records.Message | None) -> ToolCall | None:
+    """Return the call with our id `name`, else with the id of the model; of a call that was sent with it, under either."""
+    calls = ToolCall.with_deleted.select_related("message").filter(message__session_id=session_id).order_by("pk")
+    if message is not None:
+        calls = calls.filter(message_id=message.pk)
+    call_id = _uuid(name)
+    found = calls.filter(pk=call_id).first() if call_id is not None else None
+    if found is None and sent is not None:
+        # Our ids of calls are not kept where another session has them already.
+        of_step = (call for step in sent.agent_steps or () for call in step.tool_calls or ())
+        name = next((call.id for call in of_step if call.id and call.uuid == name), name)
+    return found or calls.filter(call_id=pg_text.text(name)).first()
+
+
 def _with_session(place: Place, sessions: Mapping[str, UUID]) -> Place:
     if place.session_id is not None or place.session_name not in sessions:
         return place
@@ -280,7 +369,7 @@ class _Trace:
     messages: list[Message] = field(default_factory=list)
     names: dict[UUID, str] = field(default_factory=dict)
     """External ids of the sessions."""
-    calls: list[tuple[UUID, UUID, str | None, str]] = field(default_factory=list)
+    calls: list[tuple[UUID, UUID, str, str]] = field(default_factory=list)
     """Id, message, span, the model's call id."""
     steps: dict[str, UUID] = field(default_factory=dict)
     """Messages by the spans of their steps."""
@@ -318,7 +407,7 @@ class _Trace:
         elif place.span_id:
             seen: set[str] = set()
             span_id = place.span_id
-            calls_by_span = {span: (call_id, message_id) for call_id, message_id, span, _name in self.calls if span}
+            calls_by_span = {span: (call_id, message_id) for call_id, message_id, span, _name in self.calls}
             while span_id and span_id not in seen:
                 seen.add(span_id)
                 if span_id in calls_by_span:
@@ -335,7 +424,7 @@ class _Trace:
 
     def _message_below(self, span_id: str) -> UUID | None:
         """Return the last message with a step or call below a span."""
-        found = dict(self.steps) | {span: message_id for _id, message_id, span, _name in self.calls if span}
+        found = dict(self.steps) | {span: message_id for _id, message_id, span, _name in self.calls}
         below = []
         for span, message_id in found.items():
             seen: set[str] = set()
@@ -379,9 +468,12 @@ def _traces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Trace]:
     span = KeyTextTransform(_SPAN_ID, "metadata")
     for trace in traces.values():
         trace.names = names
+    results = ToolResult.objects.filter(pk__gte=first, pk__lt=after, call__message_id__in=list(found))
+    spans_of_calls = dict(results.values_list("pk", span))
     calls = ToolCall.with_deleted.filter(**below).order_by("pk")
-    for call_id, message_id, span_id, name in calls.values_list("pk", "message_id", span, "call_id"):
-        traces[found[message_id]].calls.append((call_id, message_id, span_id, name))
+    for call_id, message_id, name in calls.values_list("pk", "message_id", "call_id"):
+        # A call without a result may have the id of its span.
+        traces[found[message_id]].calls.append((call_id, message_id, spans_of_calls.get(call_id) or name, name))
     steps = AgentStep.with_deleted.filter(**below).order_by("pk")
     for message_id, span_id in steps.values_list("message_id", span):
         if span_id:

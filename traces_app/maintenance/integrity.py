@@ -37,7 +37,7 @@ KINDS = {
     "call_open": "a call is pending although its message is completed",
     "call_without_result": "a call is finished but has no result",
     "orphan_result": "a result has no call: it arrived without one, which is flagged, or the call was lost",
-    "orphan_row": "a step, call, reference, event or context has no message",
+    "orphan_row": "a step, call, reference, event, context or score has no message, or a score no session",
     "input_missing": "what the model of a step was asked is missing, or a part of it",
     "step_missing": "a call refers to a step that its message does not have",
     "parent_missing": "a call refers to a parent call that its message does not have",
@@ -426,6 +426,14 @@ def _check_orphans() -> Iterator[Problem]:
                 if len(found) < _ORPHANS_AT_ONCE:
                     break
                 last = UUID(int=found[-1]["id"].int + 1)
+    for column, parents in (("message_id", "messages_app_message"), ("session_id", "messages_app_session")):
+        lost = _rows(
+            f"SELECT id, message_id, session_id FROM traces_app_score AS score WHERE {column} IS NOT NULL "
+            f"AND NOT EXISTS (SELECT 1 FROM {parents} AS parent WHERE parent.id = score.{column}) ORDER BY id",
+            [],
+        )
+        for row in lost:
+            yield Problem(kind="orphan_row", session_id=None, message_id=row["message_id"], detail=f"score {row['id']}")
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
     then remove their messages, then their rows;
  4. messages deleted long enough ago, and expired messages in months that stay: 500 in a transaction, children first,
     locks in the order of the writes (keys, messages, their children, sessions last);
- 5. sessions without messages that began before the time.
+ 5. sessions without messages that began before the time, and scores of that time whose trace or session never arrived.
 
 The key of a message and the tombstone of a session remain for 30 days: digests of ids, no content. Until then the data
 of a sender that is still running is refused with `message_purged` or `session_purged` and revives nothing. Tools stay,
@@ -50,7 +50,7 @@ from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.sql import add_to_sessions
-from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult
 
 from .snapshot import one_snapshot
 
@@ -65,6 +65,7 @@ _ATTEMPTS = 5
 
 _MESSAGES = Message._meta.db_table
 _SESSIONS = Session._meta.db_table
+_SCORES = Score._meta.db_table
 _NAMES: dict[type[Model], str] = {
     Session: "sessions",
     Message: "messages",
@@ -75,6 +76,7 @@ _NAMES: dict[type[Model], str] = {
     Event: "events",
     Context: "contexts",
     Span: "spans",
+    Score: "scores",
 }
 _NAME_OF_TABLE = {model._meta.db_table: name for model, name in _NAMES.items()}
 
@@ -169,6 +171,7 @@ def purge(
         expired = _Condition("id < %s", [ids.first_id_at(scope.created_before)])
         _remove_messages([lane & expired for lane in _lanes(scope)], report, progress, now)
         _remove_empty_sessions(scope, report, now)
+        report.add(Score, *_remove_scores(_pending_scores(scope)))
     return report
 
 
@@ -180,9 +183,11 @@ def survey(scope: Scope) -> Report:
         if month in whole:
             report.months.append(str(month))
             _survey_whole_month(month, report)
+            _survey_scores(_scores_of_month(month), report)
         elif scope.deleted_before or month.first_id < _expired_below(scope):
             _survey_month(scope, month, report)
     _survey_sessions(scope, report)
+    _survey_scores(_pending_scores(scope), report)
     return report
 
 
@@ -260,7 +265,9 @@ def _whole_months(scope: Scope) -> Iterator[Month]:
 
 def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime, patience: float) -> None:
     for month in _whole_months(scope):
-        dropped = drop_month(TABLES, month, when_hidden=partial(_when_hidden, scope, month, now), patience=patience)
+        dropped = drop_month(
+            TABLES, month, when_hidden=partial(_when_hidden, scope, month, report, now), patience=patience
+        )
         forget()
         if not dropped:
             continue  # kept after all, or dropped by another purge
@@ -274,7 +281,7 @@ def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime
                 progress(leaf.rows)
 
 
-def _when_hidden(scope: Scope, month: Month, now: datetime) -> bool:
+def _when_hidden(scope: Scope, month: Month, report: Report, now: datetime) -> bool:
     """Prepare the drop of a month that is hidden from writers; return False to keep it."""
     if _has_others(scope, month):
         return False  # a message of another project arrived after the first check
@@ -287,6 +294,7 @@ def _when_hidden(scope: Scope, month: Month, now: datetime) -> bool:
     )
     for session_ids in _sessions_beyond(month):
         recount(session_ids)
+    report.add(Score, *_remove_scores(_scores_of_month(month)))
     return True
 
 
@@ -412,7 +420,9 @@ def _remove_batch(
         "(project_id, trace_id) IN (SELECT * FROM unnest(%s::bigint[], %s::uuid[]))",
         [[project_id for project_id, _trace_id in traces], [trace_id for _project_id, trace_id in traces]],
     )
-    removed: list[tuple[type[Model], int, int]] = []
+    removed: list[tuple[type[Model], int, int]] = [
+        (Score, *_remove_scores(_Condition("message_id = ANY(%s)", [message_ids])))
+    ]
     # Referring rows first.
     for model, condition in ((Span, of_traces), (Event, of_messages), (Context, of_messages), (ToolResult, of_calls), (ToolCall, of_messages), (AgentStep, of_messages), (Reference, of_messages)):  # fmt: skip
         ((rows, size),) = _rows(
@@ -476,7 +486,9 @@ def _remove_trashed_sessions(scope: Scope, report: Report, progress: Progress, n
                 messages = [_Condition("session_id = %s", [session_id]) for session_id in doomed]
                 _remove_messages(messages, report, progress, now, with_session=True)
                 these = _Condition("id = ANY(%s)", [doomed])
-                report.add(Session, *_retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now)))
+                removed = _retrying(partial(_remove_session_rows, these, partial(_busy_among, doomed), now))
+                for model, rows, size in removed:
+                    report.add(model, rows, size)
                 # A write in flight at the deletion of the session may have added a message.
                 doomed = [
                     session_id for (session_id,) in _rows(f"SELECT id FROM {_SESSIONS} WHERE {these.sql}", these.values)
@@ -490,7 +502,8 @@ def _remove_empty_sessions(scope: Scope, report: Report, now: datetime) -> None:
     )
     for page in _session_pages(begun, _SESSIONS_AT_ONCE, end=_expired_below(scope)):
         busy = partial(_busy_between, *page.values[-2:])
-        report.add(Session, *_retrying(partial(_remove_session_rows, page, busy, now)))
+        for model, rows, size in _retrying(partial(_remove_session_rows, page, busy, now)):
+            report.add(model, rows, size)
 
 
 def _session_pages(condition: _Condition, size: int, end: UUID = _LAST_ID) -> Iterator[_Condition]:
@@ -522,20 +535,28 @@ def _insert_tombstones(page: _Condition, now: datetime) -> list[UUID]:
     return session_ids
 
 
-def _remove_session_rows(page: _Condition, busy: Callable[[], list[UUID]], now: datetime) -> tuple[int, int]:
-    """Remove sessions except the `busy` ones, and insert tombstones; return (rows, size of the rows)."""
+def _remove_session_rows(
+    page: _Condition, busy: Callable[[], list[UUID]], now: datetime
+) -> list[tuple[type[Model], int, int]]:
+    """Remove sessions except the `busy` ones, with their scores, and insert tombstones.
+
+    Return (model, rows, size of the rows) of both tables.
+    """
     # A writer inserts its messages before it locks the session. If both happened before the snapshot, the session is
     # busy. If it locks the session after the snapshot, the transactions conflict and this one is retried. If it has not
     # locked the session yet, it will not find it and rolls back.
     with one_snapshot():
         idle = page & _Condition("id <> ALL(%s)", [busy()])
-        ((rows, size),) = _rows(
+        ((rows, size, scores, size_of_scores),) = _rows(
             f"WITH gone AS (DELETE FROM {_SESSIONS} WHERE {idle.sql} RETURNING id, project_id, external_id, "
-            f"{_size_of(Session)} AS size), tombstones AS ({_INSERT_TOMBSTONES}) "
-            "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+            f"{_size_of(Session)} AS size), tombstones AS ({_INSERT_TOMBSTONES}), "
+            f"scores AS (DELETE FROM {_SCORES} WHERE session_id IN (SELECT id FROM gone) "
+            f"RETURNING {_size_of(Score)} AS size) "
+            "SELECT count(*), coalesce(sum(size), 0)::bigint, (SELECT count(*) FROM scores), "
+            "(SELECT coalesce(sum(size), 0)::bigint FROM scores) FROM gone",
             [*idle.values, now],
         )
-    return rows, size
+    return [(Session, rows, size), (Score, scores, size_of_scores)]
 
 
 _SESSION_KEY = ids.key_in_sql("'session'", "project_id", "name")
@@ -565,6 +586,41 @@ def _busy_among(session_ids: list[UUID]) -> list[UUID]:
         [session_ids],
     )
     return [session_id for (session_id,) in found]
+
+
+# --- Scores -----------------------------------------------------------------------------------------------------------
+
+
+def _scores_of_month(month: Month) -> _Condition:
+    return _Condition("message_id >= %s AND message_id < %s", [month.first_id, month.next.first_id])
+
+
+def _pending_scores(scope: Scope) -> _Condition:
+    """Return the condition of expired scores whose trace or session never arrived."""
+    pending = _Condition("session_id IS NULL AND id < %s", [_expired_below(scope)])
+    if scope.session_id is not None:
+        return _Condition("false")
+    if scope.project_ids is not None:
+        pending &= _Condition("project_id = ANY(%s)", [list(scope.project_ids)])
+    return pending
+
+
+def _remove_scores(condition: _Condition) -> tuple[int, int]:
+    """Delete scores; return (rows, size of the rows)."""
+    ((rows, size),) = _rows(
+        f"WITH gone AS (DELETE FROM {_SCORES} WHERE {condition.sql} RETURNING {_size_of(Score)} AS size) "
+        "SELECT count(*), coalesce(sum(size), 0)::bigint FROM gone",
+        condition.values,
+    )
+    return rows, size
+
+
+def _survey_scores(condition: _Condition, report: Report) -> None:
+    ((rows, size),) = _rows(
+        f"SELECT count(*), coalesce(sum({_size_of(Score)}), 0)::bigint FROM {_SCORES} WHERE {condition.sql}",
+        condition.values,
+    )
+    report.add(Score, rows, size)
 
 
 # --- Tombstones -------------------------------------------------------------------------------------------------------
@@ -682,6 +738,8 @@ def _survey_month(scope: Scope, month: Month, report: Report) -> None:
         [*in_month.values, *[month.first_id, month.next.first_id] * 2],
     )
     report.add(Context, rows, size)
+    of_messages = f"message_id IN (SELECT message.id FROM {messages} WHERE {in_month.sql})"
+    _survey_scores(_Condition(of_messages, in_month.values), report)
 
 
 def _survey_sessions(scope: Scope, report: Report) -> None:
@@ -705,6 +763,10 @@ def _survey_sessions(scope: Scope, report: Report) -> None:
         wanted.values,
     )
     report.add(Session, rows, size)
+    of_sessions = (
+        f"message_id IS NULL AND session_id IN (SELECT session.id FROM {_SESSIONS} AS session WHERE {wanted.sql})"
+    )
+    _survey_scores(_Condition(of_sessions, wanted.values), report)
 
 
 # --- Statements -------------------------------------------------------------------------------------------------------

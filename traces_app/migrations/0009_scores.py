@@ -16,8 +16,8 @@ class Migration(migrations.Migration):
             name="Score",
             fields=[
                 ("id", models.UUIDField(primary_key=True, serialize=False, verbose_name="id")),
-                ("session_name", models.TextField(blank=True, default="", verbose_name="external id of the session")),
-                ("message_name", models.TextField(blank=True, default="", verbose_name="external id of the message")),
+                ("session_name", models.TextField(blank=True, default="", verbose_name="session (external id)")),
+                ("message_name", models.TextField(blank=True, default="", verbose_name="message (external id)")),
                 ("call_name", models.TextField(blank=True, default="", verbose_name="call id")),
                 ("trace_id", models.UUIDField(blank=True, null=True, verbose_name="trace")),
                 ("span_id", models.CharField(blank=True, default="", max_length=16, verbose_name="span")),
@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[("numeric", "number"), ("boolean", "yes or no"), ("categorical", "category")],
+                        choices=[("numeric", "numeric"), ("boolean", "yes or no"), ("categorical", "categorical")],
                         max_length=16,
                         verbose_name="kind",
                     ),

@@ -339,14 +339,42 @@ class SessionWithSent(SessionWithContexts, frozen=True):
     sent: SentMessages
 
 
+class Score(Resource, frozen=True):
+    """What a person, a program or an evaluator thinks of a session, a message or a call."""
+
+    id: Id
+    project: Annotated[str, Meta(description="The slug of its project.")]
+    session_id: Id | None
+    """null while the trace or the session that it names has not arrived."""
+    message_id: Id | None
+    call_id: Annotated[Id | None, Meta(description="The `uuid` of the call.")]
+    trace_id: Annotated[str | None, Meta(description="32 hexadecimal digits.")]
+    span_id: str
+    name: str
+    kind: ScoreKind
+    value: bool | float | str | None
+    """A number, true or false, or the category, by `kind`."""
+    label: str
+    """The category, or a word beside a number."""
+    comment: str
+    source: ScoreSource
+    author: str
+    external_id: Annotated[str | None, Meta(description="The producer's id, unique in the project.")]
+    metadata: JsonObject
+    redactions: Redactions
+    created_at: Time
+    updated_at: Time
+
+
 class SessionExport(Session, frozen=True):
-    """A session with all its messages, oldest first.
+    """A session with all its messages, oldest first, and its scores.
 
     In the inputs of steps, {"contextRef": ...} stands for a value in `contexts`, so that each is there once.
     """
 
     messages: list[Message]
     contexts: Annotated[dict[str, Json], Meta(description="Messages, tools and system prompts, by reference.")]
+    scores: list[Score]
 
 
 class SpanExport(Resource, frozen=True, rename="camel"):
@@ -553,33 +581,6 @@ class SentCallbacks(SentEvents, frozen=True):
             ge=0,
         ),
     ]
-
-
-class Score(Resource, frozen=True):
-    """What a person, a program or an evaluator thinks of a session, a message or a call."""
-
-    id: Id
-    project: Annotated[str, Meta(description="The slug of its project.")]
-    session_id: Id | None
-    """null while the trace or the session that it names has not arrived."""
-    message_id: Id | None
-    call_id: Annotated[Id | None, Meta(description="The `uuid` of the call.")]
-    trace_id: Annotated[str | None, Meta(description="32 hexadecimal digits.")]
-    span_id: str
-    name: str
-    kind: ScoreKind
-    value: bool | float | str | None
-    """A number, true or false, or the category, by `kind`."""
-    label: str
-    """The category, or a word beside a number."""
-    comment: str
-    source: ScoreSource
-    author: str
-    external_id: Annotated[str | None, Meta(description="The producer's id, unique in the project.")]
-    metadata: JsonObject
-    redactions: Redactions
-    created_at: Time
-    updated_at: Time
 
 
 class ScorePage(Resource, frozen=True):

@@ -14,7 +14,7 @@ from access_app.visibility import ProjectScope
 from messages_app.models import Message
 from messages_app.queries import as_uuid, find_session
 from messages_app.sql.json_rows import Column, Source
-from traces_app.ingest.scores import TRACE_ID, Place
+from traces_app.ingest.scores import Place, place_of_call, place_of_message
 from traces_app.models import Score, ToolCall
 from traces_app.schema import records
 
@@ -50,9 +50,9 @@ def find_place(project_id: int, score: records.Score, path: str = "") -> Place:
     if score.span_id and not score.trace_id:
         raise InvalidInput(_("A span is found by its trace: give trace_id, too."), field=f"{path}trace_id")
     if score.call_id:
-        return _place_of_call(_call(scope, score, path))
+        return place_of_call(_call(scope, score, path))
     if score.message_id:
-        return _place_of_message(_message(scope, score, path))
+        return place_of_message(_message(scope, score, path))
     if score.trace_id:
         return Place(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
     if score.session_id:
@@ -61,41 +61,6 @@ def find_place(project_id: int, score: records.Score, path: str = "") -> Place:
     raise InvalidInput(
         _("Name what the score is about: session_id, message_id, call_id or trace_id."), field=f"{path}session_id"
     )
-
-
-def place_of_message(message: Message) -> Place:
-    """Return the place of a score about a stored message."""
-    return _place_of_message(message)
-
-
-def _place_of_message(message: Message) -> Place:
-    return Place(
-        session_id=message.session_id,
-        message_id=message.pk,
-        message_name=message.external_id,
-        trace_id=_trace_of(message),
-    )
-
-
-def _place_of_call(call: ToolCall) -> Place:
-    trace_id = _trace_of(call.message)
-    return Place(
-        session_id=call.message.session_id,
-        message_id=call.message_id,
-        call_id=call.pk,
-        message_name=call.message.external_id,
-        call_name=call.call_id,
-        trace_id=trace_id,
-        span_id=str(call.metadata.get("span_id") or "")[:16] if trace_id else "",
-    )
-
-
-def _trace_of(message: Message) -> str:
-    """Return the trace of a message that was made of spans, which may be made anew with other ids."""
-    found = message.metadata.get(TRACE_ID)
-    if not isinstance(found, str) or found != message.request_id or len(found) != 32 or as_uuid(found) is None:
-        return ""
-    return found
 
 
 def _message(scope: ProjectScope, score: records.Score, path: str) -> Message:

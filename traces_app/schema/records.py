@@ -268,9 +268,9 @@ class Score(Record, frozen=True, kw_only=True):
     """The id of the message, or its external id."""
     call_id: Name | None = None
     """The `uuid` of the call, or the id that the model gave."""
-    trace_id: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$", extra={"searched": False})] | None = None
+    trace_id: Annotated[str, Meta(pattern="^([0-9a-fA-F]{32})?$", extra={"searched": False})] | None = None
     """The trace, in 32 hexadecimal digits; it may arrive later than the score."""
-    span_id: Annotated[str, Meta(pattern="^[0-9a-fA-F]{16}$", extra={"searched": False})] | None = None
+    span_id: Annotated[str, Meta(pattern="^([0-9a-fA-F]{16})?$", extra={"searched": False})] | None = None
     """The span of this trace, in 16 hexadecimal digits."""
     metadata: Searched[dict[str, Any] | None] = None
     """Any other data."""

@@ -30,10 +30,12 @@ from messages_app.writes import delete_session, restore_session
 from traces_app.ingest.decode import decode_session, decode_session_patch
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.store import change_session
+from traces_app.models import Score
 from traces_app.normalize.redaction import redact_session_patch
 from traces_app.queries import schemas
 from traces_app.queries.contexts import InputKey, entry_values, inputs_by_reference, newest_refs
 from traces_app.queries.messages import messages, with_inputs
+from traces_app.queries.scores import scores
 from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.otlp_json import resource_spans
@@ -217,7 +219,12 @@ def _exported(session: FoundSession) -> Iterator[bytes]:
             if entries[ref] in values:
                 yield separator + msgspec.json.encode(ref) + b":" + bytes(values[entries[ref]])
                 separator = b","
-    yield b"}}"
+    yield b'},"scores":' + msgspec.json.encode(_scores_of(session)) + b"}"
+
+
+def _scores_of(session: FoundSession) -> list[schemas.Score]:
+    ids = Score.objects.filter(session_id=session.pk).order_by("pk").values_list("pk", flat=True)
+    return scores([str(score_id) for score_id in ids])
 
 
 def _all_messages(session: FoundSession, entries: dict[str, str]) -> Iterator[schemas.Message]:

@@ -22,7 +22,7 @@ from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.maintenance.integrity import KINDS, Problem, Tally, check
-from traces_app.models import AgentStep, Context, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Score, Tool, ToolCall, ToolResult
 from traces_app.transcripts.entries import Call, Prompt, Reply
 from traces_app.transcripts.outline import session
 
@@ -169,13 +169,17 @@ def test_orphans_are_reported_only_by_a_full_check(project: Project, outcome: Se
         id=ids.child_id(message_id, "context"), session_id=lost.session_id, message_id=message_id, ref="ctx_1",
         kind="prompt", length=1, size=1, content={}, created_at=NOON,
     )  # fmt: skip
+    Score.objects.create(
+        id=ids.session_id(NOON), project=project, session_id=lost.session_id, message=lost, name="helpful",
+        kind="numeric", number=1, source="person", created_at=NOON, updated_at=NOON,
+    )  # fmt: skip
     run_statement("DELETE FROM messages_app_message WHERE id = %s", lost.pk)
     assert found(project_id=project.pk) == [
         ("session_counts", "message_count 2, found 1; call_count 4, found 0; failure_count 1, found 0; "
          "problem_count 1, found 0; input_tokens 120, found 0; output_tokens 30, found 0; duration_ms 142, found 0")
     ]  # fmt: skip
     kinds = [(problem.kind, problem.message_id) for problem in check(tally=Tally()) if problem.session_id is None]
-    assert kinds == [("orphan_row", lost.pk)] * 7 + [("orphan_result", None)]
+    assert kinds == [("orphan_row", lost.pk)] * 7 + [("orphan_result", None), ("orphan_row", lost.pk)]
     store(project, answer(health=["orphan_result"]), external_id="flagged")
     assert ("orphan_result", "flagged on arrival") in found(project_id=project.pk)
 

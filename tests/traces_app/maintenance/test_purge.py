@@ -28,6 +28,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from access_app.errors import NotFound
 from access_app.keys import create_key
@@ -42,9 +43,11 @@ from traces_app.events.store import record_events
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.maintenance.purge import Report, Scope, purge, survey
-from traces_app.models import AgentStep, Context, Span, Tool, ToolCall, ToolResult
-from traces_app.normalize.redaction import redact_event
+from traces_app.models import AgentStep, Context, Score, Span, Tool, ToolCall, ToolResult
+from traces_app.normalize.redaction import redact_event, redact_score
+from traces_app.queries.scores import find_place
 from traces_app.schema import records
 from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans.span import Span as SentSpan
@@ -183,6 +186,7 @@ def test_expired_month_is_dropped_and_its_sessions_removed(project: Project) -> 
         "events": 0,
         "contexts": 0,
         "spans": 0,
+        "scores": 0,
     }
     assert report.bytes_freed > 0
     assert counts() == TWO_MESSAGES
@@ -207,6 +211,7 @@ def test_expired_messages_of_a_kept_month_are_removed(project: Project) -> None:
         "events": 0,
         "contexts": 0,
         "spans": 0,
+        "scores": 0,
     }
     assert (report.bytes_freed, report.bytes_reusable > 1000) == (0, True)
     assert counts() == TWO_MESSAGES
@@ -237,6 +242,43 @@ def contexts_left() -> list[tuple[str, int, str]]:
 
 def of_run(name: str, month: int) -> list[tuple[str, int, str]]:
     return [(name, month, kind) for kind in ("context", "entry", "entry", "prompt", "value")]
+
+
+def judge(project: Project, name: str, created_at: datetime = LATER, **fields: Any) -> None:
+    """Store a score with this name, about the session or message of this external id."""
+    record = records.Score(name=name, value=1, comment=PLANTED, created_at=created_at, **fields)
+    place = find_place(project.pk, record) if not record.trace_id else Place(trace_id=record.trace_id)
+    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=place)])
+
+
+def scores_left() -> list[str]:
+    return sorted(Score.with_deleted.values_list("name", flat=True))
+
+
+@pytest.mark.requirement("000-36", "000-38")
+def test_scores_are_removed_with_month_message_or_session(project: Project) -> None:
+    for name, at in (("january", JANUARY), ("february", FEBRUARY), ("trash", MARCH), ("kept", MARCH)):
+        tell(project, name, at)
+        judge(project, f"of {name}", session_id=name)
+        judge(project, f"in {name}", message_id=f"{name}-a")
+    add(project, "february", MARCH)
+    judge(project, "pending", JANUARY, trace_id="0af7651916cd43dd8448eb211c80319c")
+    judge(project, "waiting", MARCH, trace_id="0af7651916cd43dd8448eb211c80319c")
+    expired = Scope(created_before=END_OF_JANUARY)
+    assert rows_of(survey(expired))["scores"] == 3
+    assert rows_of(purge(expired))["scores"] == 3
+    assert scores_left() == ["in february", "in kept", "in trash", "of february", "of kept", "of trash", "waiting"]
+    # A month that stays, because another project has messages in it.
+    tell(Project.objects.create(slug="other"), "other", FEBRUARY)
+    expired = Scope(created_before=MARCH, project_ids=(project.pk,))
+    assert rows_of(survey(expired))["scores"] == 1
+    assert rows_of(purge(expired))["scores"] == 1
+    delete_session(Session.objects.get(external_id="trash").pk, by="test")
+    delete_message(Message.objects.get(external_id="kept-a").pk, by="test")
+    trash = Scope(deleted_before=timezone.now() + timedelta(days=3650))
+    assert rows_of(survey(trash))["scores"] == 3
+    assert rows_of(purge(trash))["scores"] == 3
+    assert scores_left() == ["of february", "of kept", "waiting"]
 
 
 @pytest.mark.requirement("000-36", "000-38")
@@ -347,6 +389,7 @@ def test_trash_is_purged_only_after_its_retention(project: Project) -> None:
         "events": 0,
         "contexts": 0,
         "spans": 0,
+        "scores": 0,
     }
     assert set(Session.with_deleted.values_list("external_id", flat=True)) == {"new", "live"}
     assert Message.with_deleted.count() == 3
@@ -763,6 +806,7 @@ def test_json_report_is_one_object(project: Project) -> None:
         "events": (0, False),
         "contexts": (0, False),
         "spans": (0, False),
+        "scores": (0, False),
     }
     assert (freed, reusable) == tuple(sum(table[name] for table in tables.values()) for name in ("bytes_freed", "bytes_reusable"))  # fmt: skip
     answer_ = json.loads(run_command("--older-than", "0", "--session", "newer", "--json", "--yes", "--project", "owner") or "null")  # fmt: skip
