@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
                         verbose_name="kind",
                     ),
                 ),
-                ("number", models.FloatField(blank=True, null=True, verbose_name="number")),
+                ("number", models.FloatField(blank=True, null=True, verbose_name="value")),
                 ("label", models.TextField(blank=True, default="", verbose_name="label")),
                 ("comment", models.TextField(blank=True, default="", verbose_name="comment")),
                 (

@@ -154,6 +154,7 @@ SCORE = [
         ],
     ),
 ]
+SCORE_CHANGE = [_body("A second look", {"value": False, "comment": "The second source says otherwise."})]
 _TRANSCRIPT: list[dict[str, Any]] = [
     {"role": "user", "content": "How is the weather in Shanghai?"},
     {

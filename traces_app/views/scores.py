@@ -100,6 +100,7 @@ class ScoreViewSet(TraceViewSet):
         parameters=[openapi.PROJECT],
         request=records.ScorePatch,
         responses={200: schemas.Score, **openapi.errors(400, 404, 413, 415)},
+        examples=examples.SCORE_CHANGE,
     )
     def partial_update(self, request: Request, score_id: str) -> HttpResponseBase:
         """Update the given fields; null empties a field."""

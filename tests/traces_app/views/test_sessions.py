@@ -429,6 +429,7 @@ def test_export_has_the_whole_session_in_order(viewer: Caller, project: Project)
     document = exported.json
     assert [f"m{i}" for i in range(45)] == ids(document.pop("messages"))
     assert document.pop("contexts") == {}
+    assert document.pop("scores") == []
     assert viewer.get("sessions/long/").json == {**document, "context_refs": []}
 
 

@@ -23,10 +23,12 @@ from schemathesis.specs.openapi.checks import (
 from access_app.db.base import DatabaseWrapper
 from access_app.keys import create_key
 from access_app.models import Project
+from messages_app.models import Session
 from tests.traces_app.conftest import answer, question, store
 from traces_app.events.store import record_events
+from traces_app.ingest.scores import Place, PlacedScore, store_scores
 from traces_app.models import Context, ToolCall
-from traces_app.normalize.redaction import redact_event
+from traces_app.normalize.redaction import redact_event, redact_score
 from traces_app.schema import records
 from tracesite.http.api_root import schema
 from tracesite.wsgi import application
@@ -88,7 +90,11 @@ def names(project: Project) -> dict[str, str]:
     event = records.Event(session_id="weather", type="llm_request_start", data=request_data)
     record_events(project.pk, [redact_event(event)])
     ref = Context.objects.get(kind="context").ref
-    return {"session_id": "weather", "message_id": message, "chain_id": message, "call_id": call, "ref": ref}
+    judged = redact_score(records.Score(name="helpful", value=1))
+    session_id = Session.objects.get().pk
+    [score] = store_scores(project.pk, [PlacedScore(redacted=judged, place=Place(session_id=session_id))])
+    ids = {"message_id": message, "chain_id": message, "call_id": call, "score_id": str(score)}
+    return {"session_id": "weather", **ids, "ref": ref}
 
 
 def check(case: Case, headers: dict[str, str], *, statuses: range) -> int:

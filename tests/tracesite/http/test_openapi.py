@@ -16,6 +16,9 @@ from drf_spectacular.validation import validate_schema
 from access_app.keys import create_key
 from tests.traces_app.conftest import answer, question, store
 from traces_app import urls
+from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.normalize.redaction import redact_score
+from traces_app.schema import records
 from tracesite.http.api_root import schema
 
 METHODS = {"get", "post", "patch", "delete"}
@@ -57,7 +60,7 @@ def test_schema_has_every_route_and_method(document: dict[str, Any]) -> None:
 
 def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
     names = [one["operationId"] for operations in document["paths"].values() for one in operations.values()]
-    assert len(names) == len(set(names)) == 33
+    assert len(names) == len(set(names)) == 38
     assert {"sessions_list", "sessions_messages_create", "messages_partial_update", "ingest_create"} <= set(names)
 
 
@@ -91,6 +94,8 @@ def test_writes_document_their_bodies(document: dict[str, Any]) -> None:
         "sessions_messages_create": json_only,
         "sessions_messages_partial_update": json_only,
         "messages_partial_update": json_only,
+        "scores_create": json_only,
+        "scores_partial_update": json_only,
         "eko_callbacks_create": {"application/json", "application/x-ndjson"},
         "events_create": {"application/json", "application/x-ndjson"},
         "ingest_create": {"application/json", "application/x-ndjson"},
@@ -184,6 +189,8 @@ def test_forms_do_not_begin_with_nulls(document: dict[str, Any]) -> None:
 def test_request_examples_are_accepted(document: dict[str, Any], project: Any, client: Client) -> None:
     token = create_key(project, "agent", ["read", "write"])[1]
     sent = []
+    judged = redact_score(records.Score(name="helpful", value=1))
+    [score] = store_scores(project.pk, [PlacedScore(redacted=judged, place=Place())])
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             for media_type, content in operation.get("requestBody", {"content": {}})["content"].items():
@@ -198,7 +205,7 @@ def test_request_examples_are_accepted(document: dict[str, Any], project: Any, c
                         body, media_type = encode_multipart("limit", values), f"{media_type}; boundary=limit"
                     response = client.generic(
                         method.upper(),
-                        path.format(session_id=outcome.id, message_id=outcome.messages[0].id),
+                        path.format(session_id=outcome.id, message_id=outcome.messages[0].id, score_id=score),
                         body,
                         content_type=media_type,
                         headers={"X-API-Key": token},
@@ -212,6 +219,8 @@ def test_request_examples_are_accepted(document: dict[str, Any], project: Any, c
         "import_create",
         "ingest_create",
         "messages_partial_update",
+        "scores_create",
+        "scores_partial_update",
         "sessions_create",
         "sessions_messages_create",
         "sessions_messages_partial_update",
@@ -237,7 +246,9 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
     event = {"session_id": str(outcome.id), "type": "llm_request_start", "data": request_data}
     client.post("/api/v1/events/", event, content_type="application/json", headers={"X-API-Key": token})
     (ref,) = client.get(f"/api/v1/sessions/{outcome.id}/", headers={"X-API-Key": token}).json()["context_refs"]
-    ids = {"session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
+    score = {"name": "helpful", "value": 1, "message_id": str(outcome.messages[1].id)}
+    sent = client.post("/api/v1/scores/", score, content_type="application/json", headers={"X-API-Key": token}).json()
+    ids = {"score_id": sent["id"], "session_id": outcome.id, "message_id": outcome.messages[1].id, "call_id": call, "chain_id": outcome.messages[1].id, "ref": ref}  # fmt: skip
     checked = 0
     for path, operations in document["paths"].items():
         if "get" in operations:
@@ -247,7 +258,7 @@ def test_responses_match_schema(document: dict[str, Any], project: Any, client: 
             expected = operations["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             check(json.loads(body), expected, document, path)
             checked += 1
-    assert checked == 18
+    assert checked == 20
     missing = client.get("/api/v1/sessions/none/", headers={"X-API-Key": token})
     check(missing.json(), {"$ref": "#/components/schemas/ErrorAnswer"}, document, "error")
 
