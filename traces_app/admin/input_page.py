@@ -30,7 +30,9 @@ class Item:
     name: str
     """The role of a message, the name of a tool."""
     content: Excerpt
-    is_code: bool
+    """Its text; empty if it has none."""
+    others: Excerpt
+    """Everything else of it, as JSON; empty if there is nothing."""
     is_new: bool = True
     """False for a message that the previous request of the run had, too."""
 
@@ -101,15 +103,19 @@ def _page(asked: ModelInput, repeated: int) -> InputPage:
 
 def _item(raw: Raw, key: str, limit: int, *, is_new: bool = True) -> Item:
     value = msgspec.json.decode(raw)
-    # OpenAI has the name of a tool one level deeper, the Responses API has items with a type instead of a role.
     named = fields(value)
-    name = next(
-        filter(None, map(text, (named.get(key), fields(named.get("function")).get(key), named.get("type")))), ""
+    # OpenAI has the name of a tool one level deeper, and the Responses API has items with a type instead of a role.
+    names = (named.get(key), fields(named.get("function")).get(key), named.get("type"))
+    content, others = (value, None) if isinstance(value, str) else (named.get("content"), value)
+    if isinstance(others, dict):
+        known = ("content", key) if isinstance(content, str) else (key,)
+        others = {name: item for name, item in others.items() if name not in known and item is not None}
+    return Item(
+        name=next(filter(None, map(text, names)), ""),
+        content=_shown(content if isinstance(content, str) else "", limit),
+        others=_code(others, limit) if others else _shown("", limit),
+        is_new=is_new,
     )
-    content = value if isinstance(value, str) else named.get("content") if named.keys() <= {"role", "content"} else None
-    if isinstance(content, str):
-        return Item(name=name, content=_shown(content, limit), is_code=False, is_new=is_new)
-    return Item(name=name, content=_code(value if content is None else content, limit), is_code=True, is_new=is_new)
 
 
 def _code(value: Any, limit: int) -> Excerpt:

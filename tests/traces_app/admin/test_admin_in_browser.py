@@ -20,7 +20,7 @@ from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
-from traces_app.models import ToolCall
+from traces_app.models import AgentStep, ToolCall
 from tracesite.samples.loader import load_samples
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -45,7 +45,15 @@ def pages(transactional_db: None) -> list[str]:
     }
     run = answer(
         content=HOSTILE,
-        agent_steps=[{"thought": HOSTILE, "agent_name": HOSTILE, "model": HOSTILE, "tool_calls": [call]}],
+        agent_steps=[
+            {
+                "thought": HOSTILE,
+                "agent_name": HOSTILE,
+                "model": HOSTILE,
+                "tool_calls": [call],
+                "input": {"messages": [{"role": HOSTILE, "content": HOSTILE}], "system": HOSTILE, "tools": [HOSTILE]},
+            }
+        ],
         knowledge_references=[{"id": "r", "content": HOSTILE, "knowledge_title": HOSTILE}],
     )
     outcome = store(project, question(content=HOSTILE), run, title=HOSTILE, end_user=HOSTILE, tags=[HOSTILE])
@@ -54,12 +62,13 @@ def pages(transactional_db: None) -> list[str]:
     assert isinstance(message, UUID)
     assert deleted.id is not None
     writes.delete_session(deleted.id, by=HOSTILE)
-    call_id = ToolCall.objects.get().pk
+    call_id, step_id = ToolCall.objects.get().pk, AgentStep.objects.get().pk
     return [
         *("/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/", "/admin/traces_app/tool/"),
         *(
             f"/admin/messages_app/session/{outcome.id}/change/",
             f"/admin/messages_app/message/{message}/change/?open=all",
+            f"/admin/messages_app/message/{message}/steps/{step_id}/input/",
         ),
         *("/admin/traces_app/toolcall/?status=error", f"/admin/traces_app/toolcall/{call_id}/change/"),
         *("/admin/messages_app/session/trash/", f"/admin/messages_app/session/{deleted.id}/restore/"),

@@ -65,16 +65,24 @@ def test_messages_of_the_request_before_are_folded(project: Project) -> None:
 
 
 def test_items_that_are_no_messages_are_shown_as_json(project: Project) -> None:
-    items = ["Hi", {"type": "function_call", "name": "a"}, {"role": "user", "content": [{"text": "x"}]}, 7, None]
+    items = [
+        "Hi",
+        {"type": "function_call", "name": "a"},
+        {"role": "user", "content": [{"text": "x"}]},
+        {"role": "tool", "content": "18 °C", "tool_call_id": "c"},
+        7,
+        None,
+    ]
     (step,) = run(project, {"messages": items})
     page = read_input(step)
     assert page is not None
-    assert [(item.name, item.is_code) for item in page.messages] == [
-        ("", False),
-        ("function_call", True),
-        ("user", True),
-        ("", True),
-        ("", True),
+    assert [(item.name, item.content.head, "".join(item.others.head.split())) for item in page.messages] == [
+        ("", "Hi", ""),
+        ("function_call", "", '{"name":"a","type":"function_call"}'),
+        ("user", "", '{"content":[{"text":"x"}]}'),
+        ("tool", "18 °C", '{"tool_call_id":"c"}'),
+        ("", "", "7"),
+        ("", "", ""),
     ]
 
 
