@@ -110,6 +110,19 @@ class Session(models.Model):
     input_tokens = models.BigIntegerField(_("input tokens"), default=0)
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), default=0)
+    cost_sum = models.DecimalField(max_digits=20, decimal_places=10, default=0, db_default=0)
+    """USD, of the messages whose cost is known."""
+    priced_count = models.BigIntegerField(default=0, db_default=0)
+    """Messages whose cost is known."""
+    unpriced_count = models.BigIntegerField(_("steps without a cost"), default=0, db_default=0)
+    """Requests to models whose cost is unknown."""
+    cost = models.GeneratedField(
+        verbose_name=_("cost"),
+        expression=Case(When(priced_count__gt=0, then="cost_sum")),
+        output_field=models.DecimalField(max_digits=20, decimal_places=10, null=True),
+        db_persist=True,
+    )
+    """USD; null if it is known of none of its messages."""
     last_event = models.BigIntegerField(_("events"), default=0, db_default=0)
     """The number of its last event; events are numbered from 1 without gaps."""
 
@@ -154,6 +167,8 @@ class Session(models.Model):
             ),
             # ?has_errors=true
             models.Index(fields=["project", "id"], condition=HAS_PROBLEMS, name="session_problems"),
+            # ?min_cost= and ?max_cost=
+            models.Index(fields=["project", "cost"], condition=Q(cost__isnull=False), name="session_cost"),
         ]
 
     def __str__(self) -> str:
@@ -232,6 +247,10 @@ class Message(models.Model):
     output_tokens = models.BigIntegerField(_("output tokens"), default=0)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
     """From the message's time to its completion; without a time of completion, the sum of its steps."""
+    cost = models.DecimalField(_("cost"), max_digits=20, decimal_places=10, null=True, blank=True)
+    """USD, of the steps whose cost is known; null if there are none."""
+    unpriced_count = models.IntegerField(_("steps without a cost"), default=0, db_default=0)
+    """Steps with a model or tokens whose cost is unknown."""
 
     version = models.IntegerField(_("version"), default=1)
     created_at = models.DateTimeField(_("created at"))
@@ -260,6 +279,8 @@ class Message(models.Model):
             models.Index(fields=["project", "id"], condition=Q(is_completed=False), name="message_running"),
             # ?health=; partial, because few messages have a flag.
             models.Index(fields=["project", "id"], condition=~Q(health=[]), name="message_health"),
+            # ?min_cost= and ?max_cost=
+            models.Index(fields=["project", "cost"], condition=Q(cost__isnull=False), name="message_cost"),
             # ?request_id=
             models.Index(fields=["request_id"], condition=~Q(request_id=""), name="message_request_id"),
             # ?external_id=

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from .writes import COUNTED_AS, COUNTERS
+from .writes import COUNTED_AS, COUNTER_TYPES, COUNTERS
 
-_SUMS = ", ".join(f"coalesce(sum({COUNTED_AS[name]}), 0)::bigint AS {name}" for name in COUNTERS)
+_SUMS = ", ".join(f"coalesce(sum({COUNTED_AS[name]}), 0)::{COUNTER_TYPES[name]} AS {name}" for name in COUNTERS)
 _COUNTED = f"SELECT {_SUMS} FROM messages_app_message WHERE session_id = session.id AND deleted_at IS NULL"  # noqa: S608 - built of COUNTERS
 _STORED = ", ".join(f"session.{name}" for name in COUNTERS)
 _FOUND = ", ".join(f"counted.{name}" for name in COUNTERS)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -37,6 +38,9 @@ class Counts:
     input_tokens: int = 0
     output_tokens: int = 0
     duration_ms: int = 0
+    cost_sum: Decimal = Decimal(0)
+    priced_count: int = 0
+    unpriced_count: int = 0
     last_run: Run | None = None
     """The newest assistant message of the write."""
     active_at: datetime | None = None
@@ -53,6 +57,9 @@ class Counts:
             input_tokens=message.input_tokens,
             output_tokens=message.output_tokens,
             duration_ms=message.duration_ms or 0,
+            cost_sum=message.cost or Decimal(0),
+            priced_count=int(message.cost is not None),
+            unpriced_count=message.unpriced_count,
             last_run=Run(message.pk, message.error != "") if message.role == Message.Role.ASSISTANT else None,
         )
 
@@ -86,9 +93,16 @@ COUNTED_AS = {
     "message_count": "1",
     "problem_count": "failure_count + model_error_count + (error <> '')::int",
     "open_count": "(NOT is_completed)::int",
-    **{name: name for name in ("call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms")},
+    "cost_sum": "coalesce(cost, 0)",
+    "priced_count": "(cost IS NOT NULL)::int",
+    **{
+        name: name
+        for name in ("call_count", "failure_count", "input_tokens", "output_tokens", "duration_ms", "unpriced_count")
+    },
 }
 """The contribution of one message to each counter, as SQL over its row."""
+COUNTER_TYPES = {name: "numeric" if name == "cost_sum" else "bigint" for name in COUNTERS}
+"""The PostgreSQL type of each counter, for casts."""
 NO_RUN_LEFT = UUID(int=0)
 AT_A_TIME = 1_000
 """Maximum number of rows that one statement changes."""
@@ -151,7 +165,11 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     """
     now = timezone.now()
     alive = Message.with_deleted.filter(session_id=session_id, deleted_at__isnull=True)
-    found = list(alive.order_by("pk").select_for_update().only("pk", "role", "is_completed", "error", *_COUNTED))
+    found = list(
+        alive.order_by("pk")
+        .select_for_update()
+        .only("pk", "role", "is_completed", "error", "cost", "unpriced_count", *_COUNTED)
+    )
     counts = sum((Counts.of(message) for message in found), Counts())
     for first in range(0, len(found), AT_A_TIME):
         keys = [message.pk for message in found[first : first + AT_A_TIME]]

@@ -6,7 +6,11 @@ that a whole trace is in one month of every table. `objects` excludes rows below
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Exists, OuterRef, Q
 from django.utils.translation import gettext_lazy as _
@@ -15,6 +19,13 @@ from access_app.models import Project
 from access_app.visibility import ProjectScope, visible_to
 from messages_app.models import Message, Session, is_alive
 from messages_app.safe_text import one_line
+
+PER_MILLION: dict[str, Any] = {
+    "max_digits": 14,
+    "decimal_places": 6,
+    "validators": [MinValueValidator(0)],
+}
+"""USD for a million tokens."""
 
 
 class Tool(models.Model):
@@ -36,6 +47,56 @@ class Tool(models.Model):
 
     def __str__(self) -> str:
         return one_line(self.name, 80) or str(_("(no name)"))
+
+
+class ModelPrice(models.Model):
+    """What a model costs, in USD for a million tokens, in a range of days. See normalize/pricing.py for the names."""
+
+    project = models.ForeignKey(
+        Project,
+        models.CASCADE,
+        verbose_name=_("project"),
+        null=True,
+        blank=True,
+        db_index=False,
+        related_name="+",
+        help_text=_("Empty: for all projects. A price of the project goes before it."),
+    )
+    model = models.TextField(
+        _("model"), help_text=_("A name, or its beginning with a * at the end. Case does not matter.")
+    )
+    valid_from = models.DateField(_("valid from"), null=True, blank=True, help_text=_("UTC. Empty: always."))
+    valid_until = models.DateField(_("valid until"), null=True, blank=True, help_text=_("The last day, UTC."))
+    input = models.DecimalField(_("input"), **PER_MILLION)
+    cached_input = models.DecimalField(_("cached input"), null=True, blank=True, **PER_MILLION)
+    """Read from a cache. Null: the same as `input`."""
+    cache_write = models.DecimalField(_("cache write"), null=True, blank=True, **PER_MILLION)
+    """Null: the same as `input`."""
+    output = models.DecimalField(_("output"), **PER_MILLION)
+    reasoning = models.DecimalField(_("reasoning"), null=True, blank=True, **PER_MILLION)
+    """Null: the same as `output`."""
+    as_of = models.DateField(_("as of"), help_text=_("The day on which the published price was read."))
+    source = models.TextField(_("source"), blank=True, default="", help_text=_("Where the price was published."))
+
+    class Meta:
+        verbose_name = _("model price")
+        verbose_name_plural = _("model prices")
+        ordering = ["model", "project", "-valid_from"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "model", "valid_from"], nulls_distinct=False, name="price_of_model"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return one_line(self.model, 80)
+
+    def clean(self) -> None:
+        self.model = self.model.strip().lower()
+        if not self.model.rstrip("*") or "*" in self.model[:-1]:
+            raise ValidationError({"model": _("Expected a name, or the beginning of names with one * at the end.")})
+        if self.valid_from and self.valid_until and self.valid_until < self.valid_from:
+            raise ValidationError({"valid_until": _("It is before the first day.")})
 
 
 class AgentStepQuerySet(models.QuerySet["AgentStep"]):
@@ -64,6 +125,10 @@ class AgentStep(models.Model):
     agent_name = models.TextField(_("agent"), blank=True, default="")
     model = models.TextField(_("model"), blank=True, default="")
     usage = models.JSONField(_("usage"), null=True, blank=True)
+    said_cost = models.DecimalField(max_digits=20, decimal_places=10, null=True, blank=True)
+    """USD, as its producer stated, which takes precedence."""
+    cost = models.DecimalField(_("cost"), max_digits=20, decimal_places=10, null=True, blank=True)
+    """USD: stated, or computed from the prices when the step was stored; null if the tokens or the price are unknown."""
     timestamp = models.DateTimeField(_("time"), null=True, blank=True)
     duration_ms = models.BigIntegerField(_("duration (ms)"), null=True, blank=True)
     time_to_first_token_ms = models.BigIntegerField(_("time to first token (ms)"), null=True, blank=True)

@@ -22,6 +22,7 @@ import msgspec
 
 from traces_app.normalize.extra_fields import move_extra_fields_to_metadata
 from traces_app.normalize.json_values import as_json, text
+from traces_app.normalize.pricing import is_amount
 from traces_app.normalize.records import text_of
 from traces_app.normalize.tool_results import NO_REASON, normalize_result, received
 from traces_app.schema import records
@@ -208,6 +209,7 @@ def step_record(
     reasoning: dict[str, str] = {}
     agent_name = model = ""
     usage: dict[str, Any] | None = None
+    cost: float | None = None
     duration: float | None = None
     error = ""
     metadata: dict[str, Any] = {}
@@ -222,6 +224,7 @@ def step_record(
         model = _name(fact.data, ("model",)) or model
         found = fact.data.get("usage")
         usage = found if isinstance(found, dict) and found else usage
+        cost = found if is_amount(found := fact.data.get("cost")) else cost
         duration = _duration(fact.data, duration)
         error = _text(fact.data, ("error",)) or error
     return records.AgentStep(
@@ -232,6 +235,7 @@ def step_record(
         agent_name=agent_name or None,
         model=model or None,
         usage=usage,
+        cost=cost,
         timestamp=min((fact.timestamp for fact in events), default=None),
         duration=duration,
         metadata={**metadata, **({"error": error} if error else {}), **_cuts(events, "step")} or None,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from access_app.redaction.engine import Receipt
 from messages_app.writes import Counts
+from traces_app.normalize.pricing import PriceTable
 from traces_app.normalize.redaction import Redacted
 from traces_app.schema import records
 
@@ -82,6 +83,7 @@ class Context:
     project_id: int
     source: Source
     tool_ids: Mapping[str, int]
+    prices: PriceTable
     sessions: Sequence[KnownSession]
     """The sessions of the batch that existed before."""
     purged: Set[UUID] = frozenset()

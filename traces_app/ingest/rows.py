@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from uuid import UUID
 
 import msgspec
 
 from access_app.redaction.engine import Receipt
 from messages_app import ids
+from traces_app.normalize.pricing import PriceTable, stated_cost
 from traces_app.normalize.records import hyphenated_uuid
 from traces_app.normalize.redaction import receipts_as_json
 from traces_app.normalize.rollup import Rollup, completion, duration_between, rollup
@@ -56,6 +58,10 @@ class Rows:
     inputs: list[Context] = field(default_factory=list)
     """What the models were asked."""
     flags: set[str] = field(default_factory=set)
+    costs: list[Decimal | None] = field(default_factory=list)
+    """The costs of the steps."""
+    to_price: list[UUID] = field(default_factory=list)
+    """The steps of which the record has only the model or only the tokens: their cost needs the stored row, too."""
 
     def assign_positions(self, ordinals: Mapping[str, int], positions: Mapping[str, int]) -> None:
         """Replace the places that follow from the record by these, given by row id."""
@@ -77,8 +83,8 @@ def message_row(
     totals = rollup(
         message.usage,
         (
-            (row.id, step.duration, step.usage, (step.metadata or {}).get("error"))
-            for row, step in zip(below.steps, steps, strict=True)
+            (row.id, step.duration, step.usage, (step.metadata or {}).get("error"), step.model, cost)
+            for row, step, cost in zip(below.steps, steps, below.costs, strict=True)
         ),
         (
             (row.step_id, row.parent_id, call.status or "", call.duration)
@@ -114,6 +120,7 @@ def rows_below(
     stored: StoredBelow,
     *,
     first_iteration: int = 0,
+    prices: PriceTable,
 ) -> Rows:
     """Return the rows below a message. Steps without an iteration are numbered from `first_iteration`."""
     children = ids.Children(message_id)
@@ -136,6 +143,14 @@ def rows_below(
         asked = input_of(step.input) if step.input is not None else None
         if asked is not None:
             rows.inputs.append(asked)
+        said_cost = stated_cost(step.cost, step.usage)
+        cost = said_cost
+        if cost is None and step.usage and step.model:
+            day = (step.timestamp or ids.created_at_of(message_id)).astimezone(UTC).date()
+            cost = prices.cost(project_id, step.model, step.usage, day)
+        elif cost is None and (step.usage or step.model):
+            rows.to_price.append(UUID(step_id))
+        rows.costs.append(cost)
         rows.steps.append(
             STEPS.row(
                 step,
@@ -144,6 +159,8 @@ def rows_below(
                 iteration=str(iteration),
                 ordinal=str(ordinal),
                 input_ref=asked.ref if asked is not None else "",
+                said_cost=pg_text.number(said_cost),
+                cost=pg_text.number(cost),
             )
         )
         iteration += 1

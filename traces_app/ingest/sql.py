@@ -19,7 +19,7 @@ from psycopg.errors import NoDataFound
 from access_app.db.statements import execute_at_once, prepared_cursor
 from messages_app import ids
 from messages_app.models import Message, Session, session_key
-from messages_app.writes import COUNTERS, Counts
+from messages_app.writes import COUNTER_TYPES, COUNTERS, Counts
 from traces_app.normalize.rollup import Rollup, rollup
 from traces_app.schema import pg_text, records
 
@@ -42,7 +42,7 @@ _SESSIONS = f"""
 _SESSIONS_AT_ONCE = _SESSIONS % ("$1", "$2", "$3", "$4")
 # IS NOT DISTINCT FROM, because with "=" PostgreSQL may use the index on message_id and read all rows of the message.
 _TOUCHED_STEPS = """
-    SELECT id, iteration, duration_ms, usage::text, (metadata -> 'error')::text FROM traces_app_agentstep
+    SELECT id, iteration, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep
     WHERE id = ANY(%s) AND message_id IS NOT DISTINCT FROM %s AND id >= %s AND id < %s
     """
 _TOUCHED_CALLS = """
@@ -107,7 +107,7 @@ def _add_to_session() -> str:
     Raises NoDataFound in PostgreSQL where the session is deleted or gone, which rolls back the whole batch.
     """
     numbers = {name: f"${number}" for number, name in enumerate(("id", *COUNTERS, *_NEWS, *SESSION_FIELDS), start=1)}
-    changes = {name: f"{name} + {numbers[name]}::bigint" for name in COUNTERS}
+    changes = {name: f"{name} + {numbers[name]}::{COUNTER_TYPES[name]}" for name in COUNTERS}
     changes |= _changes_by_news("messages_app_session", **{name: numbers[name] for name in _NEWS})
     changes |= {name: f"COALESCE({numbers[name]}::{type_}, {name})" for name, type_ in SESSION_FIELDS.items()}
     changes["metadata"] = f"COALESCE(NULLIF(metadata || {numbers['metadata']}::jsonb, metadata), metadata)"
@@ -136,12 +136,12 @@ _ADDED = ", ".join(
 )
 _ADD_TO_SESSIONS = (
     f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
-    f"FROM unnest(%s::uuid[], {', '.join('%s::bigint[]' for _name in COUNTERS)}, %s::uuid[], %s::boolean[], "
+    f"FROM unnest(%s::uuid[], {', '.join(f'%s::{COUNTER_TYPES[name]}[]' for name in COUNTERS)}, %s::uuid[], %s::boolean[], "
     f"%s::timestamptz[]) AS added (id, {', '.join((*COUNTERS, *_NEWS))}) WHERE session.id = added.id"
 )
 _ADDING = (
     f"UPDATE messages_app_session AS session SET updated_at = now(), {_ADDED} "  # noqa: S608 - constants
-    f"FROM (SELECT {', '.join(f'%s::bigint AS {name}' for name in COUNTERS)}, %s::uuid AS last_run_id, "
+    f"FROM (SELECT {', '.join(f'%s::{COUNTER_TYPES[name]} AS {name}' for name in COUNTERS)}, %s::uuid AS last_run_id, "
     "%s::boolean AS last_run_failed, %s::timestamptz AS active_at) AS added "
     "WHERE session.id = %s AND session.deleted_at IS NULL"
 )
@@ -316,22 +316,23 @@ def _stored(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]]) 
     return stored
 
 
-def count_below(message_id: UUID, usage: dict[str, Any] | None) -> Rollup:
+def count_below(message_id: UUID, usage_of_message: dict[str, Any] | None) -> Rollup:
     """Return the totals of everything below a message."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text FROM traces_app_agentstep "
+            "SELECT id, duration_ms, usage::text, (metadata -> 'error')::text, model, cost FROM traces_app_agentstep "
             "WHERE message_id = %s",
             [message_id],
         )
         steps = [
-            (id_, duration, _decoded(tokens), _decoded(error)) for id_, duration, tokens, error in cursor.fetchall()
+            (id_, duration, _decoded(usage), _decoded(error), model, cost)
+            for id_, duration, usage, error, model, cost in cursor.fetchall()
         ]
         cursor.execute(
             "SELECT step_id, parent_id, status, duration_ms FROM traces_app_toolcall WHERE message_id = %s",
             [message_id],
         )
-        return rollup(usage, steps, cursor.fetchall())
+        return rollup(usage_of_message, steps, cursor.fetchall())
 
 
 def _query_touched(
@@ -346,8 +347,8 @@ def _counted(steps: Sequence[tuple[Any, ...]], calls: Sequence[tuple[Any, ...]])
     return rollup(
         None,
         [
-            (step_id, duration, _decoded(usage), _decoded(error))
-            for step_id, _iteration, duration, usage, error in steps
+            (step_id, duration, _decoded(usage), _decoded(error), model, cost)
+            for step_id, _iteration, duration, usage, error, model, cost in steps
         ],
         [(step_id, parent_id, status, duration) for _id, _call_id, step_id, parent_id, status, duration in calls],
     )

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -67,6 +68,7 @@ from .id_cache import (
     may_be_new,
 )
 from .partitions import ensure_months, forget
+from .prices import current_prices, price_steps
 from .rows import Rows, StoredBelow, message_row, rows_below
 from .sessions import active_at, counted_row, find_sessions, finish_sessions, make_sessions, merged_fields
 from .sql import (
@@ -116,6 +118,7 @@ def store(
     months = {Month.of(_created_at(message)) for message in messages}
     ensure_months(months)
     tools = tool_names(step for message in messages for step in message.agent_steps or ())
+    prices = current_prices()
     # In an outer transaction a failing statement would abort it, or cost a savepoint.
     optimistic = connection.get_autocommit()
     for attempts_left in reversed(range(5)):
@@ -124,6 +127,7 @@ def store(
             project_id=project_id,
             source=source,
             tool_ids=known.tool_ids,
+            prices=prices,
             sessions=known.sessions,
             purged=known.purged,
             optimistic=optimistic,
@@ -192,6 +196,7 @@ def change_message(
         owners = Message.objects.filter(pk=message_id, project_id__in=project_ids).values_list("project_id", flat=True)
         for owner in owners:
             tool_ids = find_or_make_tools(owner, names)
+    prices = current_prices()
     with transaction.atomic():
         locked = Message.objects.select_for_update(of=("self",)).filter(pk=message_id, project_id__in=project_ids)
         message = locked.first()
@@ -212,6 +217,7 @@ def change_message(
             project_id=message.project_id,
             source="live",
             tool_ids=tool_ids,
+            prices=prices,
             sessions=(),
             now=timezone.now(),
         )
@@ -411,6 +417,7 @@ def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
             record.agent_steps or (),
             context.tool_ids,
             StoredBelow(),
+            prices=context.prices,
         )
         line, counts = message_row(
             message.id, context.project_id, message.session.id, record, own, message.receipts, context.now
@@ -472,6 +479,7 @@ def _merge_one(context: Context, message: PendingMessage, row: Message, stored: 
         record.agent_steps or (),
         context.tool_ids,
         stored,
+        prices=context.prices,
     )
     if EMPTY_TOOL_NAME in (record.health or ()):
         record = replace(record, health=_without_known(record.health or (), context, own, stored))
@@ -587,6 +595,7 @@ def _patch(
         context.tool_ids,
         stored,
         first_iteration=stored.next_iteration,
+        prices=context.prices,
     )
     own.flags.update(_without_known(change.flags, context, own, stored))
     if row.is_completed and _has_new(own, stored):
@@ -667,6 +676,10 @@ def _write_merge(
     tables = ((REFERENCES, own.references), (STEPS, own.steps), (CALLS, own.calls), (RESULTS, own.results))
     written = [(table, lines) for table, lines in tables if lines]
     has_changed, counted = upsert_rows(written, row.pk, context.touched.get(row.pk))
+    # The records of events are folds of everything that is known of a step.
+    merged = [step_id for step_id in own.to_price if context.source != "events" and step_id.hex in stored.step_ids]
+    if has_changed and own.steps and merged and price_steps(row, merged, context.prices):
+        counted = None
     return has_changed or bool(changed), counted if written else stored.totals
 
 
@@ -686,7 +699,11 @@ def _finish_message(
     touched = context.touched.get(row.pk)
     is_as_counted = (row.step_count, row.call_count) == (touched.step_count, touched.call_count) if touched else False
     # If a message has its own tokens, the sum of its steps is not stored.
-    if counted and stored.totals and is_as_counted and "usage" not in changed:
+    # Which steps have a cost is not counted, so if one loses its cost, all are added up again.
+    is_countable = (
+        stored.totals is None or counted is None or not (stored.totals.cost is not None and counted.cost is None)
+    )
+    if counted and stored.totals and is_as_counted and is_countable and "usage" not in changed:
         counts = _counted_on(row, stored.totals, counted)
     else:
         counts = count_below(row.pk, row.usage)
@@ -694,6 +711,7 @@ def _finish_message(
     row.step_count, row.call_count, row.failure_count = counts.step_count, counts.call_count, counts.failure_count
     row.model_error_count = counts.model_error_count
     row.input_tokens, row.output_tokens = counts.input_tokens, counts.output_tokens
+    row.cost, row.unpriced_count = counts.cost, counts.unpriced_count
     row.version += 1
     row.updated_at = context.now
     if changed:
@@ -711,6 +729,8 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
         output_tokens = row.output_tokens + after.output_tokens - before.output_tokens
     is_known = row.duration_ms is not None or after.duration_ms is not None
     duration_ms = (row.duration_ms or 0) + (after.duration_ms or 0) - (before.duration_ms or 0)
+    has_cost = row.cost is not None or after.cost is not None
+    cost = (row.cost or 0) + (after.cost or Decimal(0)) - (before.cost or 0)
     return Rollup(
         step_count=row.step_count + after.step_count - before.step_count,
         call_count=row.call_count + after.call_count - before.call_count,
@@ -720,6 +740,8 @@ def _counted_on(row: Message, before: Rollup, after: Rollup) -> Rollup:
         output_tokens=output_tokens,
         # For a completed message this is not the sum of its steps, and is not used.
         duration_ms=duration_ms if is_known else None,
+        cost=cost if has_cost else None,
+        unpriced_count=row.unpriced_count + after.unpriced_count - before.unpriced_count,
     )
 
 
@@ -735,6 +757,9 @@ def _counts(context: Context, message_id: UUID, record: records.Message, rollup:
         input_tokens=rollup.input_tokens,
         output_tokens=rollup.output_tokens,
         duration_ms=rollup.duration_ms or 0,
+        cost_sum=rollup.cost or Decimal(0),
+        priced_count=int(rollup.cost is not None),
+        unpriced_count=rollup.unpriced_count,
         last_run=Run(message_id, failed) if record.role == "assistant" else None,
         active_at=None if context.source == "events" else active_at(record, context.now),
     )

@@ -189,6 +189,7 @@ MESSAGES = Table(
     computed=(
         *("id", "project_id", "session_id", "content", "health", "redactions", "step_count", "call_count"),
         *("failure_count", "model_error_count", "input_tokens", "output_tokens", "duration_ms", "version"),
+        *("cost", "unpriced_count"),
         *("updated_at", "completed_at", "deleted_by"),
     ),
     read_elsewhere=("knowledge_references", "agent_steps", "duration"),
@@ -199,14 +200,23 @@ REFERENCES = Table(
 STEPS = Table(
     AgentStep,
     records.AgentStep,
-    computed=("id", "message_id", "iteration", "ordinal", "input_ref"),
+    computed=("id", "message_id", "iteration", "ordinal", "input_ref", "said_cost", "cost"),
     renamed={
         "reasoning": "reasoning_content",
         "duration_ms": "duration",
         "time_to_first_token_ms": "time_to_first_token",
     },
-    read_elsewhere=("tool_calls", "input"),
-    merges={"input_ref": "COALESCE(NULLIF({new}, ''), {old})"},
+    read_elsewhere=("tool_calls", "input", "cost_is_explicit"),
+    merges={
+        "input_ref": "COALESCE(NULLIF({new}, ''), {old})",
+        "said_cost": "COALESCE({new}, {old})",
+        # A step that is sent again keeps its cost, whatever the prices are now. Of one with other tokens or another model the
+        # cost is that of the record if it has both; otherwise store.py computes it of the merged row.
+        "cost": "CASE WHEN COALESCE(EXCLUDED.said_cost, traces_app_agentstep.said_cost) IS NOT NULL "
+        "THEN COALESCE(EXCLUDED.said_cost, traces_app_agentstep.said_cost) "
+        "WHEN EXCLUDED.model <> '' AND EXCLUDED.usage IS NOT NULL AND (EXCLUDED.model, EXCLUDED.usage) "
+        "IS DISTINCT FROM (traces_app_agentstep.model, traces_app_agentstep.usage) THEN {new} ELSE {old} END",
+    },
 )
 CALLS = Table(
     ToolCall,

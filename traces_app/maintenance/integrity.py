@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -118,6 +119,8 @@ class _Message:
     input_tokens: int
     output_tokens: int
     duration_ms: int | None
+    cost: Decimal | None
+    unpriced_count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +132,8 @@ class _Step:
     usage: str | None
     error: str | None
     input_ref: str
+    model: str
+    cost: Decimal | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +177,7 @@ def _messages(condition: str, values: list[object], last: UUID) -> list[_Message
         "message.role, message.is_completed, message.health, message.usage::text AS usage, message.created_at, "
         "message.completed_at, left(message.metadata ->> 'answer_iteration', 12) AS answer_iteration, message.step_count, "
         "message.call_count, message.failure_count, message.model_error_count, message.input_tokens, "
-        "message.output_tokens, message.duration_ms "
+        "message.output_tokens, message.duration_ms, message.cost, message.unpriced_count "
         "FROM messages_app_message AS message LEFT JOIN messages_app_session AS session "
         f"ON session.id = message.session_id WHERE {condition} AND message.id > %s ORDER BY message.id LIMIT {_AT_ONCE}",
         [*values, last],
@@ -184,7 +189,7 @@ def _steps(messages: Sequence[_Message]) -> Mapping[UUID, list[_Step]]:
     found: defaultdict[UUID, list[_Step]] = defaultdict(list)
     for row in _rows(
         "SELECT message_id, id, iteration, agent_name, duration_ms, usage::text AS usage, "
-        "(metadata -> 'error')::text AS error, input_ref FROM traces_app_agentstep AS step "
+        "(metadata -> 'error')::text AS error, input_ref, model, cost FROM traces_app_agentstep AS step "
         f"WHERE {_BELOW.format('step')} ORDER BY message_id, iteration, ordinal",
         _below(messages),
     ):
@@ -359,7 +364,7 @@ def _time_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_C
 def _count_problems(message: _Message, steps: Sequence[_Step], calls: Sequence[_Call]) -> Iterator[tuple[str, str]]:
     found = rollup(
         _json(message.usage),
-        ((step.id, step.duration_ms, _json(step.usage), _json(step.error)) for step in steps),
+        ((step.id, step.duration_ms, _json(step.usage), _json(step.error), step.model, step.cost) for step in steps),
         ((call.step_id, call.parent_id, call.status, call.duration_ms) for call in calls),
     )
     found = found._replace(duration_ms=duration_between(message.created_at, message.completed_at, found.duration_ms))

@@ -46,7 +46,7 @@ from messages_app import ids
 from messages_app.models import Message, Reference, Session
 from messages_app.session_counters import recount
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
-from messages_app.writes import COUNTED_AS, COUNTERS, NO_RUN_LEFT, Counts
+from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.sql import add_to_sessions
@@ -450,7 +450,7 @@ def _remove_message_rows(message_ids: list[UUID]) -> tuple[int, int]:
     """Delete the rows and subtract the live ones from the counters of their sessions; return (rows, size)."""
     here = _Condition("id = ANY(%s)", [message_ids]) & _below(message_ids)
     live = " FILTER (WHERE deleted_at IS NULL)"
-    sums = ", ".join(f"coalesce(sum({name}){live}, 0)::bigint" for name in COUNTERS)
+    sums = ", ".join(f"coalesce(sum({name}){live}, 0)::{COUNTER_TYPES[name]}" for name in COUNTERS)
     columns = ", ".join(f"{COUNTED_AS[name]} AS {name}" for name in COUNTERS)
     found = _rows(
         f"WITH gone AS (DELETE FROM {_MESSAGES} WHERE {here.sql} "

@@ -38,6 +38,7 @@ DERIVED = frozenset(
         "success",
         "input_tokens",
         "output_tokens",
+        "unpriced_count",
     ]
 )
 # The fields of records that hold records.
@@ -72,6 +73,9 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
     if type_ is records.Session and document.get("status_is_explicit") is False:
         # One of our responses sent back: the status was computed, and will be computed again.
         document.pop("status", None)
+    if type_ is records.AgentStep and document.get("cost_is_explicit") is False or "unpriced_count" in document:
+        # So was the cost.
+        document.pop("cost", None)
     fields = FIELDS[type_]
     unknown = document.keys() - fields
     if unknown:

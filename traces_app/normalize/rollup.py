@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 from traces_app.schema import records
@@ -26,17 +27,19 @@ class Rollup(NamedTuple):
     input_tokens: int
     output_tokens: int
     duration_ms: int | None
+    cost: Decimal | None
+    unpriced_count: int
 
 
 def rollup(
     message_usage: dict[str, Any] | None,
-    steps: Iterable[tuple[T, float | None, dict[str, Any] | None, Any]],
+    steps: Iterable[tuple[T, float | None, dict[str, Any] | None, Any, str | None, Decimal | None]],
     calls: Iterable[tuple[T, T | None, str, float | None]],
 ) -> Rollup:
-    """Add up (id, duration, usage, error) of steps and (step id, parent id, status, duration) of calls.
+    """Add up (id, duration, usage, error, model, cost) of steps and (step id, parent id, status, duration) of calls.
 
     Tokens are those of the message if it has any, else the sum over its steps. A step without a duration counts as the sum
-    of its calls that have no parent. The duration is None where none is known.
+    of its calls that have no parent. The duration and the cost are None where none is known.
     """
     steps, calls = list(steps), list(calls)
     inside: dict[T, float] = {}
@@ -45,21 +48,26 @@ def rollup(
             inside[step_id] = inside.get(step_id, 0) + duration
     durations = [
         duration if duration is not None else inside[step_id]
-        for step_id, duration, _usage, _error in steps
+        for step_id, duration, *_others in steps
         if duration is not None or step_id in inside
     ]
     input_tokens, output_tokens = tokens(message_usage)
     if not (input_tokens or output_tokens):
-        counted = [tokens(usage) for _id, _duration, usage, _error in steps]
+        counted = [tokens(usage) for _id, _duration, usage, *_others in steps]
         input_tokens, output_tokens = sum(count[0] for count in counted), sum(count[1] for count in counted)
+    costs = [cost for *_others, cost in steps if cost is not None]
     return Rollup(
         step_count=len(steps),
         call_count=len(calls),
         failure_count=sum(status == "error" for _step, _parent, status, _duration in calls),
-        model_error_count=sum(bool(error) for _id, _duration, _usage, error in steps),
+        model_error_count=sum(bool(error) for _id, _duration, _usage, error, _model, _cost in steps),
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         duration_ms=round(sum(durations)) if durations else None,
+        cost=sum(costs, Decimal(0)) if costs else None,
+        unpriced_count=sum(
+            cost is None and bool(model or usage) for _id, _duration, usage, _error, model, cost in steps
+        ),
     )
 
 

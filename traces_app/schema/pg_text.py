@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -60,7 +61,7 @@ def json_or_null(value: Any) -> str | None:
     return None if value is None else json(value)
 
 
-def number(value: float | None) -> str | None:
+def number(value: float | Decimal | None) -> str | None:
     return None if value is None else str(value)
 
 

@@ -42,6 +42,8 @@ _AMOUNT = Meta(gt=-(10**10), lt=10**10)
 Amount = Annotated[int, _AMOUNT] | Annotated[float, _AMOUNT]
 """For a DecimalField(max_digits=20, decimal_places=10). The bounds also exclude NaN and infinity. No Decimal, because msgspec
 checks no bounds of one and accepts the text "NaN"; the digits of a float are those that its sender wrote."""
+Cost = Annotated[int, Meta(ge=0, lt=10**10)] | Annotated[float, Meta(ge=0, lt=10**10)]
+"""An Amount of USD."""
 # Names and ids that are indexed: PostgreSQL refuses index rows above 2,704 bytes, and 512 characters are at most 2,048.
 Name = Annotated[str, Meta(max_length=512, extra={"searched": False})]
 Tag = Annotated[str, Meta(max_length=200)]
@@ -149,6 +151,10 @@ class AgentStep(Record, frozen=True, kw_only=True):
     """The language model."""
     usage: Searched[dict[str, Any] | None] = None
     """Tokens: `input_tokens` and `output_tokens`, or the provider's names for them."""
+    cost: Cost | None = None
+    """USD, if the producer knows it. Default: the tokens times the price of the model (docs/cost.md)."""
+    cost_is_explicit: bool | None = None
+    """Only in responses that are sent back. false: the cost was computed from prices, and will be computed again."""
     timestamp: Instant | None = None
     """When the step started."""
     duration: Milliseconds | None = None

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from messages_app import ids
 from traces_app.ingest.rows import StoredBelow, rows_below
+from traces_app.normalize.pricing import PriceTable
 from traces_app.schema.records import AgentStep, ToolCall
 
 MESSAGE = ids.message_id(datetime(2026, 3, 1, 12, tzinfo=UTC), "assistant", 0, ("session", "message"))
@@ -17,7 +18,9 @@ def parents(*calls: ToolCall) -> tuple[list[int | None], set[str]]:
     said = [
         ToolCall(id=call.id, uuid=call.uuid, name="a", args={}, status="pending", parent=call.parent) for call in calls
     ]
-    rows = rows_below(MESSAGE, 1, (), [AgentStep(iteration=0, tool_calls=said)], {"a": 1}, StoredBelow())
+    rows = rows_below(
+        MESSAGE, 1, (), [AgentStep(iteration=0, tool_calls=said)], {"a": 1}, StoredBelow(), prices=PriceTable(prices=[])
+    )
     places = [UUID(row.id) for row in rows.calls]
     return [places.index(UUID(row.parent_id)) if row.parent_id else None for row in rows.calls], rows.flags
 

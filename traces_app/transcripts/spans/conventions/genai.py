@@ -44,12 +44,12 @@ TOKENS: dict[str, tuple[str, ...]] = {
     "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),  # 1.27
     "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
     "total_tokens": ("gen_ai.usage.total_tokens",),
-    "cache_read_input_tokens": (
+    "cached_input_tokens": (
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.input_tokens.cached",
     ),
-    "cache_write_input_tokens": (
+    "cache_write_tokens": (
         "gen_ai.usage.cache_write.input_tokens",
         "gen_ai.usage.cache_creation.input_tokens",
         "gen_ai.usage.cache_write_input_tokens",

@@ -34,8 +34,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
     "input_tokens": ("llm.token_count.prompt",),
     "output_tokens": ("llm.token_count.completion",),
     "total_tokens": ("llm.token_count.total",),
-    "cache_read_input_tokens": ("llm.token_count.prompt_details.cache_read",),
-    "cache_write_input_tokens": ("llm.token_count.prompt_details.cache_write",),
+    "cached_input_tokens": ("llm.token_count.prompt_details.cache_read",),
+    "cache_write_tokens": ("llm.token_count.prompt_details.cache_write",),
     "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
 }
 KINDS: dict[str, Kind] = {"LLM": "generation", "TOOL": "tool", "AGENT": "agent"}

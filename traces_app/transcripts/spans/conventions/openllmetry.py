@@ -31,8 +31,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
     "input_tokens": ("gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"),
     "output_tokens": ("gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"),
     "total_tokens": ("llm.usage.total_tokens",),
-    "cache_read_input_tokens": ("gen_ai.usage.cache_read_input_tokens",),
-    "cache_write_input_tokens": ("gen_ai.usage.cache_creation_input_tokens",),
+    "cached_input_tokens": ("gen_ai.usage.cache_read_input_tokens",),
+    "cache_write_tokens": ("gen_ai.usage.cache_creation_input_tokens",),
 }
 KINDS: dict[str, Kind] = {"tool": "tool", "agent": "agent", "workflow": "agent", "task": "other"}
 _PROMPT = ("gen_ai.prompt.", "llm.prompts.")

@@ -36,8 +36,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
     "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens"),
     "output_tokens": ("ai.usage.outputTokens", "ai.usage.completionTokens"),
     "total_tokens": ("ai.usage.totalTokens",),
-    "cache_read_input_tokens": ("ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens"),
-    "cache_write_input_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
+    "cached_input_tokens": ("ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens"),
+    "cache_write_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
     "reasoning_tokens": ("ai.usage.reasoningTokens", "ai.usage.outputTokenDetails.reasoningTokens"),
 }
 _METADATA = "ai.telemetry.metadata."
