@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from access_app.models import Project
 from messages_app import ids
 from messages_app.models import Message, MessageKey, Session
 from messages_app.sql.partitions import Month
-from messages_app.writes import delete_session
+from messages_app.writes import delete_message, delete_session
 from tests.traces_app.conftest import NOON, answer, question, session_of, store
 from traces_app.ingest import id_cache
 from traces_app.ingest import store as writes
 from traces_app.ingest.pipeline import ingest
-from traces_app.models import AgentStep, ToolCall, ToolResult
+from traces_app.maintenance.integrity import Tally, check
+from traces_app.maintenance.purge import Scope, purge
+from traces_app.models import AgentStep, Context, ToolCall, ToolResult
 
 TABLES = (Session, Message, AgentStep, ToolCall, ToolResult, MessageKey)
 
@@ -196,3 +199,37 @@ def test_number_of_queries_does_not_grow_with_the_batch(project: Project) -> Non
             ingest(project.pk, batch)
         counts.append(len(captured))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_purge_beside_senders_leaves_no_input_without_its_entries() -> None:
+    project = Project.objects.create(slug="inputs")
+    for first in range(3):
+        store(project, question(external_id=f"first {first}"), external_id="busy")
+
+    def asked(number: int) -> dict[str, Any]:
+        # Every run refers to entries of other runs, and has one of its own.
+        return {
+            "messages": [*({"role": "user", "content": n} for n in range(number % 5)), {"content": f"own {number}"}]
+        }
+
+    def send(sender: int) -> None:
+        for number in range(30):
+            step = {"iteration": 0, "input": asked(number * 3 + sender)}
+            store(project, answer(external_id=f"{sender} {number}", agent_steps=[step]), external_id="busy")
+            message = Message.objects.get(external_id=f"{sender} {number}")
+            if number % 3:
+                delete_message(message.pk, by="test")
+
+    def remove() -> None:
+        for _time in range(30):
+            purge(Scope(deleted_before=timezone.now() + timedelta(days=1)))
+
+    in_threads(lambda: send(0), lambda: send(1), remove)
+
+    assert list(check(tally=Tally())) == []
+    purge(Scope(deleted_before=timezone.now() + timedelta(days=1)))
+    left = Context.objects.filter(kind="input")
+    assert left.count() == 20
+    used = {entry for context in left for entry in context.entries}
+    assert set(Context.objects.filter(kind="entry").values_list("pk", flat=True)) == used
