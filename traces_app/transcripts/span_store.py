@@ -74,10 +74,18 @@ class SpanOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class _Delivery:
-    """A span or log record with the row that it becomes."""
+    """A redacted span or log record with the row that it becomes."""
 
-    trace_id: str
+    item: Span | LogRecord
     row: Row
+
+    @property
+    def trace_id(self) -> str:
+        return self.item.trace_id
+
+
+_Pieces = tuple[list[Span], list[LogRecord]]
+"""The deliveries of a trace."""
 
 
 def record_spans(
@@ -90,8 +98,9 @@ def record_spans(
     """
     now = now or timezone.now()
     outcome = SpanOutcome()
-    deliveries = [_delivery(project_id, redact(span), now) for span in spans if _is_valid(span, outcome)]
-    deliveries += [_delivery(project_id, redact(log), now) for log in logs if _is_valid(log, outcome)]
+    items: list[Span | LogRecord] = [*spans, *logs]
+    valid = [item for item in items if _is_valid(item, outcome)]
+    deliveries = [_delivery(project_id, item, now) for item in redact(valid)]
     if not deliveries:
         return outcome
     for attempt in range(_ATTEMPTS):
@@ -161,7 +170,7 @@ def _delivery(project_id: int, item: Span | LogRecord, now: datetime) -> _Delive
     id_ = ids.child_id(ids.first_id_at(_in_range(nanoseconds, now)), digest.hex())
     kind = SpanRow.Kind.SPAN if isinstance(item, Span) else SpanRow.Kind.LOG
     row = SPANS.Row(id=id_.hex, project_id=str(project_id), trace_id=item.trace_id, kind=str(kind), content=content)
-    return _Delivery(trace_id=item.trace_id, row=row)
+    return _Delivery(item=item, row=row)
 
 
 def _in_range(nanoseconds: int, now: datetime) -> datetime:
@@ -184,9 +193,7 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
     ensure_months({Month.of(ids.created_at_of(UUID(delivery.row.id))) for delivery in deliveries})
     with transaction.atomic():
         take_turns(project_id, {delivery.trace_id for delivery in deliveries})
-        inserted = _insert(deliveries)
-        pieces = _pieces(project_id, inserted)
-        first_of_trace = {id_ for id_, (spans, logs) in pieces.items() if len(spans) + len(logs) == inserted[id_]}
+        pieces, first_of_trace = _insert(project_id, deliveries)
         refused = {
             id_: "too_many_spans"
             for id_, (spans, logs) in pieces.items()
@@ -226,27 +233,43 @@ class _RefusedError(Exception):
         self.reasons = dict(reasons)
 
 
-def _insert(deliveries: Sequence[_Delivery]) -> Counter[str]:
-    """Insert the deliveries that are new, and return their number by trace. The caller has locked the traces."""
-    rows = {UUID(delivery.row.id): delivery.row for delivery in deliveries}
-    known = SpanRow.objects.filter(pk__in=list(rows), pk__range=(min(rows), max(rows))).values_list("pk", flat=True)
-    for pk in known:
-        del rows[pk]
-    insert_rows([(SPANS, list(rows.values()))])
-    return Counter(row.trace_id for row in rows.values())
+def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str]]:
+    """Insert the deliveries that are new. The caller has locked the traces.
+
+    Return everything that is stored of the traces that changed, and those of them of which nothing was stored before.
+    """
+    new = {delivery.row.id: delivery for delivery in deliveries}
+    traces = {UUID(delivery.trace_id) for delivery in deliveries}
+    known: set[str] = set()
+    stored = SpanRow.objects.filter(project_id=project_id, trace_id__in=traces).order_by()
+    for pk, trace_id in stored.values_list("pk", "trace_id"):
+        new.pop(pk.hex, None)
+        known.add(trace_id.hex)
+    insert_rows([(SPANS, [delivery.row for delivery in new.values()])])
+    changed = {delivery.trace_id for delivery in new.values()}
+    pieces = _pieces(project_id, changed & known)
+    # What was just inserted need not be read, and most deliveries are of new traces.
+    for _id, delivery in sorted(new.items()):
+        if delivery.trace_id not in known:
+            _add(pieces.setdefault(delivery.trace_id, ([], [])), delivery.item)
+    return pieces, changed - known
 
 
-def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, tuple[list[Span], list[LogRecord]]]:
+def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Pieces]:
     """Return everything that is stored of these traces."""
-    found: dict[str, tuple[list[Span], list[LogRecord]]] = {trace_id: ([], []) for trace_id in trace_ids}
+    found: dict[str, _Pieces] = {trace_id: ([], []) for trace_id in trace_ids}
     rows = SpanRow.objects.filter(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
     for trace_id, kind, content in rows.order_by("id").values_list("trace_id", "kind", "content").iterator():
-        spans, logs = found[trace_id.hex]
-        if kind == SpanRow.Kind.SPAN:
-            spans.append(_decode_span(content))
-        else:
-            logs.append(_decode_log(content))
+        _add(found[trace_id.hex], _decode_span(content) if kind == SpanRow.Kind.SPAN else _decode_log(content))
     return found
+
+
+def _add(pieces: _Pieces, item: Span | LogRecord) -> None:
+    spans, logs = pieces
+    if isinstance(item, Span):
+        spans.append(item)
+    else:
+        logs.append(item)
 
 
 def _with_logs(spans: Sequence[Span], logs: Sequence[LogRecord]) -> list[Span]:
@@ -291,7 +314,7 @@ def _event_of(log: LogRecord) -> SpanEvent:
 def _replace_messages(
     project_id: int,
     sessions: Mapping[str, records.Session],
-    pieces: Mapping[str, tuple[Sequence[Span], Sequence[LogRecord]]],
+    pieces: Mapping[str, _Pieces],
     first_of_trace: Collection[str],
 ) -> None:
     """Put the messages of these traces in the place of those that they had. Raise _RefusedError.
