@@ -340,11 +340,28 @@ def _finished(message: records.Message, run: _Run, entries: Collection[Entry], n
     return replace(
         message,
         external_id=name,
+        knowledge_references=_references(nodes) or None,
         created_at=_time(run.start),
         is_completed=is_completed,
         completed_at=_time(max(node.span.end for node in run.nodes)) if is_completed else None,
         error=(errors[-1] if errors else last_error) or None,
     )
+
+
+def _references(nodes: Iterable[_Node]) -> list[records.Reference]:
+    """Return what the retrievers of a run found, in the order of their start."""
+    found: list[records.Reference] = []
+    for node in sorted({node.span.span_id: node for node in nodes}.values(), key=_place):
+        if not node.facts.passages or any(above.facts.passages for above in _above(node)):
+            continue
+        # A retriever and the database below it report the same search: the one with more ids and scores says more.
+        same = [below.facts.passages for below in _with_children(node) if below.facts.passages]
+        found += max(same, key=lambda passages: sum((one.id is not None) + (one.score is not None) for one in passages))
+    return [replace(passage, seq=place) for place, passage in enumerate(found)]
+
+
+def _place(node: _Node) -> tuple[int, str]:
+    return node.span.start, node.span.span_id
 
 
 def _has_unknown_end(node: _Node) -> bool:

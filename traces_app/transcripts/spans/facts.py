@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from traces_app.schema import records
 from traces_app.transcripts.observations import Kind
 
 from .span import Attributes
@@ -34,6 +35,8 @@ class Facts:
     parameters: dict[str, Any] | None = None
     time_to_first_token: float | None = None
     """Milliseconds."""
+    passages: list[records.Reference] | None = None
+    """What a retriever found."""
     error: str | None = None
     session_id: str | None = None
     end_user: str | None = None

@@ -11,6 +11,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
+from traces_app.transcripts.parsing.passages import passages_in
 from traces_app.transcripts.spans.facts import Facts, first, first_text, milliseconds, usage
 from traces_app.transcripts.spans.span import Attributes, Span, SpanEvent
 
@@ -113,6 +114,7 @@ def facts(span: Span) -> Facts:
         found.tools = items(decoded(first(attributes, NAMES["definitions"]))) or None
         found.parameters = _parameters(attributes)
         found.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]), in_seconds=True)
+    found.passages = passages_in(first(attributes, NAMES["documents"])) or None
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from traces_app.transcripts.parsing.message_shapes import decoded
+from traces_app.transcripts.parsing.passages import passages_in
 from traces_app.transcripts.spans.facts import Facts, first, first_text
 from traces_app.transcripts.spans.span import Span
 
@@ -22,6 +23,7 @@ def facts(span: Span) -> Facts:
         end_user=first_text(attributes, ("user.id", "enduser.id", "lmnr.association.properties.user_id")),
         input=decoded(first(attributes, ("input.value", "lmnr.span.input", "input"))),
         output=decoded(first(attributes, ("output.value", "lmnr.span.output", "output"))),
+        passages=passages_in(attributes.get("db.query.retrieved_documents")) or None,
         error=_error(span),
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
+from traces_app.transcripts.parsing.passages import passages_in
 from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text
 from traces_app.transcripts.spans.pieces import nanoseconds
 from traces_app.transcripts.spans.span import Attributes, Span
@@ -65,6 +66,8 @@ def facts(span: Span) -> Facts:
         found.time_to_first_token = between(
             span.start, nanoseconds(decoded(first(attributes, NAMES["completion_start"])))
         )
+    elif said == "retriever":
+        found.passages = passages_in(found.output) or None
     elif kind == "tool":
         found.tool_name = span.name
     if first(attributes, NAMES["level"]) == "ERROR":

@@ -10,6 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items, text
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
+from traces_app.transcripts.parsing.passages import passages_in
 from traces_app.transcripts.spans.facts import Facts, below, between, first_text
 from traces_app.transcripts.spans.span import Attributes, Span
 
@@ -53,6 +54,8 @@ def facts(span: Span) -> Facts:
         tags=_tags(attributes.get("langsmith.span.tags")),
         metadata={"metadata": metadata} if metadata else {},
     )
+    if said == "retriever":
+        found.passages = passages_in(attributes.get(NAMES["output"][0], found.output)) or None
     return _of_run(span, found) if first_text(attributes, NAMES["id"]) else found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from traces_app.normalize.json_values import fields
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
+from traces_app.transcripts.parsing.passages import passages_in
 from traces_app.transcripts.spans.facts import Facts, first_text
 from traces_app.transcripts.spans.span import Span
 
@@ -32,5 +33,6 @@ def facts(span: Span) -> Facts:
         tool_name=span.name if kind == "tool" else None,
         model=first_text(values, ("mlflow.llm.model",)) if kind == "generation" else None,
         usage=fields(values.get("mlflow.chat.tokenUsage")) or None if kind == "generation" else None,
+        passages=passages_in(values.get("mlflow.spanOutputs")) or None if said == "RETRIEVER" else None,
         metadata={"cost": values["mlflow.llm.cost"]} if "mlflow.llm.cost" in values else {},
     )

@@ -10,6 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded, messages_in
+from traces_app.transcripts.parsing.passages import passages_in
 from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text, listed, usage
 from traces_app.transcripts.spans.span import Attributes, Span
 
@@ -42,6 +43,7 @@ KINDS: dict[str, Kind] = {"LLM": "generation", "TOOL": "tool", "AGENT": "agent"}
 _INPUT_MESSAGES = "llm.input_messages."
 _OUTPUT_MESSAGES = "llm.output_messages."
 _TOOLS = "llm.tools."
+_DOCUMENTS = "retrieval.documents."
 _FIRST_CHUNK = "First Token Stream Event"
 
 
@@ -77,6 +79,9 @@ def facts(span: Span) -> Facts:
         # The value often has more than the flattened messages, such as the reasoning.
         if messages and not _has_answer(found.output):
             found.output = messages
+    elif said == "RETRIEVER":
+        documents = [fields(item).get("document") for item in items(listed(below(attributes, _DOCUMENTS)))]
+        found.passages = passages_in(documents) or passages_in(found.output) or None
     elif kind == "tool":
         found.tool_name = first_text(attributes, NAMES["tool"])
         found.call_id = first_text(attributes, NAMES["call_id"])
