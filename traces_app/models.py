@@ -553,7 +553,7 @@ class Score(models.Model):
     def value(self) -> bool | float | str | None:
         """The value in the type of its kind."""
         if self.kind == self.Kind.CATEGORICAL:
-            return self.label
+            return self.label or None
         return bool(self.number) if self.kind == self.Kind.BOOLEAN and self.number is not None else self.number
 
     @property

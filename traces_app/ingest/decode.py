@@ -96,7 +96,7 @@ def decode_scores(body: bytes) -> tuple[list[records.Score], bool]:
 def decode_score_patch(body: bytes) -> records.ScorePatch:
     patch = _patch(json_of(body), records.ScorePatch)
     if patch.value is not msgspec.UNSET:
-        _check_value(patch.value, None, "")
+        _check_value(records.Score(name="any", value=patch.value), "")
     return patch
 
 
@@ -211,13 +211,13 @@ def _checked_session(session: records.Session, path: str) -> records.Session:
 
 def _checked_score(score: records.Score, path: str) -> records.Score:
     _check_time(score.created_at, _latest(), join(path, "created_at"))
-    _check_value(score.value, score.kind, path)
+    _check_value(score, path)
     return score
 
 
-def _check_value(value: bool | float | str, kind: records.ScoreKind | None, path: str) -> None:
+def _check_value(score: records.Score, path: str) -> None:
     try:
-        score_value(value, kind)
+        score_value(score.value, score.kind, comment=score.comment)
     except ValueError as error:
         raise InvalidInput(f"{error}.", field=join(path, "value")) from error
 

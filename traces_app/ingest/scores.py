@@ -85,6 +85,13 @@ class PlacedScore:
     place: Place
 
 
+def place_named(score: records.Score) -> Place:
+    """Return the place of a score of a wire, which names a trace or a session that may arrive later."""
+    if score.trace_id:
+        return Place(trace_id=score.trace_id.lower(), span_id=(score.span_id or "").lower())
+    return Place(session_name=pg_text.text(score.session_id))
+
+
 def place_of_message(message: Message) -> Place:
     """Return the place of a score about a stored message."""
     return Place(
@@ -134,6 +141,12 @@ def store_scores(project_id: int, scores: Sequence[PlacedScore], *, keep_existin
             )
         )
     return [stored.get(row.external_id or "", unique[row.external_id or row.pk].pk) for row in rows]
+
+
+def store_named_scores(project_id: int, scores: Iterable[records.Score], *, keep_existing: bool = False) -> list[UUID]:
+    """Redact and store scores of a wire; see `store_scores`."""
+    placed = [PlacedScore(redacted=redact_score(score), place=place_named(score)) for score in scores]
+    return store_scores(project_id, placed, keep_existing=keep_existing) if placed else []
 
 
 def store_scores_of(project_id: int, session: records.Session, outcome: SessionOutcome) -> None:
@@ -221,7 +234,7 @@ def identity_of(*parts: object) -> str:
 
 def _row(project_id: int, redacted: RedactedScore, place: Place, now: datetime) -> Score:
     score = redacted.score
-    value = score_value(score.value, score.kind, score.label)
+    value = score_value(score.value, score.kind, score.label, comment=score.comment)
     created_at = score.created_at or now
     return Score(
         id=ids.session_id(created_at),

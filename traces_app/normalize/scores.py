@@ -16,9 +16,20 @@ class ScoreValue(NamedTuple):
 
 
 def score_value(
-    value: bool | float | str, kind: records.ScoreKind | None = None, label: str | None = None
+    value: bool | float | str | None,
+    kind: records.ScoreKind | None = None,
+    label: str | None = None,
+    *,
+    comment: str | None = None,
 ) -> ScoreValue:
-    """Return the stored form of a value. Raise ValueError, for people, if it is not of the kind."""
+    """Return the stored form of a value. Raise ValueError, for people, if it is not of the kind.
+
+    A comment without a value is a note: a category without a name.
+    """
+    if value is None:
+        if not comment:
+            raise ValueError("a score needs a value or a comment")
+        return ScoreValue("categorical", None, "")
     if isinstance(value, str):
         if kind not in (None, "categorical"):
             raise ValueError(f"“{value[:40]}” is a text; a score of kind {kind} takes a number")

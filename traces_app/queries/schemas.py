@@ -353,7 +353,7 @@ class Score(Resource, frozen=True):
     name: str
     kind: ScoreKind
     value: bool | float | str | None
-    """A number, true or false, or the category, by `kind`."""
+    """A number, true or false, or the category, by `kind`; null for a note."""
     label: str
     """The category, or a word beside a number."""
     comment: str

@@ -112,7 +112,7 @@ def _narrowed(rows: Rows, score: records.Score, scope: ProjectScope, column: str
 
 def _value(kind: str, number: float | None, label: str) -> bool | float | str | None:
     if kind == Score.Kind.CATEGORICAL:
-        return label
+        return label or None
     return bool(number) if kind == Score.Kind.BOOLEAN and number is not None else number
 
 

@@ -252,8 +252,8 @@ class Score(Record, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=512, extra={"searched": False})]
     """What was judged: `helpfulness`, `thumbs`."""
-    value: Searched[bool | ScoreNumber | ScoreLabel]
-    """A number, true or false, or a category."""
+    value: Searched[bool | ScoreNumber | ScoreLabel | None] = None
+    """A number, true or false, or a category. null: a note, which has a comment only."""
     kind: ScoreKind | None = None
     """Default: the type of the value. For `boolean`, 1 and 0 are accepted, too."""
     label: Searched[ScoreLabel | None] = None

@@ -31,7 +31,7 @@ from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import ensure_months
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
-from traces_app.ingest.scores import attach_scores, detach_sessions
+from traces_app.ingest.scores import attach_scores, detach_sessions, store_named_scores
 from traces_app.ingest.sql import insert_rows
 from traces_app.ingest.tables import SPANS, Row
 from traces_app.ingest.turns import take_turns
@@ -42,6 +42,7 @@ from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_
 from traces_app.transcripts.spans.deliveries import merged
 from traces_app.transcripts.spans.redaction import redact
 from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
+from traces_app.transcripts.spans.wire_scores import scores_in
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +216,8 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
                 sessions = {id_: session for id_, session in sessions.items() if id_ not in refused}
         if sessions:
             names = {session.external_id for session in sessions.values() if session.external_id}
+            carried = [score for id_ in sessions for score in scores_in(*pieces[id_])]
+            store_named_scores(project_id, carried, keep_existing=True)
             attach_scores(project_id, list(sessions), names)
         if refused:
             ids_ = [UUID(delivery.row.id) for delivery in deliveries if delivery.trace_id in refused]

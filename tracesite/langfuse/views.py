@@ -15,6 +15,7 @@ from access_app.models import Scope
 from access_app.permissions import project_for_write
 from messages_app.http.request_body import read_body
 from messages_app.http.responses import answer
+from traces_app.ingest.scores import store_named_scores
 from traces_app.transcripts.span_store import SpanOutcome, record_spans
 from traces_app.transcripts.spans.langfuse_events import Item, decode_batch, decode_scores
 from traces_app.transcripts.spans.span import InvalidBody, LogRecord, Span
@@ -41,7 +42,9 @@ class IngestionView(LangfuseView):
             ) from error
         spans = [item.delivery for item in items if isinstance(item.delivery, Span)]
         logs = [item.delivery for item in items if isinstance(item.delivery, LogRecord)]
-        return answer(_statuses(items, record_spans(project.pk, spans, logs)), status=MULTI_STATUS)
+        outcome = record_spans(project.pk, spans, logs)
+        store_named_scores(project.pk, [item.score for item in items if item.score is not None])
+        return answer(_statuses(items, outcome), status=MULTI_STATUS)
 
 
 def _statuses(items: list[Item], outcome: SpanOutcome) -> dict[str, list[dict[str, Any]]]:
@@ -72,10 +75,8 @@ class ScoresView(LangfuseView):
             items, is_list = decode_scores(body, timezone.now())
         except InvalidBody as error:
             raise InvalidInput(_("The body is not a score: %(reason)s") % {"reason": error}) from error
-        outcome = record_spans(
-            project.pk, (), [item.delivery for item in items if isinstance(item.delivery, LogRecord)]
-        )
-        statuses = _statuses(items, outcome)
+        store_named_scores(project.pk, [item.score for item in items if item.score is not None])
+        statuses = _statuses(items, SpanOutcome())
         if is_list and not statuses["errors"]:
             return answer({"message": "Accepted"}, status=ACCEPTED)
         if is_list:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from .plugin import PREFIXES
-from .views import BatchView, FeedbackView, InfoView, MultipartView, RunsView, RunView
+from .views import BatchView, FeedbackChangeView, FeedbackView, InfoView, MultipartView, RunsView, RunView
 
 urlpatterns = [
     path(prefix + route, view.as_view())
@@ -17,5 +17,6 @@ urlpatterns = [
         ("runs/multipart", MultipartView),
         ("runs/<str:run_id>", RunView),
         ("feedback", FeedbackView),
+        ("feedback/<str:feedback_id>", FeedbackChangeView),
     )
 ]

@@ -10,10 +10,13 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from access_app.errors import InvalidInput
+from access_app.errors import InvalidInput, NotFound
 from access_app.permissions import project_for_write
 from messages_app.http.request_body import JSON, media_type_of, read_body
 from messages_app.http.responses import answer
+from traces_app.ingest.scores import change_score, store_named_scores
+from traces_app.models import Score
+from traces_app.normalize.redaction import redact_score_patch
 from traces_app.transcripts.span_store import record_spans
 from traces_app.transcripts.spans import langsmith_runs
 from traces_app.transcripts.spans.langsmith_runs import Decoded
@@ -80,13 +83,26 @@ class FeedbackView(LangSmithView):
         project = project_for_write(request, None)
         _media_type, body = read_body(request)
         try:
-            record, value = langsmith_runs.decode_feedback(body)
+            score, value = langsmith_runs.decode_feedback(body)
         except (InvalidBody, InvalidItem) as error:
             raise InvalidInput(_("The body is not a feedback: %(reason)s") % {"reason": error}) from error
-        outcome = record_spans(project.pk, (), [record])
-        if outcome.reasons:
-            raise InvalidInput(" ".join(outcome.reasons))
+        store_named_scores(project.pk, [score])
         return answer(value)
+
+
+class FeedbackChangeView(LangSmithView):
+    def patch(self, request: Request, feedback_id: str) -> HttpResponseBase:
+        project = project_for_write(request, None)
+        _media_type, body = read_body(request)
+        try:
+            change, value = langsmith_runs.decode_feedback_change(body)
+        except (InvalidBody, InvalidItem) as error:
+            raise InvalidInput(_("The body is not a feedback: %(reason)s") % {"reason": error}) from error
+        score = Score.objects.filter(project_id=project.pk, external_id=feedback_id.replace("\x00", "")).first()
+        if score is None:
+            raise NotFound(_("There is no score with this id."), code="score_not_found")
+        change_score(score.pk, redact_score_patch(change))
+        return answer({**value, "id": feedback_id})
 
 
 def _stored(
@@ -101,7 +117,8 @@ def _stored(
         raise InvalidInput(
             _("The body is not a request with runs: %(reason)s") % {"reason": error}, code="invalid_runs"
         ) from error
-    outcome = record_spans(project.pk, decoded.spans, decoded.feedback)
+    outcome = record_spans(project.pk, decoded.spans)
+    store_named_scores(project.pk, decoded.feedback)
     errors = langsmith_runs.refused([*decoded.errors, *outcome.reasons])
     if errors and is_single:
         raise InvalidInput(" ".join(errors), code="invalid_run")

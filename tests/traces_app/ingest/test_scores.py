@@ -8,6 +8,7 @@ from itertools import permutations
 
 import pytest
 from django.db import connection, connections
+from msgspec.structs import replace
 
 from access_app.models import Project
 from messages_app.models import Message, Session
@@ -18,7 +19,7 @@ from traces_app.normalize.redaction import redact_score
 from traces_app.queries.scores import find_place
 from traces_app.schema import records
 from traces_app.transcripts.span_store import record_spans
-from traces_app.transcripts.spans.span import Attributes, Span
+from traces_app.transcripts.spans.span import Attributes, LogRecord, Span, SpanEvent
 
 pytestmark = pytest.mark.django_db
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -160,3 +161,36 @@ def test_scores_and_spans_sent_at_once_find_each_other() -> None:
             done.result()
     assert_attached(project)
     connection.close()
+
+
+@pytest.mark.parametrize("in_log", [True, False])
+def test_evaluation_events_of_spans_become_scores(project: Project, in_log: bool) -> None:
+    about: Attributes = {
+        "gen_ai.evaluation.name": "relevance",
+        "gen_ai.evaluation.score.value": 0.75,
+        "gen_ai.evaluation.score.label": "relevant",
+        "gen_ai.evaluation.explanation": "It names the city.",
+    }
+    bad: Attributes = {"gen_ai.evaluation.name": "empty"}
+    if in_log:
+        logs = [
+            LogRecord(name="gen_ai.evaluation.result", trace_id=TRACE, span_id=TOOL, time=_START, attributes=one)
+            for one in (about, bad)
+        ]
+        record_spans(project.pk, SPANS[:2], logs)
+        record_spans(project.pk, SPANS[2:], logs)
+    else:
+        events = [SpanEvent(name="gen_ai.evaluation.result", time=_START, attributes=one) for one in (about, bad)]
+        for _time in range(2):
+            record_spans(project.pk, [replace(one, events=events) if one.span_id == TOOL else one for one in SPANS])
+    score, call = Score.objects.get(), ToolCall.objects.get()
+    assert (score.name, score.value, score.label, score.comment) == (
+        "relevance",
+        0.75,
+        "relevant",
+        "It names the city.",
+    )
+    assert (score.source, score.call_id, score.message_id) == ("evaluator", call.pk, call.message_id)
+    delete_score(score.pk)
+    record_spans(project.pk, [span(OTHER, ROOT, 6, 7, "more")])
+    assert not Score.objects.exists()

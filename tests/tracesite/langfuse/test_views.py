@@ -17,11 +17,12 @@ from access_app.keys import create_key
 from access_app.models import Project
 from messages_app.models import Message, Session
 from messages_app.writes import delete_session
+from traces_app.models import Score, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
-from traces_app.models import ToolCall
-from traces_app.transcripts.span_store import spans_of
+from traces_app.transcripts.span_store import record_spans, spans_of
 from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.langfuse_events import OBSERVATIONS, Item, decode_batch, trace_id_of
+from traces_app.transcripts.spans.langfuse_events import OBSERVATIONS, Item, decode_batch
+from traces_app.transcripts.spans.langfuse_ids import span_id_of, trace_id_of
 from traces_app.transcripts.spans.span import LogRecord, Span
 
 QUESTION = [{"role": "system", "content": "You plan."}, {"role": "user", "content": "Plan a day."}]
@@ -113,26 +114,93 @@ def test_original_ids_and_scores_are_exported(client: Client) -> None:
     found = {span.attributes.get("langfuse.observation.id"): span for span in spans}
     assert found.keys() == {None, "g1", "t1", "t2", "g2", "e1"}
     assert {span.attributes["langfuse.trace.id"] for span in spans} == {"trace one"}
-    assert [one.attributes["value"] for one in found["g2"].events if one.name == "langfuse.score"] == [1]
+    assert Score.objects.get().span_id == span_id_of("g2")
     assert found["g1"].attributes["langfuse.observation.cost_details"] == {"total": 0.5}
 
 
 def test_score_of_newer_sdks_is_stored(client: Client) -> None:
     send(client, EVENTS[:8])
     score = {"id": "s2", "traceId": "trace one", "observationId": "g2", "name": "tone", "value": "kind"}
-    score["timestamp"] = "2026-11-23T10:00:00Z"  # without one a repeated score is another one
-    for body, status in ((score, 200), ({"id": "s3"}, 400), (7, 400)):
+    for body, status in ((score, 200), ({"id": "s3", "name": "x", "value": 1}, 400), (7, 400)):
         response = client.post("/api/public/scores", json.dumps(body), content_type="application/json")
-        assert (response.status_code, "traceId" in str(response.content)) == (status, status == 400)
+        assert (response.status_code, "body." in str(response.content)) == (status, status == 400)
     response = client.post("/api/public/scores", json.dumps([score]), content_type="application/json")
     assert (response.status_code, json.loads(response.content)) == (202, {"message": "Accepted"})
     response = client.post("/api/public/scores", json.dumps([{}]), content_type="application/json")
     counts = json.loads(response.content)
     assert (response.status_code, counts["accepted"], counts["rejected"]) == (207, 0, 1)
-    spans = spans_of(Project.objects.get().pk, trace_id_of("trace one"))
-    assert [one.attributes["value"] for span in spans for one in span.events if one.name == "langfuse.score"] == [
-        "kind"
+    stored = Score.objects.get(external_id="s2")
+    answer = Message.objects.get(role="assistant")
+    assert (stored.kind, stored.label, stored.message_id) == ("categorical", "kind", answer.pk)
+
+
+def test_scores_of_each_kind_find_what_they_are_about(client: Client) -> None:
+    score = {"name": "n", "traceId": "trace one"}
+    bodies: list[dict[str, Any]] = [
+        {**score, "value": 0.5, "comment": "So so.", "metadata": {"k": 1}, "configId": "c"},
+        {**score, "value": 1, "dataType": "BOOLEAN", "observationId": "t1", "source": "ANNOTATION"},
+        {**score, "value": "good", "dataType": "CATEGORICAL", "observationId": "g2", "source": "EVAL"},
+        {"name": "n", "sessionId": "chat-1", "value": 3, "dataType": "NUMERIC"},
     ]
+    for _time in range(2):  # they have neither an id nor a time
+        response = client.post("/api/public/scores", json.dumps(bodies), content_type="application/json")
+        assert response.status_code == 202
+    assert Score.objects.filter(session=None).count() == 4
+    status, answer = send(
+        client, [*EVENTS, event(30, "score-create", sessionId="chat-1", name="late", value=1, id="s9")]
+    )
+    assert (status, answer["errors"]) == (207, [])
+    message, call, session = (
+        Message.objects.get(role="assistant"),
+        ToolResult.objects.get(metadata__span_id=span_id_of("t1")),
+        Session.objects.get(),
+    )
+    rows = Score.objects.order_by("external_id").values_list(
+        "kind", "number", "label", "comment", "source", "session_id", "message_id", "call_id"
+    )
+    assert set(rows) == {
+        ("numeric", 0.5, "", "So so.", "program", session.pk, message.pk, None),
+        ("boolean", 1.0, "", "", "person", session.pk, message.pk, call.pk),
+        ("categorical", None, "good", "", "evaluator", session.pk, message.pk, None),
+        ("numeric", 3.0, "", "", "program", session.pk, None, None),
+        ("numeric", 1.0, "", "", "program", session.pk, message.pk, None),
+        ("numeric", 1.0, "", "", "program", session.pk, None, None),
+    }
+    assert Score.objects.get(comment="So so.").metadata == {"k": 1, "configId": "c"}
+
+
+@pytest.mark.parametrize(
+    ("score", "reason"),
+    [
+        ({"traceId": "t", "name": "a"}, "body.value: a score needs a value or a comment"),
+        ({"traceId": "t", "name": "a", "value": 2, "dataType": "BOOLEAN"}, "neither true nor false"),
+        ({"traceId": "t", "name": "a", "value": "x", "dataType": "NUMERIC"}, "“x” is a text"),
+        ({"traceId": "t", "name": "a", "value": 1, "dataType": "STARS"}, "body.dataType: “STARS”"),
+        ({"traceId": "t", "name": "a", "value": [1]}, "body.value"),
+        ({"traceId": "t", "name": "a", "value": 1, "comment": 7}, "comment: “7”, expected a text"),
+        ({"traceId": "t", "name": "a", "value": 1, "comment": "x" * 20_001}, "comment: 20001 characters"),
+        ({"traceId": "t", "name": "a" * 513, "value": 1}, "name"),
+        ({"traceId": "t", "value": 1}, "body.name"),
+        ({"name": "a", "value": 1}, "body.traceId"),
+    ],
+)
+def test_bad_score_is_refused_with_a_reason(client: Client, score: dict[str, Any], reason: str) -> None:
+    status, answer = send(client, [event(1, "score-create", **score)])
+    assert (status, answer["successes"], reason in answer["errors"][0]["message"]) == (207, [], True), answer
+    assert not Score.objects.exists()
+
+
+def test_score_of_an_earlier_version_becomes_a_row(client: Client) -> None:
+    send(client, EVENTS[:8])
+    body = {"id": "old", "traceId": "trace one", "observationId": "t1", "name": "helpful", "value": 1}
+    log = LogRecord(
+        name="langfuse.score", trace_id=trace_id_of("trace one"), span_id=span_id_of("t1"), time=10**18, attributes=body
+    )
+    record_spans(Project.objects.get().pk, (), [log])
+    assert Score.objects.get().call_id == ToolResult.objects.get(metadata__span_id=span_id_of("t1")).pk
+    Score.objects.update(comment="changed here")
+    send(client, EVENTS[9:])
+    assert Score.objects.get().comment == "changed here"
 
 
 def test_run_is_open_until_it_is_answered(client: Client) -> None:
@@ -151,7 +219,7 @@ def test_each_bad_event_gets_its_own_error(client: Client) -> None:
         event(51, "observation-create", id="x", traceId="t", type="WHAT"),
         event(52, "span-update", id="x"),
         event(53, "span-update", traceId="t"),
-        event(54, "score-create", name="a", value=1, sessionId="s"),
+        event(54, "score-create", name="a", value=1),
     ]
     status, answer = send(client, [*bad, EVENTS[0]])
     assert (status, answer["successes"]) == (207, [{"id": "event-0", "status": 201}])

@@ -20,12 +20,12 @@ from pytest_django.live_server_helper import LiveServer
 from access_app.keys import create_key
 from access_app.models import Project, Scope
 from messages_app.models import Message, Session
+from traces_app.models import Score, ToolCall
 from traces_app.models import Span as SpanRow
-from traces_app.models import ToolCall
 from traces_app.transcripts.span_store import spans_of
 from traces_app.transcripts.spans import langsmith_runs
 from traces_app.transcripts.spans.conversation import session_of_trace
-from traces_app.transcripts.spans.langsmith_runs import FEEDBACK, LARGEST_ATTACHMENT, span_of
+from traces_app.transcripts.spans.langsmith_runs import LARGEST_ATTACHMENT, span_of
 from traces_app.transcripts.spans.span import InvalidBody, decoded_bytes
 
 ROOT_ID = "0190b3a4-7c1d-7e5f-8a2b-000000000001"
@@ -150,8 +150,48 @@ def test_multipart_fields_and_attachments_are_kept(client: Client) -> None:
     attachments = tool.attributes["langsmith.run.attachments"]
     assert decoded_bytes(attachments["photo"]["data"]) == b"\x00\r\n--x"
     assert (attachments["film"]["size"], "data" in attachments["film"]) == (LARGEST_ATTACHMENT + 1, False)
-    [feedback] = [event for event in tool.events if event.name == FEEDBACK]
-    assert (feedback.attributes["key"], feedback.attributes["score"]) == ("helpful", 1)
+    score = Score.objects.get()
+    assert (score.name, score.number, score.call_id) == ("helpful", 1, ToolCall.objects.get().pk)
+
+
+def test_feedback_becomes_a_score_and_is_changed(client: Client) -> None:
+    feedback = {
+        "id": "0190b3a4-7c1d-7e5f-8a2b-0000000000fe",
+        "run_id": ROOT_ID,
+        "key": "quality",
+        "score": 0.5,
+        "value": "fair",
+        "comment": "So so.",
+        "correction": {"answer": "32"},
+        "feedback_source": {"type": "app", "user_name": "ada"},
+        "created_at": "2026-11-20T10:00:00+00:00",
+    }
+    note = {"run_id": ROOT_ID, "key": "note", "comment": "Read it again."}
+    for body in (feedback, note, note):
+        assert send(client, "/feedback", body)[0] == 200
+    for run in POSTS:
+        send(client, "/runs", run)
+    answer = Message.objects.get(role="assistant")
+    score = Score.objects.get(name="quality")
+    assert (score.kind, score.number, score.label, score.comment) == ("numeric", 0.5, "fair", "So so.")
+    assert (score.source, score.author, score.message_id) == ("person", "ada", answer.pk)
+    assert score.metadata["correction"] == {"answer": "32"}
+    assert score.created_at == datetime(2026, 11, 20, 10, tzinfo=UTC)
+    noted = Score.objects.get(name="note")
+    assert (noted.value, noted.comment, noted.message_id) == (None, "Read it again.", answer.pk)
+    path = f"/api/feedback/{feedback['id']}"
+    for change, status in (
+        ({"score": True, "comment": "Good."}, 200),
+        ({}, 400),
+        (7, 400),
+        ({"score": "x" * 1001}, 400),
+    ):
+        response = client.patch(path, json.dumps(change), content_type="application/json")
+        assert response.status_code == status, response.content
+    score.refresh_from_db()
+    assert (score.value, score.comment) == (True, "Good.")
+    response = client.patch("/api/feedback/none", json.dumps({"score": 1}), content_type="application/json")
+    assert response.status_code == 404
 
 
 def test_secrets_do_not_reach_a_table(client: Client) -> None:
@@ -273,5 +313,4 @@ def test_manual_calls_of_the_sdk_are_stored(live_server: LiveServer) -> None:
     sdk.create_feedback(ROOT_ID, "helpful", score=1, comment="Thanks", session_id=MODEL_ID)
     sdk.close()
     assert [message.content for message in Message.objects.order_by("pk")] == ["How warm?", "31 degrees"]
-    [span] = spans_of(project.pk, TRACE)
-    assert [event.attributes["comment"] for event in span.events if event.name == FEEDBACK] == ["Thanks"]
+    assert [score.comment for score in Score.objects.filter(message__role="assistant")] == ["Thanks"]

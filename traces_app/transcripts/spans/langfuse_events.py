@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any
-from uuid import UUID
 
-from traces_app.normalize.json_values import fields, text
+from traces_app.normalize.json_values import fields, instant, text
+from traces_app.schema import records
 
+from .langfuse_ids import span_id_of, trace_id_of
 from .pieces import InvalidItem, decoded_json, nanoseconds, shown
 from .span import Attributes, InvalidBody, LogRecord, Scope, Span
+from .wire_scores import langfuse_score
 
 OBSERVATIONS = frozenset(
     {"span", "generation", "event", "agent", "tool", "chain", "retriever", "evaluator", "embedding", "guardrail"}
 )
 TRACE = "trace"
 """The observation type of the span that a trace becomes."""
-LOGS = {"score-create": "langfuse.score", "dataset-run-item-create": "langfuse.dataset_run_item"}
+SCORE = "score-create"
+LOGS = {"dataset-run-item-create": "langfuse.dataset_run_item"}
 """Events about a trace or an observation, and the names of the log records that they become."""
 IGNORED = ("sdk-log",)
 _AN_UPDATE = 2**62
@@ -74,7 +76,8 @@ class Item:
 
     id: str
     delivery: Span | LogRecord | None = None
-    """None for an event that is not stored."""
+    """None for a score, and for an event that is not stored."""
+    score: records.Score | None = None
     error: str | None = None
     """Why it was refused, for people."""
 
@@ -108,38 +111,32 @@ def decode_scores(body: bytes, now: datetime) -> tuple[list[Item], bool]:
     items = []
     for each in value if isinstance(value, list) else [value]:
         score = fields(each)
-        timestamp = text(score.get("timestamp")) or now.isoformat()
-        event = {"id": score.get("id"), "type": "score-create", "timestamp": timestamp, "body": score}
-        items.append(_item(event, Scope(name="langfuse")))
+        item = Item(id=text(score.get("id")) or "")
+        try:
+            item.score = langfuse_score(score, now)
+            item.id = item.id or item.score.external_id or ""
+        except InvalidItem as error:
+            item.error = str(error)
+        items.append(item)
     return items, isinstance(value, list)
 
 
-def trace_id_of(id_: str) -> str:
-    """Return the trace id for an id of Langfuse, which may be any text: OpenTelemetry's own, a UUID, or a hash."""
-    try:
-        found = UUID(id_).hex
-    except ValueError:
-        found = blake2b(id_.encode(), digest_size=16).hexdigest()
-    return found if found.strip("0") else blake2b(id_.encode(), digest_size=16).hexdigest()
-
-
-def span_id_of(id_: str) -> str:
-    """Return the span id for an id of Langfuse."""
-    is_span_id = len(id_) == 16 and set(id_) <= set("0123456789abcdef") and id_.strip("0")
-    return id_ if is_span_id else blake2b(id_.encode(), digest_size=8).hexdigest()
-
-
 def _item(value: Any, scope: Scope) -> Item:
-    event = fields(value)
-    item = Item(id=text(event.get("id")) or "")
+    item = Item(id=text(fields(value).get("id")) or "")
     try:
-        item.delivery = _delivery(value, scope)
+        event = _event(value, scope)
+        if event is not None and event.type == SCORE:
+            time = instant(value.get("timestamp"))
+            item.score = langfuse_score(event.body, time)
+        elif event is not None:
+            item.delivery = _delivery(event, text(value.get("id")))
     except InvalidItem as error:
         item.error = str(error)
     return item
 
 
-def _delivery(value: Any, scope: Scope) -> Span | LogRecord | None:
+def _event(value: Any, scope: Scope) -> _Event | None:
+    """Return an event; None for one that is not stored. Raise InvalidItem."""
     if not isinstance(value, dict):
         raise InvalidItem("expected an event: an object")
     type_, timestamp = value.get("type"), nanoseconds(value.get("timestamp"))
@@ -152,11 +149,15 @@ def _delivery(value: Any, scope: Scope) -> Span | LogRecord | None:
     event = _Event(type=type_, revision=timestamp, timestamp=timestamp, body=value["body"], scope=scope)
     if event.is_update:
         event.revision += _AN_UPDATE
-    if type_ == "trace-create":
-        return _of_trace(event, text(value.get("id")))
-    if type_ in LOGS:
+    return event
+
+
+def _delivery(event: _Event, event_id: str | None) -> Span | LogRecord:
+    if event.type == "trace-create":
+        return _of_trace(event, event_id)
+    if event.type in LOGS:
         return _log(event)
-    return _of_observation(event, text(value.get("id")))
+    return _of_observation(event, event_id)
 
 
 def _of_trace(event: _Event, event_id: str | None) -> Span:
@@ -214,11 +215,11 @@ def _of_observation(event: _Event, event_id: str | None) -> Span:
 
 
 def _log(event: _Event) -> LogRecord:
-    """Return the log record of a score: an event of its observation, or of the trace."""
+    """Return the log record of a run item: an event of its observation, or of the trace."""
     body = event.body
     trace = text(body.get("traceId"))
     if trace is None:
-        raise InvalidItem("body.traceId: expected the id of a trace; scores of sessions are not stored")
+        raise InvalidItem("body.traceId: expected the id of a trace")
     return LogRecord(
         name=LOGS[event.type],
         trace_id=trace_id_of(trace),

@@ -14,16 +14,16 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from traces_app.normalize.json_values import fields, items, text
+from traces_app.schema import records
 
-from .pieces import InvalidItem, decoded_json, nanoseconds, shown, span_id, uuid_of
-from .span import Attributes, InvalidBody, LogRecord, Scope, Span, SpanEvent, encoded_bytes
+from .pieces import InvalidItem, decoded_json, nanoseconds, span_id, uuid_of
+from .span import Attributes, InvalidBody, Scope, Span, SpanEvent, encoded_bytes
+from .wire_scores import langsmith_change, langsmith_feedback
 
 Operation = Literal["post", "patch"]
 
 LARGEST_ATTACHMENT = 1024 * 1024
 """Bytes of an attachment that are kept; of a larger one the size and the digest are."""
-FEEDBACK = "langsmith.feedback"
-"""The name of the log record that a feedback becomes."""
 _FIELDS = ("inputs", "outputs", "events", "extra", "error", "serialized")
 """Fields of a run that have parts of their own."""
 _SEGMENT = re.compile(r"(\d{8}T\d{6})(\d{6})Z(.+)")
@@ -38,7 +38,7 @@ class Decoded:
     """The content of one request."""
 
     spans: list[Span] = field(default_factory=list)
-    feedback: list[LogRecord] = field(default_factory=list)
+    feedback: list[records.Score] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     """For people: what was refused, and why."""
 
@@ -69,12 +69,20 @@ def decode_run(body: bytes, operation: Operation, id_: str | None = None) -> Dec
     return found
 
 
-def decode_feedback(body: bytes) -> tuple[LogRecord, dict[str, Any]]:
+def decode_feedback(body: bytes) -> tuple[records.Score, dict[str, Any]]:
     """Return a feedback, and the object that it was. Raise InvalidBody and InvalidItem."""
     value = decoded_json(body)
     if not isinstance(value, dict):
         raise InvalidBody("expected a feedback: an object")
     return _feedback(value), value
+
+
+def decode_feedback_change(body: bytes) -> tuple[records.ScorePatch, dict[str, Any]]:
+    """Return the change of a feedback, and the object that it was. Raise InvalidBody and InvalidItem."""
+    value = decoded_json(body)
+    if not isinstance(value, dict):
+        raise InvalidBody("expected a feedback: an object")
+    return langsmith_change(value), value
 
 
 def decode_multipart(body: bytes, boundary: str) -> Decoded:
@@ -240,22 +248,10 @@ def _add_feedback(found: Decoded, value: Any, where: str) -> None:
         found.errors.append(f"{where}: {error}")
 
 
-def _feedback(value: Any) -> LogRecord:
-    """Return the log record of a feedback; it belongs to the span of its run. Raise InvalidItem."""
+def _feedback(value: Any) -> records.Score:
     if not isinstance(value, dict):
         raise InvalidItem("expected an object")
-    if not text(value.get("key")):
-        raise InvalidItem(f"key: {shown(value.get('key'))}, expected the name of the feedback")
-    run_id = uuid_of(value.get("run_id") or value.get("trace_id"), "run_id")
-    trace_id = uuid_of(value["trace_id"], "trace_id") if value.get("trace_id") else run_id
-    return LogRecord(
-        name=FEEDBACK,
-        trace_id=trace_id.hex,
-        span_id=span_id(run_id.hex),
-        time=nanoseconds(value.get("created_at")),
-        attributes={name: item for name, item in value.items() if item is not None},
-        scope=Scope(name="langsmith"),
-    )
+    return langsmith_feedback(value)
 
 
 def refused(errors: Sequence[str], most: int = 10) -> list[str]:
