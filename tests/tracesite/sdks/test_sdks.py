@@ -38,6 +38,8 @@ class Sdk:
     has_session: bool = True
     has_agents: bool = True
     end_user: str = ""
+    scores: tuple[str, ...] = ()
+    """The scores that its agent sends; see assert_scores_are_attached."""
 
     @property
     def folder(self) -> Path:
@@ -61,18 +63,30 @@ class Sdk:
         return dict(text.split("=", 1) for text in found)
 
 
+_USED = ("get_weather used", "ask_expert used")
 SDKS = [
     Sdk("otel_genai_openai", "OpenTelemetry, with its instrumentation for OpenAI"),
     Sdk("openinference_openai", "OpenInference (Phoenix)"),
     Sdk("logfire_pydantic_ai", "Logfire, Pydantic AI"),
     Sdk("openllmetry_openai", "OpenLLMetry (Traceloop)", end_user="sdk-user"),
-    Sdk("langfuse_openai", "Langfuse", end_user="sdk-user"),
+    Sdk("langfuse_openai", "Langfuse", end_user="sdk-user", scores=("helpful", "mood", *_USED)),
     Sdk(
-        "langfuse2_openai", "Langfuse before version 3", environment="langfuse2", has_agents=False, end_user="sdk-user"
+        "langfuse2_openai",
+        "Langfuse before version 3",
+        environment="langfuse2",
+        has_agents=False,
+        end_user="sdk-user",
+        scores=("helpful", *_USED),
     ),
     Sdk("ai_sdk_openai", "AI SDK (Vercel)", environment="node", has_session=False),
     Sdk("agentops_openai", "AgentOps", environment="agentops", has_session=False),
-    Sdk("langsmith_langgraph", "LangSmith, LangChain, LangGraph", environment="", end_user="sdk-user"),
+    Sdk(
+        "langsmith_langgraph",
+        "LangSmith, LangChain, LangGraph",
+        environment="",
+        end_user="sdk-user",
+        scores=("helpful",),
+    ),
 ]
 
 
@@ -112,8 +126,22 @@ def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str, tmp_path:
     assert call(weather) == ("call_weather", "get_weather", {"city": "Oslo"}, "success", "31 degrees in Oslo")
     assert call(traffic)[:4] == ("call_traffic", "get_traffic", {"city": "Oslo"}, "error")
     assert "no traffic data for Oslo" in traffic["result"]["error"]
+    assert_scores_are_attached(sdk, site, answer, {"get_weather": weather, "ask_expert": expert})
     question = {"question": "What to eat in Oslo?"}
     assert call(expert) == ("call_expert", "ask_expert", question, "success", ADVICE)
+
+
+def assert_scores_are_attached(sdk: Sdk, site: Site, answer: dict[str, Any], calls: dict[str, Any]) -> None:
+    about = {
+        "helpful": (0.75, "Exact.", answer["id"], None),
+        **{f"{name} used": (True, "", answer["id"], call["uuid"]) for name, call in calls.items()},
+        "mood": ("calm", "", None, None),
+    }
+    scores = get(site, "scores/")
+    assert {score["session_id"] for score in scores} <= {answer["session_id"]}
+    assert {
+        score["name"]: (score["value"], score["comment"], score["message_id"], score["call_id"]) for score in scores
+    } == {name: about[name] for name in sdk.scores}
 
 
 def run(sdk: Sdk, site: Site, model_url: str, folder: Path) -> None:
@@ -134,7 +162,9 @@ def run(sdk: Sdk, site: Site, model_url: str, folder: Path) -> None:
 def no_session(site: Site) -> None:
     """Delete the sessions of other tests, because all runs have the same."""
     with site.connect() as database:
-        database.execute("TRUNCATE messages_app_session, messages_app_message, traces_app_span CASCADE")
+        database.execute(
+            "TRUNCATE messages_app_session, messages_app_message, traces_app_span, traces_app_score CASCADE"
+        )
 
 
 def get(site: Site, path: str) -> list[dict[str, Any]]:

@@ -37,6 +37,8 @@ def observed(name: str, value: Any, function: Callable[[], str]) -> str:
     finally:
         open_observations.pop()
     span.end(output=result)
+    if name not in ("planner", "expert"):
+        span.score(name=f"{name} used", value=1, data_type="BOOLEAN")
     return result
 
 
@@ -69,5 +71,6 @@ class Completions:
 client: Any = SimpleNamespace(chat=SimpleNamespace(completions=Completions()))
 answer = plan(client, run_agent, run_tool)
 trace.update(output=answer)
+trace.score(name="helpful", value=0.75, comment="Exact.")
 langfuse.flush()
 print(answer)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, convert_to_openai_messages
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.tools import BaseTool, tool
+from langchain_core.tracers.langchain import wait_for_all_tracers
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from langsmith import Client
 from openai import OpenAI
 from planner import EXPERT, MODEL, PLANNER, QUESTION, TOOLS
 from planner import get_traffic as find_traffic
 from planner import get_weather as find_weather
+
+RUN = uuid4()
 
 
 class Chat(BaseChatModel):
@@ -90,12 +95,15 @@ def agent(name: str, instructions: str, tools: list[BaseTool]) -> Any:
     return graph.compile(name=name)
 
 
-def answer(graph: Any, question: str) -> str:
-    about = {"configurable": {"thread_id": "sdk-session"}, "metadata": {"user_id": "sdk-user"}}
+def answer(graph: Any, question: str, **config: Any) -> str:
+    about: Any = {"configurable": {"thread_id": "sdk-session"}, "metadata": {"user_id": "sdk-user"}, **config}
     last = ""
     for _mode, state in graph.stream({"messages": [HumanMessage(question)]}, about, stream_mode=["messages", "values"]):
         last = state["messages"][-1].text if _mode == "values" else last
     return last
 
 
-print(answer(agent("planner", PLANNER, [get_weather, get_traffic, ask_expert]), QUESTION))
+result = answer(agent("planner", PLANNER, [get_weather, get_traffic, ask_expert]), QUESTION, run_id=RUN)
+wait_for_all_tracers()
+Client().create_feedback(RUN, "helpful", score=0.75, comment="Exact.", trace_id=RUN)
+print(result)
