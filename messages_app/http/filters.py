@@ -35,6 +35,7 @@ from messages_app.timestamps import parse_limit
 
 MOST_NAMES = 50
 AT_LEAST = "Milliseconds, inclusive."
+COST = "USD, inclusive; rows whose cost is unknown are left out."
 
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 Shape = tuple[tuple[str, Hashable], ...]
@@ -237,6 +238,15 @@ class NumberFilter(Filter):
     column = FloatField()
 
 
+class CostFilter(Filter):
+    field_class = forms.DecimalField
+    schema = {"type": "number", "minimum": 0}
+    column = DecimalField(max_digits=20, decimal_places=10)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, min_value=0, max_digits=20, decimal_places=10, **kwargs)
+
+
 class UuidFilter(Filter):
     field_class = forms.UUIDField
     schema = {"type": "string", "format": "uuid"}
@@ -340,6 +350,8 @@ class SessionFilterSet(ListFilterSet):
         method=with_problems,
         help_text="true: with a failed call, a model error, or a run with an error; false: without.",
     )
+    min_cost = CostFilter("cost", "gte", help_text=COST)
+    max_cost = CostFilter("cost", "lte", help_text=COST)
     deleted = YesNoFilter(help_text="true: sessions in the trash. Requires the scope `delete`.")
 
     rows = Session.objects.all()
@@ -361,6 +373,8 @@ class MessageFilterSet(ListFilterSet):
     )
     min_duration = WholeNumberFilter("duration_ms", "gte", help_text=AT_LEAST)
     max_duration = WholeNumberFilter("duration_ms", "lte", help_text=AT_LEAST)
+    min_cost = CostFilter("cost", "gte", help_text=COST)
+    max_cost = CostFilter("cost", "lte", help_text=COST)
     deleted = YesNoFilter(
         help_text=(
             "true: messages in the trash, including those deleted with their session. Requires the scope `delete`."

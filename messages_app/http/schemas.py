@@ -85,6 +85,10 @@ class Session(Resource, frozen=True):
     problem_count: Count
     """Failed calls, model errors, and runs with an error."""
     resources: Resources
+    cost: Amount | None
+    """USD, the sum over its messages whose cost is known; null if there are none."""
+    unpriced_count: Count
+    """Steps with a model or tokens whose cost is unknown."""
     last_event: Annotated[
         int,
         Meta(

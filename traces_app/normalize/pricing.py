@@ -25,9 +25,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-_BEDROCK = re.compile(
-    r"^(?:(?:global|us|us-gov|eu|apac|au|ca|jp|sa)\.)?(?:anthropic|amazon|meta|mistral|deepseek|qwen)\.(?=[a-z])"
-)
+_REGION = re.compile(r"^(?:global|us|us-gov|eu|apac|au|ca|jp|sa)\.(?=[a-z]+\.)")
+_VENDOR = re.compile(r"^(?:anthropic|amazon|meta|mistral|deepseek|qwen)\.(?=[a-z])")
 _PROVIDER = re.compile(
     r"^(?:openai|azure|azure_openai|anthropic|google|google_genai|google_vertexai|google-gla|google-vertex|gemini|vertex_ai"
     r"|bedrock|bedrock_converse|mistral|mistralai|deepseek|xai|grok|qwen|openrouter|litellm):(?=[a-z])"
@@ -234,7 +233,7 @@ def names_of(model: str) -> Iterator[str]:
     """Return the names by which a price of a model is looked up, the most specific one first."""
     name = model.strip().lower()
     yield from _with_hyphens(name)
-    for cut in (_after_last_slash, _PROVIDER, _BEDROCK, _REVISION, _DATE):
+    for cut in (_after_last_slash, _PROVIDER, _REGION, _VENDOR, _REVISION, _DATE):
         shorter = cut.sub("", name) if isinstance(cut, re.Pattern) else cut(name)
         if shorter and shorter != name:
             name = shorter
@@ -273,11 +272,12 @@ def tokens_of(usage: dict[str, Any] | None) -> Tokens | None:
     if is_inside and cached + written <= given:
         given -= cached + written
     reasoning = _count(usage, paths.reasoning_inside)
-    if reasoning is not None:
+    if reasoning is None:
+        reasoning = _count(usage, paths.reasoning_beside) or 0
+    # xAI counts it beside the completion, under OpenAI's name.
+    elif _count(usage, paths.total) != (_count(usage, paths.input) or 0) + output + reasoning:
         reasoning = min(reasoning, output)
         output -= reasoning
-    else:
-        reasoning = _count(usage, paths.reasoning_beside) or 0
     return Tokens(given, cached, written, output, reasoning)
 
 

@@ -206,6 +206,7 @@ STEPS = Source(
         "reasoning_content": text_if_any("reasoning"),
         "time_to_first_token": if_known("time_to_first_token_ms"),
         "input_ref": text_if_any("input_ref"),
+        "cost_is_explicit": if_known("CASE WHEN cost IS NOT NULL THEN said_cost IS NOT NULL END"),
     },
     made=("tool_calls", "input"),
 )

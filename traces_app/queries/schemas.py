@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType, field
 
 from messages_app.http.schemas import (
+    Amount,
     Count,
     Id,
     Json,
@@ -110,6 +111,14 @@ class AgentStep(Resource, frozen=True):
     agent_name: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     usage: JsonObject | UnsetType = UNSET
+    cost: Annotated[
+        Amount | UnsetType,
+        Meta(description="USD; left out if the tokens or the price of the model are unknown."),
+    ] = UNSET
+    cost_is_explicit: Annotated[
+        bool | UnsetType,
+        Meta(description="true: its producer stated the cost; false: it follows from the tokens and a price."),
+    ] = UNSET
     reasoning_content: str | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
     time_to_first_token: Milliseconds | UnsetType = UNSET
@@ -151,6 +160,10 @@ class Message(Resource, frozen=True):
     """Steps whose model request failed, also if the agent recovered from it."""
     input_tokens: Count
     output_tokens: Count
+    cost: Amount | None
+    """USD, the sum over the steps whose cost is known; null if there are none."""
+    unpriced_count: Count
+    """Steps with a model or tokens whose cost is unknown."""
     health: Annotated[list[str], Meta(description="Health flags: problems of the data as it arrived.")]
     redactions: Redactions
     metadata: JsonObject

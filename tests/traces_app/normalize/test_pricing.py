@@ -121,6 +121,12 @@ def test_price_is_that_of_the_day() -> None:
             {"promptTokenCount": 100, "cachedContentTokenCount": 60, "candidatesTokenCount": 5, "thoughtsTokenCount": 7},
             Tokens(40, 60, 0, 5, 7),
         ),
+        # xAI: reasoning is beside the completion, as the total shows.
+        (
+            {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 135,
+             "completion_tokens_details": {"reasoning_tokens": 30}},
+            Tokens(100, 0, 0, 5, 30),
+        ),
         # OpenCode
         ({"input_tokens": 10, "output_tokens": 5, "reasoning": 4, "cache": {"read": 50, "write": 6}}, Tokens(10, 50, 6, 5, 4)),
         # A part that is larger than the whole stands beside it.

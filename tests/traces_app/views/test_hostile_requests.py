@@ -37,6 +37,8 @@ NAMES = [
     "health",
     "min_duration",
     "max_duration",
+    "min_cost",
+    "max_cost",
     "deleted",
     "status",
     "end_user",

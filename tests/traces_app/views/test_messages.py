@@ -125,6 +125,8 @@ def test_message_is_returned_with_all_fields(viewer: Caller, weather: SessionOut
         "model_error_count": 0,
         "input_tokens": 120,
         "output_tokens": 30,
+        "cost": None,
+        "unpriced_count": 0,
         "health": [],
         "redactions": [],
         "metadata": {},
