@@ -15,6 +15,7 @@ from pathlib import Path
 import django
 import psycopg
 import pytest
+import pytest_django
 from django.conf import settings
 from django.utils import translation
 
@@ -54,6 +55,7 @@ provide_database()
 django.setup()
 
 from access_app.models import Project  # noqa: E402  # models need Django set up
+from traces_app.models import ModelPrice  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,13 @@ def language_of_the_settings() -> Iterator[None]:
     """Reset the language, because Django keeps that of the last request active in the thread for the next test."""
     yield
     translation.deactivate()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.DjangoDbBlocker) -> None:
+    """Remove the shipped prices, because tests that flush the tables remove them for all later ones."""
+    with django_db_blocker.unblock():
+        ModelPrice.objects.all().delete()
 
 
 @pytest.fixture

@@ -63,6 +63,11 @@ class StoredStep(NamedTuple):
     said_cost: Decimal | None
     cost: Decimal | None
 
+    @property
+    def uses_model(self) -> bool:
+        """Whether it is counted as a step without a cost if it has none."""
+        return bool(self.model or (self.usage and msgspec.json.decode(self.usage)))
+
     def priced(self, prices: PriceTable, project_id: int) -> Decimal | None:
         """Return the cost that it has by the prices of its day."""
         if self.said_cost is not None:

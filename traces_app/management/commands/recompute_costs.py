@@ -1,0 +1,71 @@
+"""manage.py recompute_costs: compute the costs of stored steps by the present prices."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from messages_app import ids
+from messages_app.timestamps import instant_text, parse_limit
+from traces_app.maintenance.costs import Recomputed, recompute_costs
+from traces_app.management.row_arguments import project_named
+
+
+class Command(BaseCommand):
+    help = (
+        "Compute the costs of stored steps anew, by the prices of their days, with the sums of messages and sessions. "
+        "Costs that a producer stated stay. Can run while agents write; safe to interrupt and to run again. Exit "
+        "status: 0 done, 1 interrupted, 2 invalid arguments."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--project", metavar="SLUG", help="only this project")
+        parser.add_argument(
+            "--model", metavar="NAME", help="only steps of this model; with a * at the end: of models that begin so"
+        )
+        parser.add_argument(
+            "--from", metavar="TIME", dest="from_", help="only messages from this date (00:00 UTC) or time"
+        )
+        parser.add_argument("--until", metavar="TIME", help="only messages before this date or time")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="count the steps whose cost would change, and change nothing"
+        )
+
+    def handle(
+        self,
+        *,
+        project: str | None,
+        model: str | None,
+        from_: str | None,
+        until: str | None,
+        dry_run: bool,
+        **options: Any,
+    ) -> None:
+        found = project_named(project) if project is not None else None
+        first, last = _time("--from", from_), _time("--until", until)
+        done = Recomputed()
+        try:
+            for state in recompute_costs(
+                project_id=found.pk if found else None, model=model, from_=first, until=last, dry_run=dry_run
+            ):
+                done = state
+        except KeyboardInterrupt as error:
+            reached = instant_text(ids.created_at_of(done.reached)) if done.reached else from_ or "the beginning"
+            raise CommandError(f"Interrupted. {_in_words(done)} Continue with: --from {reached}") from error
+        self.stdout.write(_in_words(done) + (" Nothing was changed." if dry_run else ""))
+
+
+def _in_words(done: Recomputed) -> str:
+    return f"{done.messages} messages with steps read, the cost of {done.steps} steps changed."
+
+
+def _time(option: str, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return parse_limit(value)
+    except ValueError as error:
+        raise CommandError(f"{option}: {error}", returncode=2) from error
