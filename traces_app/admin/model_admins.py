@@ -18,11 +18,11 @@ from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from django.utils.http import urlencode
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -61,6 +61,7 @@ from traces_app.transcripts.spans.conversation import TRACE_ID
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
 from .run_page import first_failure, read_call, read_run, read_times, step_number
+from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .span_page import span_lines
 
 if TYPE_CHECKING:
@@ -278,6 +279,12 @@ class TracedSessionAdmin(SessionAdmin):
             session = response.context_data["session"]
             response.context_data["has_live"] = not session.deleted_at and (session.last_event or not _is_over(session))
             response.context_data["failures_url"] = url_of_failures(session)
+            user = request.user.get_username()
+            shown = [bubble.message for bubble, _run in response.context_data["bubbles"]]
+            judged = judgements_of(shown, user)
+            for message in shown:
+                message.judged = judged[message.pk]
+            response.context_data["session_judged"] = judgements_of_session(session.pk, user)
             # Contexts arrive only with events. The API that they link to does not read deleted sessions.
             if session.last_event and not session.deleted_at:
                 contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
@@ -388,6 +395,8 @@ class TracedMessageAdmin(MessageAdmin):
                 call=as_uuid(wanted),
                 open_all=request.GET.get("open") == "all",
             )
+            user = request.user.get_username()
+            response.context_data["judged"] = judgements_of([message], user)[message.pk]
             response.context_data["has_spans"] = TRACE_ID in message.metadata
             if message.step_count:
                 response.context_data["times"] = read_times(message)
@@ -402,7 +411,30 @@ class TracedMessageAdmin(MessageAdmin):
             self.admin_site.admin_view(self.input_view),
             name="messages_app_message_input",
         )
-        return [spans, asked, *super().get_urls()]
+        judged = path(
+            "<uuid:message_id>/judge/", self.admin_site.admin_view(self.judge_view), name="messages_app_message_judge"
+        )
+        return [spans, asked, judged, *super().get_urls()]
+
+    def judge_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Store the thumb and the note of the reader, and return to the page where they were given."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        message = Message.objects.filter(pk=message_id).first()
+        if message is None:
+            return self.missing(request)
+        form = JudgementForm(request.POST)
+        if form.is_valid():
+            judge(message, request.user.get_username(), form.cleaned_data["thumb"], form.cleaned_data["comment"])
+        else:
+            for errors in form.errors.values():
+                self.message_user(request, str(errors[0]), messages.ERROR)
+        back = request.POST.get("back", "")
+        if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+            back = reverse("admin:messages_app_message_change", args=[quote(message_id)])
+        return HttpResponseRedirect(f"{back.partition('#')[0]}#scores-{message_id}")
 
     def input_view(self, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
         """Show what the model of a step was asked."""

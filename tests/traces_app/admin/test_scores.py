@@ -1,0 +1,184 @@
+"""Scores in the admin: thumbs and notes beside answers, and the list."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project
+from messages_app import writes
+from messages_app.models import Message
+from tests.admin_pages import html_of, rows_of, text_of
+from tests.traces_app.conftest import answer, question, store
+from traces_app.ingest.scores import PlacedScore, store_scores
+from traces_app.models import Score, ToolCall
+from traces_app.normalize.redaction import redact_score
+from traces_app.queries.scores import find_place
+from traces_app.schema import records
+
+SCORES = "/admin/traces_app/score/"
+MESSAGES = "/admin/messages_app/message/"
+HOSTILE = "<script>alert(1)</script> \x1b[31m \u202egnp.exe"
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+@pytest.fixture
+def run(project: Project) -> UUID:
+    message_id = store(project, question(), answer()).messages[1].id
+    assert message_id is not None
+    return message_id
+
+
+def page_of(message: UUID) -> str:
+    return f"{MESSAGES}{message}/change/"
+
+
+def conversation_of(message: UUID) -> str:
+    return f"/admin/messages_app/session/{Message.with_deleted.get(pk=message).session_id}/change/"
+
+
+def press(staff: Client, message: UUID, thumb: str, comment: str = "", back: str = "") -> str:
+    data = {"thumb": thumb, "comment": comment, "back": back or conversation_of(message)}
+    response = staff.post(f"{MESSAGES}{message}/judge/", data)
+    assert response.status_code == 302
+    return str(response.headers["Location"])
+
+
+def judge(project: Project, **fields: object) -> None:
+    record = records.Score(**fields)  # type: ignore[arg-type]
+    store_scores(project.pk, [PlacedScore(redacted=redact_score(record), place=find_place(project.pk, record))])
+
+
+def test_thumb_and_note_are_shown_where_they_were_given(staff: Client, run: UUID) -> None:
+    back = f"{conversation_of(run)}?newest"
+    assert press(staff, run, "up", "Exact,\nand short.", back) == f"{back}#scores-{run}"
+    score = Score.objects.get()
+    assert (score.name, score.value, score.source, score.author) == ("thumbs", True, "person", "ada")
+    assert (score.message_id, score.comment) == (run, "Exact,\nand short.")
+    for page in (conversation_of(run), page_of(run)):
+        html = html_of(staff.get(page))
+        assert 'aria-pressed="true" aria-label="Thumbs up"' in html
+        assert html.count('aria-pressed="true"') == 1
+        assert "Exact,\nand short." in html
+    press(staff, run, "down", "Wrong after all.")
+    press(staff, run, "note", "See the second source.")
+    score = Score.objects.get()
+    assert (score.value, score.comment) == (False, "See the second source.")
+
+
+def test_note_needs_no_thumb_and_is_taken_back(staff: Client, run: UUID) -> None:
+    press(staff, run, "note", "Ask again.")
+    assert (Score.objects.get().value, Score.objects.get().comment) == (None, "Ask again.")
+    press(staff, run, "note")
+    assert not Score.with_deleted.exists()
+    press(staff, run, "up")
+    press(staff, run, "remove")
+    assert not Score.with_deleted.exists()
+    press(staff, run, "note")
+    assert not Score.with_deleted.exists()
+
+
+def test_each_reader_has_a_thumb(staff: Client, run: UUID) -> None:
+    press(staff, run, "up")
+    staff.force_login(User.objects.create_superuser("bob"))
+    assert 'aria-pressed="true"' not in html_of(staff.get(page_of(run)))
+    press(staff, run, "down")
+    assert sorted(Score.objects.values_list("author", "number")) == [("ada", 1.0), ("bob", 0.0)]
+    text = text_of(staff.get(page_of(run)))
+    assert "person ada" in text
+    assert "person bob" in text
+
+
+def test_judging_is_refused_without_permission_or_message(staff: Client, run: UUID) -> None:
+    path = f"{MESSAGES}{run}/judge/"
+    assert staff.get(path).status_code == 405
+    assert Client().post(path, {"thumb": "up"}).headers["Location"].startswith("/admin/login/")
+    reader = Client()
+    reader.force_login(User.objects.create_user("eve", is_staff=True))
+    assert reader.post(path, {"thumb": "up"}).status_code == 403
+    checked = Client(enforce_csrf_checks=True)
+    checked.force_login(User.objects.get(username="ada"))
+    assert checked.post(path, {"thumb": "up"}).status_code == 403
+    assert press(staff, run, "sideways").endswith(f"#scores-{run}")
+    assert press(staff, run, "up", "x" * 20_001).endswith(f"#scores-{run}")
+    assert not Score.objects.exists()
+    assert press(staff, run, "up", back="https://evil.example/").startswith(page_of(run))
+    writes.delete_message(run, by="ada")
+    press(staff, run, "down")
+    assert Score.with_deleted.get().number == 1
+    assert "judge/" not in html_of(staff.get(page_of(run)))
+
+
+def test_secret_in_a_note_reaches_no_table(staff: Client, run: UUID) -> None:
+    press(staff, run, "up", "It printed sk-proj-abcdefghijklmnopqrstuvwxyz123456")
+    assert "abcdefghijklmnop" not in str(Score.objects.values().get())
+
+
+def test_scores_of_calls_sessions_and_evaluators_are_shown(staff: Client, run: UUID, project: Project) -> None:
+    judge(project, name=HOSTILE, value=0.25, label=HOSTILE, comment=HOSTILE, source="evaluator", author=HOSTILE,
+          call_id=str(ToolCall.objects.get(call_id="call_b").pk))  # fmt: skip
+    judge(project, name="mood", value="calm", session_id="weather")
+    for page in (conversation_of(run), page_of(run)):
+        response = staff.get(page)
+        assert "<script>alert(1)" not in html_of(response)
+        assert "0.25 <script>alert(1)</script>" in text_of(response).replace("\ufffd", "")
+    assert "mood calm" in text_of(staff.get(conversation_of(run)))
+    writes.delete_session(Message.objects.get(pk=run).session_id, by="ada")
+    assert "mood calm" in text_of(staff.get(conversation_of(run)))
+
+
+def test_page_shows_the_newest_scores_and_links_to_all(staff: Client, run: UUID, project: Project) -> None:
+    for number in range(21):
+        judge(project, name=f"score {number:02}", value=number, message_id="a1")
+    html = html_of(staff.get(page_of(run)))
+    assert ("score 00" in html, "score 01" in html, "score 20" in html) == (False, True, True)
+    assert f"{SCORES}?message={run}" in html
+    assert len(rows_of(staff.get(f"{SCORES}?message={run}"))) == 21
+
+
+def test_list_of_scores_has_filters(staff: Client, run: UUID, project: Project) -> None:
+    judge(project, name="faithful", value=-0.5, message_id="a1", source="evaluator", comment="It invents.")
+    judge(project, name="helpful", value=True, call_id="call_b", source="person", author="ada")
+    judge(project, name="mood", value="calm", session_id="weather", external_id="m-1")
+    judge(project, name="later", value=1, trace_id="0af7651916cd43dd8448eb211c80319c")
+    for query, names in (
+        ("", ["faithful", "helpful", "later", "mood"]),
+        ("name=mood", ["mood"]),
+        ("kind=boolean", ["helpful"]),
+        ("source=evaluator", ["faithful"]),
+        ("min_value=-1&max_value=0.5", ["faithful"]),
+        ("session=weather", ["faithful", "helpful", "mood"]),
+        (f"message={run}", ["faithful", "helpful"]),
+        ("q=m-1", ["mood"]),
+        ("created=1h", ["faithful", "helpful", "later", "mood"]),
+    ):
+        found = [
+            row
+            for row in ("faithful", "helpful", "later", "mood")
+            if row in str(rows_of(staff.get(f"{SCORES}?{query}")))
+        ]
+        assert found == names, query
+    text = text_of(staff.get(SCORES))
+    assert "It invents." in text
+    assert "pending" in text
+    for query in ("min_value=x", "kind=stars", "message=none"):
+        assert staff.get(f"{SCORES}?{query}").status_code == 302
+    score = Score.objects.get(name="faithful")
+    assert "It invents." in text_of(staff.get(f"{SCORES}{score.pk}/change/"))
+
+
+def test_score_pages_are_in_chinese(staff: Client, run: UUID) -> None:
+    press(staff, run, "up", "好")
+    for page in (page_of(run), conversation_of(run), SCORES):
+        html = html_of(staff.get(page, headers={"Accept-Language": "zh-hans"}))
+        assert "评分" in html
+    assert "保存备注" in html_of(staff.get(page_of(run), headers={"Accept-Language": "zh-hans"}))

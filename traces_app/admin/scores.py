@@ -1,0 +1,255 @@
+"""Scores in the admin: beside the answers that they are about, with thumbs and a note of the reader, and as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from messages_app.admin.filters import (
+    CreatedFilter,
+    InvalidFilter,
+    NameFilter,
+    ProjectFilter,
+    SessionNameFilter,
+    WholeNumberListFilter,
+    WordListFilter,
+)
+from messages_app.admin.keyset import KeysetAdmin
+from messages_app.models import Message
+from messages_app.queries import as_uuid
+from messages_app.safe_text import first_characters, moment, one_line, visible
+from traces_app.ingest.scores import Place, PlacedScore, delete_score, place_of_message, store_scores
+from traces_app.models import Score
+from traces_app.normalize.redaction import redact_score
+from traces_app.queries.filters import ScoreFilterSet
+from traces_app.schema import records
+
+SHOWN = 20
+"""Scores beside one answer; the list of scores has all."""
+NAME_CHARACTERS = 80
+LONGEST_NOTE = 20_000
+THUMBS = "thumbs"
+"""The name of the scores that readers of the admin give."""
+UP, DOWN, NOTE, REMOVE = "up", "down", "note", "remove"
+
+
+@dataclass(kw_only=True)
+class Judgements:
+    """The scores of one message or session, for its page."""
+
+    scores: list[Any] = field(default_factory=list)
+    """Score; Any because of its annotations. The newest SHOWN ones, oldest first."""
+    has_more: bool = False
+    own: Any = None
+    """The thumbs or the note of the reader."""
+
+    @property
+    def is_up(self) -> bool:
+        return self.own is not None and self.own.number == 1
+
+    @property
+    def is_down(self) -> bool:
+        return self.own is not None and self.own.number == 0
+
+    @property
+    def note(self) -> str:
+        return self.own.comment if self.own is not None else ""
+
+
+def judgements_of(messages: Sequence[Message], user: str) -> dict[UUID, Judgements]:
+    """Return the scores of each message, with those of its calls. One query."""
+    found = {message.pk: Judgements() for message in messages}
+    rows = _shortened(Score.with_deleted.filter(message_id__in=list(found), deleted_at__isnull=True))
+    for row in rows.select_related("call__tool").order_by("-pk")[: SHOWN * max(len(found), 10)]:
+        _add(found[row.message_id], row, user)
+    return found
+
+
+def judgements_of_session(session_id: UUID, user: str) -> Judgements:
+    """Return the scores of a session as a whole. One query."""
+    found = Judgements()
+    rows = Score.with_deleted.filter(session_id=session_id, message__isnull=True, deleted_at__isnull=True)
+    for row in _shortened(rows).order_by("-pk")[: SHOWN + 1]:
+        _add(found, row, user)
+    return found
+
+
+def _shortened(rows: QuerySet[Score]) -> QuerySet[Any]:
+    shortened: QuerySet[Any] = rows.defer("metadata", "redactions")
+    return shortened
+
+
+def _add(found: Judgements, row: Any, user: str) -> None:
+    if row.name == THUMBS and row.source == Score.Source.PERSON and row.author == user and found.own is None:
+        found.own = row
+    if len(found.scores) < SHOWN:
+        found.scores.insert(0, row)
+    else:
+        found.has_more = True
+
+
+# --- Thumbs and notes -------------------------------------------------------------------------------------------------
+
+
+class JudgementForm(forms.Form):
+    thumb = forms.ChoiceField(choices=[(word, word) for word in (UP, DOWN, NOTE, REMOVE)])
+    comment = forms.CharField(label=gettext_lazy("Note"), max_length=LONGEST_NOTE, required=False)
+
+
+def judge(message: Message, user: str, thumb: str, comment: str) -> None:
+    """Store what a reader thinks of a message: each has one thumb and one note, which replace the earlier ones."""
+    place = place_of_message(message)
+    external_id = _identity(place, user)
+    earlier = Score.objects.filter(project_id=message.project_id, external_id=external_id).first()
+    if thumb == REMOVE or (thumb == NOTE and not comment and (earlier is None or earlier.number is None)):
+        if earlier is not None:
+            delete_score(earlier.pk)
+        return
+    kept = earlier.number == 1 if earlier is not None and earlier.number is not None else None
+    value = kept if thumb == NOTE else thumb == UP
+    record = records.Score(
+        name=THUMBS, value=value, comment=comment or None, source="person", author=user, external_id=external_id
+    )
+    store_scores(message.project_id, [PlacedScore(redacted=redact_score(record), place=place)])
+
+
+def _identity(place: Place, user: str) -> str:
+    # By the name of the message, because the message of a trace gets another id when its beginning arrives late.
+    return f"{THUMBS}:{user}:{place.trace_id or place.session_id}:{place.message_name or place.message_id}"[:512]
+
+
+# --- The list ---------------------------------------------------------------------------------------------------------
+
+
+class ScoreNameFilter(NameFilter):
+    title = gettext_lazy("name")
+    parameter_name = "name"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        return queryset.filter(name=name)
+
+
+class ScoreKindFilter(WordListFilter):
+    title = gettext_lazy("kind")
+    parameter_name = "kind"
+    filter_set = ScoreFilterSet
+    words: ClassVar[Any] = dict(Score.Kind.choices)
+
+
+class ScoreSourceFilter(WordListFilter):
+    title = gettext_lazy("source")
+    parameter_name = "source"
+    filter_set = ScoreFilterSet
+    words: ClassVar[Any] = dict(Score.Source.choices)
+
+
+class MinValueFilter(WholeNumberListFilter):
+    """A number, typed in and validated as in the REST API; a fraction as well."""
+
+    title = gettext_lazy("lowest value")
+    parameter_name = "min_value"
+    filter_set = ScoreFilterSet
+    input_type = "text"  # `number` would accept whole numbers only
+
+
+class MaxValueFilter(MinValueFilter):
+    title = gettext_lazy("highest value")
+    parameter_name = "max_value"
+
+
+class ScoreMessageFilter(NameFilter):
+    title = gettext_lazy("message ID")
+    parameter_name = "message"
+
+    def having(self, request: HttpRequest, queryset: QuerySet[Any], name: str) -> QuerySet[Any]:
+        message = as_uuid(name)
+        if message is None:
+            raise InvalidFilter(self.title, name, _("Use the ID of the message."))
+        return queryset.filter(message_id=message)
+
+
+class ScoreAdmin(KeysetAdmin):
+    """The list of scores; each row links to what it is about."""
+
+    list_filter = (
+        *(ProjectFilter, ScoreNameFilter, ScoreKindFilter, ScoreSourceFilter, MinValueFilter, MaxValueFilter),
+        *(SessionNameFilter, ScoreMessageFilter, CreatedFilter),
+    )
+    list_display = ("shown_name", "shown", "shown_comment", "about", "who", "project", "created")
+    fields = ("project", "shown_name", "shown", "whole_comment", "about", "who", "external_id", "trace_id", "created")
+    search_help_text = gettext_lazy("Search by ID or external ID.")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        scores: QuerySet[Any] = Score.objects.select_related("project", "session", "call__tool")
+        named: QuerySet[Any] = scores.defer("metadata", "redactions", "session__metadata", "session__workflow").annotate(
+            comment_head=first_characters("comment", 4 * NAME_CHARACTERS)
+        )
+        return named
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        key = as_uuid(term)
+        found = queryset.filter(external_id=term)
+        return (queryset.filter(pk=key) if key is not None and not found.exists() else found), False
+
+    @admin.display(description=gettext_lazy("name"))
+    def shown_name(self, row: Score) -> SafeString:
+        return visible(one_line(row.name, NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("value"))
+    def shown(self, row: Score) -> SafeString:
+        return visible(row.shown_value)
+
+    @admin.display(description=gettext_lazy("comment"))
+    def shown_comment(self, row: Any) -> SafeString:
+        return visible(one_line(row.comment_head, 2 * NAME_CHARACTERS))
+
+    @admin.display(description=gettext_lazy("comment"))
+    def whole_comment(self, row: Score) -> SafeString:
+        return visible(row.comment)
+
+    @admin.display(description=gettext_lazy("about"))
+    def about(self, row: Score) -> SafeString:
+        if row.session is None:
+            return visible(_("pending: its trace or session has not arrived"))
+        if row.call is not None:
+            name, url = one_line(str(row.call.tool), NAME_CHARACTERS), _url_of("message", row.message_id)
+            return format_html('<a href="{}?call={}#call-{}">{}</a>', url, row.call_id, row.call_id, visible(name))
+        if row.message_id is not None:
+            return format_html('<a href="{}">{}</a>', _url_of("message", row.message_id), _("Message"))
+        name = one_line(row.session.title, NAME_CHARACTERS // 2) or one_line(row.session.external_id, NAME_CHARACTERS)
+        return format_html(
+            '<a href="{}">{}</a>', _url_of("session", row.session_id), visible(name or str(row.session_id))
+        )
+
+    @admin.display(description=gettext_lazy("author"))
+    def who(self, row: Score) -> SafeString:
+        return format_html("{} {}", row.get_source_display(), visible(one_line(row.author, NAME_CHARACTERS)))
+
+    @admin.display(description=gettext_lazy("created at (UTC)"))
+    def created(self, row: Score) -> SafeString:
+        return moment(row.created_at)
+
+
+def _url_of(model: str, key: Any) -> str:
+    return reverse(f"admin:messages_app_{model}_change", args=[quote(key)])
+
+
+admin.site.register(Score, ScoreAdmin)
