@@ -194,9 +194,9 @@ class ScoreAdmin(KeysetAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         scores: QuerySet[Any] = Score.objects.select_related("project", "session", "call__tool")
-        named: QuerySet[Any] = scores.defer("metadata", "redactions", "session__metadata", "session__workflow").annotate(
-            comment_head=first_characters("comment", 4 * NAME_CHARACTERS)
-        )
+        named: QuerySet[Any] = scores.defer(
+            "metadata", "redactions", "session__metadata", "session__workflow"
+        ).annotate(comment_head=first_characters("comment", 4 * NAME_CHARACTERS))
         return named
 
     def get_search_results(

@@ -20,7 +20,10 @@ from access_app.models import Project
 from messages_app import writes
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
-from traces_app.models import AgentStep, ToolCall
+from traces_app.ingest.scores import Place, PlacedScore, store_scores
+from traces_app.models import AgentStep, Score, ToolCall
+from traces_app.normalize.redaction import redact_score
+from traces_app.schema import records
 from tracesite.samples.loader import load_samples
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -62,9 +65,13 @@ def pages(transactional_db: None) -> list[str]:
     assert isinstance(message, UUID)
     assert deleted.id is not None
     writes.delete_session(deleted.id, by=HOSTILE)
+    for place in (Place(session_id=outcome.id), Place(session_id=outcome.id, message_id=message)):
+        score = records.Score(name=HOSTILE, value=HOSTILE, comment=HOSTILE, author=HOSTILE)
+        store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=place)])
     call_id, step_id = ToolCall.objects.get().pk, AgentStep.objects.get().pk
     return [
         *("/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/", "/admin/traces_app/tool/"),
+        *("/admin/traces_app/score/", f"/admin/traces_app/score/{Score.objects.all()[0].pk}/change/"),
         *(
             f"/admin/messages_app/session/{outcome.id}/change/",
             f"/admin/messages_app/message/{message}/change/?open=all",
@@ -404,3 +411,22 @@ def test_login_page_works_in_both_languages(transactional_db: None, live_server:
         page.wait_for_url("**/admin/")
         assert page.locator(".starts a").count() == 7
         assert complaints == []
+
+
+def test_answer_is_judged_without_scripts(transactional_db: None, session_key: str, live_server: Any) -> None:
+    outcome = store(Project.objects.create(slug="owner"), question(), answer())
+    conversation = f"/admin/messages_app/session/{outcome.id}/change/"
+    for context in browse(session_key, live_server.url, scripts=False):
+        page, complaints = watched(context)
+        page.goto(conversation)
+        page.get_by_text("Note", exact=True).click()
+        page.get_by_role("textbox", name="Note").fill("Right, and short.")
+        page.get_by_role("button", name="Thumbs up").click()
+        assert page.url.endswith(f"{conversation}#scores-{outcome.messages[1].id}")
+        assert page.get_by_role("button", name="Thumbs up", pressed=True).count() == 1
+        page.get_by_role("button", name="Thumbs down").click()
+        assert page.get_by_role("button", name="Thumbs down", pressed=True).count() == 1
+        assert page.locator(".score-comment").all_text_contents() == ["Right, and short."]
+        assert complaints == []
+    score = Score.objects.get()
+    assert (score.value, score.comment, score.author) == (False, "Right, and short.", "ada")
