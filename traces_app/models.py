@@ -392,7 +392,7 @@ class Context(models.Model):
 
 
 class Span(models.Model):
-    """One delivery of a span, or of a log record that belongs to one, as it came but redacted; never changed.
+    """One delivery of a span, of a log record that belongs to one, or of a file of a trace, as it came but redacted; never changed.
 
     Spans come in any order, in pieces and repeatedly, so the rows of a trace are made anew of all its deliveries whenever
     one arrives (traces_app.transcripts.span_store). The id carries the time of the span, and is a digest of the content: a repeated
@@ -402,6 +402,7 @@ class Span(models.Model):
     class Kind(models.TextChoices):
         SPAN = "span", _("span")
         LOG = "log", _("log record")
+        MEDIA = "media", _("media")
 
     id = models.UUIDField(_("id"), primary_key=True)
     project = models.ForeignKey(
@@ -410,7 +411,7 @@ class Span(models.Model):
     trace_id = models.UUIDField(_("trace"))
     kind = models.CharField(_("kind"), max_length=8, choices=Kind.choices, default=Kind.SPAN)
     content = models.TextField(_("content"))
-    """JSON text of spans.span.Span or LogRecord: as text, because jsonb would lose the difference of 1 and 1.0, and the order."""
+    """JSON text of spans.span.Span or LogRecord, or of spans.media.Media: as text, because jsonb would lose the difference of 1 and 1.0, and the order."""
 
     class Meta:
         verbose_name = _("span")

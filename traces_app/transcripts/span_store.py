@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -40,6 +41,7 @@ from traces_app.models import Span as SpanRow
 from traces_app.schema import pg_text, records
 from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
 from traces_app.transcripts.spans.deliveries import merged
+from traces_app.transcripts.spans.media import Media, with_media
 from traces_app.transcripts.spans.redaction import redact
 from traces_app.transcripts.spans.span import LogRecord, Span, SpanEvent
 from traces_app.transcripts.spans.wire_scores import scores_in
@@ -50,8 +52,15 @@ MOST_SPANS_OF_TRACE = 50_000
 """Deliveries of one trace that are read to make its messages; further ones are refused."""
 _ATTEMPTS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_decode_span = msgspec.json.Decoder(Span).decode
-_decode_log = msgspec.json.Decoder(LogRecord).decode
+_Item = Span | LogRecord | Media
+"""What is delivered of a trace."""
+_decode_media = msgspec.json.Decoder(Media).decode
+_DECODE: Mapping[str, Callable[[str], _Item]] = {
+    SpanRow.Kind.SPAN: msgspec.json.Decoder(Span).decode,
+    SpanRow.Kind.LOG: msgspec.json.Decoder(LogRecord).decode,
+    SpanRow.Kind.MEDIA: _decode_media,
+}
+_KINDS = {Span: SpanRow.Kind.SPAN, LogRecord: SpanRow.Kind.LOG, Media: SpanRow.Kind.MEDIA}
 
 
 @dataclass(kw_only=True)
@@ -75,9 +84,9 @@ class SpanOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class _Delivery:
-    """A redacted span or log record with the row that it becomes."""
+    """A redacted item with the row that it becomes."""
 
-    item: Span | LogRecord
+    item: _Item
     row: Row
 
     @property
@@ -85,8 +94,31 @@ class _Delivery:
         return self.item.trace_id
 
 
-_Pieces = tuple[list[Span], list[LogRecord]]
-"""The deliveries of a trace."""
+class _Pieces(NamedTuple):
+    """The deliveries of a trace."""
+
+    spans: list[Span]
+    logs: list[LogRecord]
+    media: list[Media]
+
+    @classmethod
+    def empty(cls) -> _Pieces:
+        return cls([], [], [])
+
+    def add(self, item: _Item) -> None:
+        if isinstance(item, Span):
+            self.spans.append(item)
+        elif isinstance(item, LogRecord):
+            self.logs.append(item)
+        else:
+            self.media.append(item)
+
+    def __len__(self) -> int:
+        return len(self.spans) + len(self.logs) + len(self.media)
+
+    def whole_spans(self) -> list[Span]:
+        """Return the spans with their log records and the files that they name."""
+        return with_media(_with_logs(self.spans, self.logs), self.media)
 
 
 def record_spans(
@@ -104,13 +136,7 @@ def record_spans(
     deliveries = [_delivery(project_id, item, now) for item in redact(valid)]
     if not deliveries:
         return outcome
-    for attempt in range(_ATTEMPTS):
-        try:
-            refused, outcome.messages = _store(project_id, deliveries, now)
-            break
-        except OperationalError as error:
-            if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected) or attempt == _ATTEMPTS - 1:
-                raise
+    refused, outcome.messages = _store_patiently(project_id, deliveries, now)
     for delivery in deliveries:
         if reason := refused.get(delivery.trace_id):
             outcome.refused_traces[delivery.trace_id] = reason
@@ -122,6 +148,18 @@ def record_spans(
     return outcome
 
 
+def record_media(project_id: int, media: Media) -> str | None:
+    """Store a file of a trace, and put it into the messages of the trace. Return why the trace is refused, if it is."""
+    now = timezone.now()
+    refused, _messages = _store_patiently(project_id, [_delivery(project_id, media, now)], now)
+    return refused.get(media.trace_id)
+
+
+def has_media(project_id: int, trace_id: str, media_id: str) -> bool:
+    rows = SpanRow.objects.filter(project_id=project_id, trace_id=UUID(trace_id), kind=SpanRow.Kind.MEDIA)
+    return any(_decode_media(content).media_id == media_id for content in rows.values_list("content", flat=True))
+
+
 def traces_of(session_id: UUID) -> list[str]:
     """Return the ids of the traces that made messages of a session, in their order."""
     rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
@@ -130,7 +168,7 @@ def traces_of(session_id: UUID) -> list[str]:
 
 def spans_of(project_id: int, trace_id: str) -> list[Span]:
     """Return the stored spans of a trace, each once and as it came but redacted, with its log records as events."""
-    spans, logs = _pieces(project_id, [trace_id])[trace_id]
+    spans, logs, _media = _pieces(project_id, [trace_id])[trace_id]
     return sorted(_with_logs(merged(spans), logs), key=lambda span: (span.start, span.span_id))
 
 
@@ -164,12 +202,16 @@ def _is_id(value: str, digits: int) -> bool:
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
-def _delivery(project_id: int, item: Span | LogRecord, now: datetime) -> _Delivery:
+def _delivery(project_id: int, item: _Item, now: datetime) -> _Delivery:
     content = pg_text.text(msgspec.json.encode(item).decode())
-    nanoseconds = item.start or item.end if isinstance(item, Span) else item.time
+    nanoseconds = 0
+    if isinstance(item, Span):
+        nanoseconds = item.start or item.end
+    elif isinstance(item, LogRecord):
+        nanoseconds = item.time
     digest = blake2b(f"{project_id} {content}".encode(), digest_size=8).digest()
     id_ = ids.child_id(ids.first_id_at(_in_range(nanoseconds, now)), digest.hex())
-    kind = SpanRow.Kind.SPAN if isinstance(item, Span) else SpanRow.Kind.LOG
+    kind = _KINDS[type(item)]
     row = SPANS.Row(id=id_.hex, project_id=str(project_id), trace_id=item.trace_id, kind=str(kind), content=content)
     return _Delivery(item=item, row=row)
 
@@ -186,6 +228,19 @@ def _in_range(nanoseconds: int, now: datetime) -> datetime:
 # --- Traces -----------------------------------------------------------------------------------------------------------
 
 
+def _store_patiently(
+    project_id: int, deliveries: Sequence[_Delivery], now: datetime
+) -> tuple[dict[str, str], Counter[str]]:
+    """Store as `_store` does; try again if another sender interferes."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _store(project_id, deliveries, now)
+        except OperationalError as error:
+            if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected) or attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returned or raised")
+
+
 def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> tuple[dict[str, str], Counter[str]]:
     """Store the deliveries and the traces that they change, in one transaction.
 
@@ -195,15 +250,11 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
     with transaction.atomic():
         take_turns(project_id, {delivery.trace_id for delivery in deliveries})
         pieces, first_of_trace = _insert(project_id, deliveries)
-        refused = {
-            id_: "too_many_spans"
-            for id_, (spans, logs) in pieces.items()
-            if len(spans) + len(logs) > MOST_SPANS_OF_TRACE
-        }
+        refused = {id_: "too_many_spans" for id_, found in pieces.items() if len(found) > MOST_SPANS_OF_TRACE}
         sessions = {
-            id_: _with_ids(project_id, id_, session_of_trace(_with_logs(*found)))
+            id_: _with_ids(project_id, id_, session_of_trace(found.whole_spans()))
             for id_, found in pieces.items()
-            if found[0] and id_ not in refused
+            if found.spans and id_ not in refused
         }
         while sessions:
             try:
@@ -216,7 +267,7 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
                 sessions = {id_: session for id_, session in sessions.items() if id_ not in refused}
         if sessions:
             names = {session.external_id for session in sessions.values() if session.external_id}
-            carried = [score for id_ in sessions for score in scores_in(*pieces[id_])]
+            carried = [score for id_ in sessions for score in scores_in(pieces[id_].spans, pieces[id_].logs)]
             store_named_scores(project_id, carried, keep_existing=True)
             attach_scores(project_id, list(sessions), names)
         if refused:
@@ -239,40 +290,35 @@ class _RefusedError(Exception):
 def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str, _Pieces], set[str]]:
     """Insert the deliveries that are new. The caller has locked the traces.
 
-    Return everything that is stored of the traces that changed, and those of them of which nothing was stored before.
+    Return everything that is stored of the traces that changed, and those of them of which no span was stored before.
     """
     new = {delivery.row.id: delivery for delivery in deliveries}
     traces = {UUID(delivery.trace_id) for delivery in deliveries}
     known: set[str] = set()
+    with_spans: set[str] = set()
     stored = SpanRow.objects.filter(project_id=project_id, trace_id__in=traces).order_by()
-    for pk, trace_id in stored.values_list("pk", "trace_id"):
+    for pk, trace_id, kind in stored.values_list("pk", "trace_id", "kind"):
         new.pop(pk.hex, None)
         known.add(trace_id.hex)
+        if kind != SpanRow.Kind.MEDIA:
+            with_spans.add(trace_id.hex)
     insert_rows([(SPANS, [delivery.row for delivery in new.values()])])
     changed = {delivery.trace_id for delivery in new.values()}
     pieces = _pieces(project_id, changed & known)
     # What was just inserted need not be read, and most deliveries are of new traces.
     for _id, delivery in sorted(new.items()):
         if delivery.trace_id not in known:
-            _add(pieces.setdefault(delivery.trace_id, ([], [])), delivery.item)
-    return pieces, changed - known
+            pieces.setdefault(delivery.trace_id, _Pieces.empty()).add(delivery.item)
+    return pieces, changed - with_spans
 
 
 def _pieces(project_id: int, trace_ids: Collection[str]) -> dict[str, _Pieces]:
     """Return everything that is stored of these traces."""
-    found: dict[str, _Pieces] = {trace_id: ([], []) for trace_id in trace_ids}
+    found = {trace_id: _Pieces.empty() for trace_id in trace_ids}
     rows = SpanRow.objects.filter(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
     for trace_id, kind, content in rows.order_by("id").values_list("trace_id", "kind", "content").iterator():
-        _add(found[trace_id.hex], _decode_span(content) if kind == SpanRow.Kind.SPAN else _decode_log(content))
+        found[trace_id.hex].add(_DECODE[kind](content))
     return found
-
-
-def _add(pieces: _Pieces, item: Span | LogRecord) -> None:
-    spans, logs = pieces
-    if isinstance(item, Span):
-        spans.append(item)
-    else:
-        logs.append(item)
 
 
 def _with_logs(spans: Sequence[Span], logs: Sequence[LogRecord]) -> list[Span]:
@@ -345,7 +391,7 @@ def _replace_messages(
         raise _RefusedError(refused)
     for trace_id, stored in zip(sessions, outcomes, strict=True):
         _hide_again(stored, [message for message in old if message.request_id == trace_id and message.deleted_at])
-        spans, logs = pieces[trace_id]
+        spans, logs, _media = pieces[trace_id]
         receipts = [receipt for span in spans for receipt in span.redactions]
         receipts += [receipt for log in logs for receipt in log.redactions]
         last = stored.messages[-1].id if stored.messages else None

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,21 @@ def assert_scores_are_attached(sdk: Sdk, site: Site, answer: dict[str, Any], cal
     } == {name: about[name] for name in sdk.scores}
 
 
+def test_langfuse_uploads_the_images_of_its_values(site: Site, model_url: str, tmp_path: Path) -> None:
+    langfuse = next(sdk for sdk in SDKS if sdk.agent == "langfuse_openai")
+    if not langfuse.folder.exists():
+        pytest.skip(f"{langfuse.folder} is not there; `make sdks` installs it")
+    run(replace(langfuse, agent="langfuse_media"), site, model_url, tmp_path)
+    [session] = get(site, "sessions/")
+    answer = get(site, f"sessions/{session['id']}/messages/?role=assistant")[0]
+    data = (AGENTS / "chart.png.base64").read_text().strip()
+    [drawn] = [call for step in answer["agent_steps"] for call in step.get("tool_calls", ())]
+    assert drawn["result"]["attachments"] == [{"type": "image", "media_type": "image/png", "data": data}]
+    [ref] = [step["input_ref"] for step in answer["agent_steps"] if step.get("input_ref")]
+    asked = read(site, f"sessions/{session['id']}/contexts/{ref}/")["input"]["messages"]
+    assert asked[0]["content"][0]["image_url"]["url"] == f"data:image/png;base64,{data}"
+
+
 def run(sdk: Sdk, site: Site, model_url: str, folder: Path) -> None:
     variables = sdk.variables(f"http://127.0.0.1:{site.server.port}", site.key)
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
@@ -168,10 +183,14 @@ def no_session(site: Site) -> None:
 
 
 def get(site: Site, path: str) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = read(site, path)["results"]
+    return results
+
+
+def read(site: Site, path: str) -> Any:
     status, body = site.server.get(f"/api/v1/{path}", {"Authorization": f"Bearer {site.key}"})
     assert status == 200, body
-    results: list[dict[str, Any]] = json.loads(body)["results"]
-    return results
+    return json.loads(body)
 
 
 def call(found: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,0 +1,77 @@
+"""Media that an SDK uploads beside its spans: put back into the values in which it left references. Plain Python.
+
+Source: langfuse/langfuse-python, langfuse/media.py. The SDK replaces base64 by
+`@@@langfuseMedia:type=image/png|id=...|source=base64_data_uri@@@`.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .span import Attributes, Span
+
+_MARK = "@@@langfuseMedia:"
+# Under `data`, as in messages of Anthropic and Gemini, stands base64 alone; everywhere else a data URL.
+_REFERENCE = re.compile(
+    r'(?P<bare>\\*"data\\*"\s*:\s*\\*")?@@@langfuseMedia:type=[^|@]{1,200}\|id=(?P<id>[^|@]{1,100})\|source=[^|@]{1,50}@@@'
+)
+
+
+class Media(Struct, frozen=True, kw_only=True):
+    """A file of a trace."""
+
+    trace_id: str
+    """32 lower-case hexadecimal digits."""
+    media_id: str
+    """What references name it by: see media_id_of."""
+    content_type: str
+    data: str
+    """Base64."""
+
+
+def media_id_of(content_hash: bytes) -> str:
+    """Return the id of media with this SHA-256, as Langfuse's SDKs derive it."""
+    return b64encode(content_hash, b"-_").decode()[:22]
+
+
+def media_of(trace_id: str, content_type: str, content: bytes) -> Media:
+    return Media(
+        trace_id=trace_id,
+        media_id=media_id_of(sha256(content).digest()),
+        content_type=content_type,
+        data=b64encode(content).decode(),
+    )
+
+
+def with_media(spans: Sequence[Span], media: Iterable[Media]) -> list[Span]:
+    """Return the spans with media in place of the references to them. References to others stay."""
+    by_id = {item.media_id: item for item in media}
+    if not by_id:
+        return list(spans)
+
+    def content_of(match: re.Match[str]) -> str:
+        item = by_id.get(match["id"])
+        if item is None:
+            return match[0]
+        return f"{match['bare']}{item.data}" if match["bare"] else f"data:{item.content_type};base64,{item.data}"
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, str):
+            return _REFERENCE.sub(content_of, value) if _MARK in value else value
+        if isinstance(value, list):
+            return [filled(item) for item in value]
+        if isinstance(value, dict):
+            return {name: filled(item) for name, item in value.items()}
+        return value
+
+    def attributes_of(attributes: Attributes) -> Attributes:
+        return {name: filled(value) for name, value in attributes.items()}
+
+    return [replace(span, attributes=attributes_of(span.attributes)) for span in spans]
