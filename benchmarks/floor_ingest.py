@@ -99,8 +99,8 @@ TABLES = (
     (
         "messages_app_message",
         "id, project_id, session_id, role, external_id, request_id, content, is_completed, usage, error, health, "
-        "redactions, metadata, step_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, version, "
-        "created_at, updated_at, completed_at, deleted_by",
+        "redactions, metadata, step_count, unpriced_count, call_count, failure_count, input_tokens, output_tokens, duration_ms, "
+        "version, created_at, updated_at, completed_at, deleted_by",
     ),
     (
         "traces_app_agentstep",
@@ -203,7 +203,9 @@ class Floor:
                     (
                         *(message_id, project_id, session_id, message.role, message.external_id, message.request_id),
                         *(message.content, True, raw_text(message.usage), "", "{}", "[]", raw_text(message.metadata)),
-                        *(len(message.agent_steps), call_count, failures, usage.input_tokens, usage.output_tokens),
+                        # The models of the workload have no price.
+                        *(len(message.agent_steps), len(message.agent_steps), call_count, failures),
+                        *(usage.input_tokens, usage.output_tokens),
                         (message.completed_at - message.created_at) // timedelta(milliseconds=1),
                         *(1, message.created_at, message.created_at, message.completed_at, ""),
                     )

@@ -112,6 +112,8 @@ class Message(Struct, gc=False):
     model_error_count: int
     input_tokens: int
     output_tokens: int
+    cost: float | None
+    unpriced_count: int
     health: list[str]
     redactions: Raw
     metadata: Raw
@@ -142,6 +144,8 @@ class Session(Struct, gc=False):
     call_count: int
     failure_count: int
     problem_count: int
+    cost: float | None
+    unpriced_count: int
     resources: Resources
     last_event: int
     created_at: str
@@ -154,7 +158,7 @@ _MESSAGES = f"""
     SELECT id::text, session_id::text, external_id, request_id, role, content, is_completed,
         {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("completed_at")},
         version, usage::text, error, duration_ms, step_count, call_count, failure_count, model_error_count,
-        input_tokens, output_tokens, health, redactions::text, metadata::text
+        input_tokens, output_tokens, cost::float, unpriced_count, health, redactions::text, metadata::text
     FROM messages_app_message
     """
 _STEPS = f"""
@@ -191,8 +195,8 @@ _FAILED_CALLS = f"""
     """
 _SESSIONS = f"""
     SELECT id::text, external_id, title, description, end_user, status, said_status <> '', current_phase, tags, metadata::text,
-        redactions::text, message_count, call_count, failure_count, problem_count, input_tokens, output_tokens, duration_ms,
-        last_event, {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("active_at")}
+        redactions::text, message_count, call_count, failure_count, problem_count, cost::float, unpriced_count, input_tokens,
+        output_tokens, duration_ms, last_event, {_TIME.format("created_at")}, {_TIME.format("updated_at")}, {_TIME.format("active_at")}
     FROM messages_app_session WHERE project_id = %s AND deleted_at IS NULL
     ORDER BY messages_app_session.id DESC LIMIT %s
     """
@@ -232,7 +236,7 @@ _ONE_STATEMENT = f"""
         'deleted_at', NULL, 'version', page.version, 'usage', page.usage, 'error', page.error,
         'duration', page.duration_ms, 'step_count', page.step_count, 'call_count', page.call_count,
         'failure_count', page.failure_count, 'model_error_count', page.model_error_count, 'input_tokens', page.input_tokens, 'output_tokens', page.output_tokens,
-        'health', page.health, 'redactions', page.redactions, 'metadata', page.metadata
+        'cost', page.cost, 'unpriced_count', page.unpriced_count, 'health', page.health, 'redactions', page.redactions, 'metadata', page.metadata
     ) ORDER BY page.id {{order}})::text
     FROM messages_app_message AS page JOIN steps ON steps.message_id = page.id
     WHERE page.id = ANY(%(ids)s::uuid[]) AND page.id BETWEEN %(first)s AND %(last)s
@@ -308,8 +312,8 @@ class Floor:
                 )
         results = []
         for row in messages:
-            usage, redactions, metadata = Raw(row[11]), Raw(row[21]), Raw(row[22])
-            values = [*row[:6], [], steps[row[0]], *row[6:10], None, row[10], usage, *row[12:21], redactions, metadata]
+            usage, redactions, metadata = Raw(row[11]), Raw(row[23]), Raw(row[24])
+            values = [*row[:6], [], steps[row[0]], *row[6:10], None, row[10], usage, *row[12:23], redactions, metadata]
             results.append(Message(*values))
         return msgspec.json.encode({"results": results})
 
@@ -340,10 +344,10 @@ class Floor:
     def sessions(self, project_id: int, slug: str, limit: int) -> bytes:
         sessions = []
         for row in self.connection.execute(_SESSIONS, [project_id, limit]).fetchall():
-            read, written, duration = row[15:18]
+            read, written, duration = row[17:20]
             metadata, redactions = Raw(row[9]), Raw(row[10])
             used = Resources(read, written, read + written, duration)
-            values = [row[0], slug, *row[1:8], None, row[8], metadata, redactions, *row[11:15], used, *row[18:], None]
+            values = [row[0], slug, *row[1:8], None, row[8], metadata, redactions, *row[11:17], used, *row[20:], None]
             sessions.append(Session(*values))
         return msgspec.json.encode({"results": sessions})
 

@@ -73,7 +73,7 @@ def move_extra_fields_to_metadata(document: Any, type_: type[records.Record]) ->
     if type_ is records.Session and document.get("status_is_explicit") is False:
         # One of our responses sent back: the status was computed, and will be computed again.
         document.pop("status", None)
-    if type_ is records.AgentStep and document.get("cost_is_explicit") is False or "unpriced_count" in document:
+    if "unpriced_count" in document or (type_ is records.AgentStep and document.get("cost_is_explicit") is False):
         # So was the cost.
         document.pop("cost", None)
     fields = FIELDS[type_]

@@ -96,7 +96,9 @@ class ModelInput(Resource, frozen=True):
         UNSET
     )
     tools: Annotated[list[Json] | UnsetType, Meta(description="The schemas of the tools.")] = UNSET
-    parameters: JsonObject | UnsetType = UNSET
+    parameters: Annotated[JsonObject | UnsetType, Meta(description="The other parameters, such as temperature.")] = (
+        UNSET
+    )
 
 
 class AgentStep(Resource, frozen=True):

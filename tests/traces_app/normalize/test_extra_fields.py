@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from messages_app.http.schemas import Resource
-from traces_app.normalize.extra_fields import DERIVED, move_extra_fields_to_metadata
+from traces_app.normalize.extra_fields import move_extra_fields_to_metadata
 from traces_app.queries import schemas
 from traces_app.schema import records
 
@@ -18,17 +20,30 @@ ANSWERS: list[tuple[type[Resource], type[records.Record]]] = [
     (schemas.Reference, records.Reference),
     (schemas.AgentStep, records.AgentStep),
     (schemas.ToolCall, records.ToolCall),
-    (schemas.ToolResult, records.ToolResult),
 ]
 
 
 @pytest.mark.parametrize(("answer", "record"), ANSWERS, ids=lambda type_: type_.__name__)
 def test_every_field_of_an_answer_is_taken_or_dropped(answer: type[Resource], record: type[records.Record]) -> None:
-    unknown = sorted(set(answer.__struct_fields__).difference(record.__struct_fields__, DERIVED))
-    assert unknown == [], (
+    document: dict[str, Any] = {**dict.fromkeys(answer.__struct_fields__, "sent"), "metadata": {}}
+    move_extra_fields_to_metadata(document, record)
+    assert document["metadata"] == {}, (
         f"A client that sends {answer.__name__} back would find these fields in its metadata. Add them to DERIVED in "
         f"traces_app/normalize/extra_fields.py, or to {record.__name__} in traces_app/schema/records.py if it may set them."
     )
+
+
+def test_every_field_of_an_answered_result_is_taken() -> None:
+    assert set(schemas.ToolResult.__struct_fields__) <= set(records.ToolResult.__struct_fields__)
+
+
+def test_cost_of_a_producer_is_kept_and_a_computed_one_is_not() -> None:
+    document: dict[str, Any] = {"role": "user", "cost": 0.5}
+    move_extra_fields_to_metadata(document, records.Message)
+    assert document == {"role": "user", "metadata": {"cost": 0.5}}
+    document = {"role": "user", "cost": 0.5, "unpriced_count": 0}
+    move_extra_fields_to_metadata(document, records.Message)
+    assert document == {"role": "user"}
 
 
 def test_derived_fields_are_dropped_and_others_kept() -> None:
