@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from traces_app.normalize.json_values import as_json, between, fields, rest, text
 from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result
 from traces_app.transcripts.parsing.message_shapes import ParsedMessage, decoded, joined, messages_in
@@ -45,8 +47,7 @@ _EMPTY_TEXTS = ("None", "null")
 """An empty output, as some instrumentations write it."""
 
 
-@dataclass(kw_only=True)
-class Observation:
+class Observation(Struct, kw_only=True):
     """One row of a tracing system."""
 
     id: str
@@ -75,9 +76,9 @@ class Observation:
     parameters: dict[str, Any] | None = None
     time_to_first_token: float | None = None
     """Milliseconds."""
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
     """All other fields of the row."""
-    children: list[Observation] = field(default_factory=list)
+    children: list[Observation] = []
     used: bool = False
     """True once it has become an entry."""
 

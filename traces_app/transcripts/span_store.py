@@ -8,8 +8,9 @@ keeps its id as long as its beginning and its place stay the same, and stays del
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -38,7 +39,7 @@ from traces_app.ingest.tables import SPANS, Row
 from traces_app.ingest.turns import take_turns
 from traces_app.models import Context
 from traces_app.models import Span as SpanRow
-from traces_app.schema import pg_text, records
+from traces_app.schema import records
 from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
 from traces_app.transcripts.spans.deliveries import merged
 from traces_app.transcripts.spans.media import Media, with_media
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 MOST_SPANS_OF_TRACE = 50_000
 """Deliveries of one trace that are read to make its messages; further ones are refused."""
 _ATTEMPTS = 5
+_HEXADECIMAL = re.compile("[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Item = Span | LogRecord | Media
 """What is delivered of a trace."""
@@ -87,6 +89,7 @@ class _Delivery:
     """A redacted item with the row that it becomes."""
 
     item: _Item
+    time: datetime
     row: Row
 
     @property
@@ -196,24 +199,26 @@ def _is_valid(item: Span | LogRecord, outcome: SpanOutcome) -> bool:
 
 
 def _is_id(value: str, digits: int) -> bool:
-    return len(value) == digits and set(value) <= set("0123456789abcdef") and value != "0" * digits
+    return len(value) == digits and _HEXADECIMAL.fullmatch(value) is not None and value != "0" * digits
 
 
 # --- Rows -------------------------------------------------------------------------------------------------------------
 
 
 def _delivery(project_id: int, item: _Item, now: datetime) -> _Delivery:
-    content = pg_text.text(msgspec.json.encode(item).decode())
+    # JSON escapes what PostgreSQL cannot store as text.
+    content = msgspec.json.encode(item)
     nanoseconds = 0
     if isinstance(item, Span):
         nanoseconds = item.start or item.end
     elif isinstance(item, LogRecord):
         nanoseconds = item.time
-    digest = blake2b(f"{project_id} {content}".encode(), digest_size=8).digest()
-    id_ = ids.child_id(ids.first_id_at(_in_range(nanoseconds, now)), digest.hex())
-    kind = _KINDS[type(item)]
-    row = SPANS.Row(id=id_.hex, project_id=str(project_id), trace_id=item.trace_id, kind=str(kind), content=content)
-    return _Delivery(item=item, row=row)
+    digest = blake2b(b"%d %b" % (project_id, content), digest_size=8).digest()
+    time = _in_range(nanoseconds, now)
+    id_ = ids.child_hex(ids.first_id_at(time).int, digest.hex())
+    kind = _KINDS[type(item)].value
+    row = SPANS.Row(id=id_, project_id=str(project_id), trace_id=item.trace_id, kind=kind, content=content.decode())
+    return _Delivery(item=item, time=time, row=row)
 
 
 def _in_range(nanoseconds: int, now: datetime) -> datetime:
@@ -246,7 +251,7 @@ def _store(project_id: int, deliveries: Sequence[_Delivery], now: datetime) -> t
 
     Return why traces were refused, and the number of messages created and updated.
     """
-    ensure_months({Month.of(ids.created_at_of(UUID(delivery.row.id))) for delivery in deliveries})
+    ensure_months({Month.of(delivery.time) for delivery in deliveries})
     with transaction.atomic():
         take_turns(project_id, {delivery.trace_id for delivery in deliveries})
         pieces, first_of_trace = _insert(project_id, deliveries)
@@ -364,20 +369,19 @@ def _replace_messages(
     project_id: int,
     sessions: Mapping[str, records.Session],
     pieces: Mapping[str, _Pieces],
-    first_of_trace: Collection[str],
+    first_of_trace: Set[str],
 ) -> None:
     """Put the messages of these traces in the place of those that they had. Raise _RefusedError.
 
     `first_of_trace` are the traces of which nothing was stored before.
     """
-    old = list(
-        Message.with_deleted.filter(project_id=project_id, request_id__in=list(sessions), metadata__has_key=TRACE_ID)
-        .order_by("pk")
-        .select_related("session")
-    )
+    of_traces = Message.with_deleted.filter(project_id=project_id, metadata__has_key=TRACE_ID)
+    known = [trace_id for trace_id in sessions if trace_id not in first_of_trace]
+    old = list(of_traces.filter(request_id__in=known).order_by("pk").select_related("session"))
     refused = {message.request_id: "session_deleted" for message in old if message.session.deleted_at is not None}
     # The spans of these were purged, with one of their messages; the others cannot be made anew.
-    refused |= {message.request_id: "message_purged" for message in old if message.request_id in first_of_trace}
+    purged = of_traces.filter(request_id__in=sessions.keys() & first_of_trace).order_by()
+    refused |= dict.fromkeys(purged.values_list("request_id", flat=True), "message_purged")
     if refused:
         raise _RefusedError(refused)
     remove_messages([message.pk for message in old])
@@ -401,7 +405,7 @@ def _replace_messages(
         update_last_run(session_id)
     # The first spans of a trace may name another session than the root, or none, and may have no messages.
     empty = Session.with_deleted.filter(
-        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=list(sessions)),
+        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=known),
         ~Q(id__in=[stored.id for stored in outcomes]),
         metadata__source=SOURCE,
         message_count=0,

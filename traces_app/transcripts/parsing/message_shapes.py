@@ -9,10 +9,11 @@ unknown part stays in the content. Works without Django.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from traces_app.normalize.json_values import content as content_of
 from traces_app.normalize.json_values import fields, items, rest, text
@@ -47,8 +48,7 @@ _LAYERS = 3
 """Maximum nesting of JSON texts in JSON texts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParsedMessage:
+class ParsedMessage(Struct, frozen=True, kw_only=True):
     """One message."""
 
     role: Role
@@ -61,7 +61,7 @@ class ParsedMessage:
     name: str | None = None
     model: str | None = None
     usage: dict[str, Any] | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
 
 
 def decoded(value: Any) -> Any:

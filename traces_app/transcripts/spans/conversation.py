@@ -184,8 +184,8 @@ def _above(node: _Node) -> list[_Node]:
 
 def _of_the_uppermost(nodes: Sequence[_Node], name: str) -> Any:
     """Return a fact of the span that is nearest to the root, of several the first."""
-    having = [node for node in nodes if getattr(node.facts, name)]
-    nearest = min(having, key=lambda node: (len(_above(node)), nodes.index(node)), default=None)
+    having = (node for node in nodes if getattr(node.facts, name))
+    nearest = min(having, key=lambda node: len(_above(node)), default=None)
     return getattr(nearest.facts, name) if nearest is not None else None
 
 
@@ -311,8 +311,10 @@ def _observation(node: _Node, place: int) -> Observation:
 def _with_requested_calls(node: _Node) -> Any:
     """Return the output of a generation, with the calls that only spans of their own name."""
     requested = [child.facts for child in node.children if child.facts.is_requested_call]
+    if not requested:
+        return node.facts.output
     answer = joined(messages_in(node.facts.output, "assistant"))
-    if not requested or (answer is not None and answer.calls):
+    if answer is not None and answer.calls:
         return node.facts.output
     calls = [
         {"type": "tool_call", "id": facts.call_id, "name": facts.tool_name, "arguments": facts.input}

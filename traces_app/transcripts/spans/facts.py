@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from traces_app.schema import records
 from traces_app.transcripts.observations import Kind
 
 from .span import Attributes
 
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
-@dataclass(kw_only=True)
-class Facts:
+
+class Facts(Struct, kw_only=True):
     """The meaning of a span. None and {} mean that the convention does not say."""
 
     kind: Kind | None = None
@@ -41,7 +44,7 @@ class Facts:
     session_id: str | None = None
     end_user: str | None = None
     title: str | None = None
-    tags: list[str] = field(default_factory=list)
+    tags: list[str] = []
     is_requested_call: bool | None = None
     """Whether the span stands for a call that its parent, a generation, requested; not for its execution."""
     is_trace: bool | None = None
@@ -52,19 +55,21 @@ class Facts:
     """Whether the span only announces another one, which has the id `parent_id`."""
     parent_id: str | None = None
     """The parent, if it is not that of the span."""
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = {}
     """Facts without a field: provider, finish reasons."""
 
     def filled_by(self, other: Facts) -> Facts:
         """Return these facts, with those of `other` for what is missing."""
-        own, its = vars(self), vars(other)
-        merged = {name: its[name] if value is None or value in ("", [], {}) else value for name, value in own.items()}
-        return Facts(**(merged | {"metadata": {**other.metadata, **self.metadata}}))
+        missing = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(self, name) in _NOTHING}
+        return replace(self, **(missing | {"metadata": {**other.metadata, **self.metadata}}))
 
 
 def first(attributes: Attributes, names: tuple[str, ...]) -> Any:
     """Return the first of the attributes that is there and not empty."""
-    return next((attributes[name] for name in names if attributes.get(name) not in (None, "", [], {})), None)
+    for name in names:
+        if (value := attributes.get(name)) not in _NOTHING:
+            return value
+    return None
 
 
 def first_text(attributes: Attributes, names: tuple[str, ...]) -> str | None:
