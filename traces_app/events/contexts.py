@@ -21,6 +21,7 @@ from typing import Any
 from traces_app.ingest.contexts import Context, context_of, length_of, value_of
 from traces_app.schema import pg_text
 from traces_app.schema.event_types import EventType
+from traces_app.schema.request_parts import MESSAGES
 
 MOST = 16 * 1024
 """Maximum characters of event data as JSON: about a page of text.
@@ -34,8 +35,7 @@ _WORTH = 1024
 _BEGINNING = 200
 
 _PROMPT_TEXT = ("text", "prompt", "content")
-_CONVERSATION = ("conversation", "messages", "currentMessages")
-_IN_REQUEST = ("messages", "prompt")
+CONVERSATION = ("conversation", "messages", "currentMessages")
 _FILE = "file"
 # Fields that are read from the event alone: in SQL, or to find the step or call that it is about.
 IDENTIFYING = frozenset(
@@ -96,10 +96,10 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
             if data[name] != "":
                 content["text"] = data[name]
     request = data.get("request")
-    if name := _first_list(data, _CONVERSATION):
+    if name := _first_list(data, CONVERSATION):
         entries = data[name]
         kept = _without(kept, name)
-    elif isinstance(request, dict) and (name := _first_list(request, _IN_REQUEST)):
+    elif isinstance(request, dict) and (name := _first_list(request, MESSAGES)):
         entries = request[name]
         kept = {**kept, "request": _without(request, name)}
     variables = data.get("variables")

@@ -29,6 +29,9 @@ from traces_app.schema import records
 from traces_app.schema.event_types import EVENT_TYPES, EventType, Stage
 from traces_app.schema.health_flags import EMPTY_TOOL_NAME, ORPHAN_RESULT
 from traces_app.schema.losses import About, Cut, added, counts_of, cuts_at, documents, flags_of
+from traces_app.transcripts.parsing.requests import model_input
+
+from .contexts import CONVERSATION
 
 RUN = "run"
 """The subject of events about the run as a whole; also the external id of a message that events do not name."""
@@ -47,6 +50,7 @@ _CALL_ID = ("call_id", "callId", "tool_call_id", "toolCallId", "toolId")
 _CALL_NAME = ("name", "tool_name", "toolName", "tool")
 _ARGS = ("args", "params", "arguments", "input")
 _THOUGHT = ("thought", "text", "content", "output")
+_FIRST_TOKEN = ("time_to_first_token", "timeToFirstToken")
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _PROMPT = ("prompt", "task_prompt", "taskPrompt")
 _AGENT_NAME = ("agent_name", "agentName")
@@ -75,6 +79,8 @@ class EventFact:
     subject: str
     timestamp: datetime
     data: Mapping[str, Any]
+    is_stored: bool = False
+    """Whether it is read back, without the messages of a request, which the row of its step has."""
 
     @property
     def stage(self) -> Stage:
@@ -211,6 +217,8 @@ def step_record(
     usage: dict[str, Any] | None = None
     cost: float | None = None
     duration: float | None = None
+    first_token: float | None = None
+    asked: records.ModelInput | None = None
     error = ""
     metadata: dict[str, Any] = {}
     for fact in events:
@@ -226,6 +234,10 @@ def step_record(
         usage = found if isinstance(found, dict) and found else usage
         cost = found if is_amount(found := fact.data.get("cost")) else cost
         duration = _duration(fact.data, duration)
+        first_token = _milliseconds(fact.data, _FIRST_TOKEN, first_token)
+        if (request := _input(fact)) is not None:
+            # None if it is stored: the row has it, and a merge empties nothing.
+            asked = None if fact.is_stored else request
         error = _text(fact.data, ("error",)) or error
     return records.AgentStep(
         id=subject,
@@ -238,8 +250,26 @@ def step_record(
         cost=cost,
         timestamp=min((fact.timestamp for fact in events), default=None),
         duration=duration,
+        input=asked,
+        time_to_first_token=first_token,
         metadata={**metadata, **({"error": error} if error else {}), **_cuts(events, "step")} or None,
         tool_calls=calls,
+    )
+
+
+def _input(fact: EventFact) -> records.ModelInput | None:
+    """Return what the model was asked, if an event says it; of a stored event, what it still has of it."""
+    data = fact.data
+    is_start = fact.stage == "start"
+    request = data.get("request")
+    # The messages of a stored event are stored elsewhere.
+    if fact.is_stored and "conversationLength" in data and (is_start or "request" in data):
+        return records.ModelInput()
+    if not is_start:
+        return model_input(request)
+    asked = request if request else _first(data, CONVERSATION)
+    return model_input(
+        asked, system=data.get("system"), tools=data.get("tools"), parameters=_object(data, "parameters") or None
     )
 
 
@@ -662,7 +692,11 @@ def _iteration(data: Mapping[str, Any]) -> int | None:
 
 
 def _duration(data: Mapping[str, Any], before: float | None) -> float | None:
-    value = _first(data, ("duration", "duration_ms"))
+    return _milliseconds(data, ("duration", "duration_ms"), before)
+
+
+def _milliseconds(data: Mapping[str, Any], names: Iterable[str], before: float | None) -> float | None:
+    value = _first(data, names)
     fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 10**12
     return value if fits else before
 

@@ -894,6 +894,7 @@ def _fact(
         subject=subject,
         timestamp=timestamp,
         data=msgspec.json.decode(data),
+        is_stored=True,
     )
 
 

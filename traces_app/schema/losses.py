@@ -14,6 +14,7 @@ from access_app.redaction.engine import Receipt
 
 from .health_flags import EVENTS_DROPPED, SAMPLED, TRUNCATED
 from .records import ToolCall, text_fields
+from .request_parts import part_of
 
 COUNTED = ("dropped", "failed", "sampled_out", "truncated", "redacted")
 """The counters in `recorder`."""
@@ -38,6 +39,8 @@ _OF_A_STEP = {
     "error": "metadata.error",
     "usage": "usage",
     "metadata": "metadata",
+    **dict.fromkeys(("conversation", "messages", "currentMessages"), "input.messages"),
+    **{name: f"input.{name}" for name in ("system", "tools", "parameters")},
 }
 _OF_A_RUN: Mapping[str, tuple[Owner, str]] = {
     **dict.fromkeys(("prompt", "task_prompt", "taskPrompt"), ("question", "content")),
@@ -123,6 +126,8 @@ def place_of(path: str, about: About) -> Place | None:
     if about == "call":
         return Place("call", f"{_OF_A_CALL[head]}{rest}") if head in _OF_A_CALL else None
     if about == "step":
+        if head == "request":
+            return Place("step", f"input{_in_request(rest)}")
         return Place("step", f"{_OF_A_STEP[head]}{rest}") if head in _OF_A_STEP else None
     if head == "session":
         return Place("session", rest.removeprefix(".")) if rest else None
@@ -132,6 +137,14 @@ def place_of(path: str, about: About) -> Place | None:
     if field == "content" and rest.startswith("["):
         field = "content_parts"
     return Place(owner, f"{field}{rest}")
+
+
+def _in_request(path: str) -> str:
+    """Return the path in an input of a path in a request, which may be a list of messages."""
+    if not path.startswith("."):
+        return f".messages{path}" if path else ""
+    name, rest = _split(path[1:])
+    return f".{part_of(name)}{rest}"
 
 
 def cuts_at(data: Mapping[str, Any], about: About) -> list[tuple[Owner, Cut]]:

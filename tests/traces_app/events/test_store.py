@@ -94,7 +94,8 @@ RECORDED = [
          session={"title": "Weather", "end_user": "ada", "tags": ["a"], "metadata": {"plan": "free", "n": 1}}),
     # Losses from before the start of the message are reported in another start event.
     {**said(1, "workflow_execute_start", recorder={"dropped": 2, "odd": True, "truncated": -1}), "id": "e1.lost"},
-    said(2, "llm_request_start", step="s1", model="gpt", agent_name="planner", metadata={"temperature": 0, "seed": 1}),
+    said(2, "llm_request_start", step="s1", model="gpt", agent_name="planner", metadata={"temperature": 0, "seed": 1},
+         request={"messages": [{"role": "user", "content": "Weather in Shanghai?"}], "tools": [{"name": "weather"}]}),
     said(3, "tool_call_start", uuid="u1", call_id="c1", step="s1", name="weather", args={"city": "Shanghai"},
          metadata={"try": 1}),
     said(4, "tool_call_start", uuid="u2", name="inner", args={"text": "x" * 10}, parent="u1",
@@ -103,7 +104,7 @@ RECORDED = [
     said(5, "tool_call_error", uuid="u2", name="inner", error="No.", duration=3.5, metadata={"host": "b"}),
     said(6, "tool_call_complete", uuid="u1", name="weather", result="21 °C", duration=12.25, metadata={"try": 2}),
     said(7, "llm_request_complete", step="s1", thought="Look it up.", reasoning="Long.", usage={"input_tokens": 3},
-         duration=99, metadata={"seed": 2}, truncated=[{"path": "data.thought", "bytes": 70000}]),
+         duration=99, time_to_first_token=41.6, metadata={"seed": 2}, truncated=[{"path": "data.thought", "bytes": 70000}]),
     said(8, "workflow_execute_complete", result="21 °C.", usage={"input_tokens": 10, "output_tokens": 4}, duration=7500,
          references=[{"id": "r1", "content": "one", "score": 0.5}, {"id": "r2"}, {"id": "r3", "color": "red"}],
          metadata={"try": 2}, recorder={"dropped": 1, "sampled_out": 3, "redacted": 1}, redactions="odd"),
@@ -145,7 +146,7 @@ def rows() -> dict[str, Any]:
         ),
         "steps": [
             (s.pk, s.iteration, s.ordinal, s.thought, s.agent_name, s.model, s.usage, s.timestamp, s.reasoning, s.duration_ms,
-             s.metadata)
+             s.metadata, s.input_ref, s.time_to_first_token_ms)
             for s in sorted(steps.values(), key=lambda s: s.ordinal)
         ],
         "calls": sorted(
@@ -239,7 +240,7 @@ def test_events_of_a_recorder_become_rows(project: Project) -> None:
         (failed.pk, "", "A text only.", {}),
     ]  # fmt: skip
     step = AgentStep.objects.get()
-    assert (step.reasoning, step.duration_ms) == ("Long.", 99)
+    assert (step.reasoning, step.duration_ms, step.time_to_first_token_ms) == ("Long.", 99, 42)
     assert step.metadata == {
         "temperature": 0, "seed": 2, "truncated": [{"path": "thought", "bytes": 70000}],
     }  # fmt: skip

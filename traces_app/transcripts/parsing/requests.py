@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from traces_app.schema import records
+from traces_app.schema.request_parts import MESSAGES, SYSTEM, TOOLS
 
 from .message_shapes import decoded
 
-_MESSAGES = ("messages", "contents", "input", "prompt")
-_SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction")
-_TOOLS = ("tools", "functions")
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -29,14 +27,14 @@ def model_input(
     messages = value
     if isinstance(value, dict) and "role" not in value:
         others = {name: item for name, item in value.items() if item not in _NOTHING}
-        name = next((name for name in _MESSAGES if name in others), None)
-        system = system if system not in _NOTHING else _taken(others, _SYSTEM)
-        tools = tools or _taken(others, _TOOLS)
+        name = next((name for name in MESSAGES if name in others), None)
+        system = system if system not in _NOTHING else _taken(others, SYSTEM)
+        tools = tools or _taken(others, TOOLS)
         # Without messages, the object itself is what was asked, unless it only had a system prompt or tools.
         messages = others.pop(name) if name else others or None
         others = others if name else {}
     rest = {**others, **(parameters or {})}
-    among_parameters = _taken(rest, _TOOLS)
+    among_parameters = _taken(rest, TOOLS)
     tools = tools or among_parameters
     found = records.ModelInput(
         messages=_messages(messages),
