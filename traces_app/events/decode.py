@@ -17,6 +17,8 @@ from traces_app.ingest.decode import invalid, join, json_of
 from traces_app.schema import records
 from traces_app.schema.event_types import Category, EventType, Level
 
+from .scores import SCORE, check_score
+
 _NAMES = {"sessionId": "session_id", "taskId": "session_id", "messageId": "message_id", "agentId": "agent"}
 _AGENT = ("agentId", "agent_id", "nodeId")
 """Keys of `data` that name the agent: monitors put its id there (requirement 004-46)."""
@@ -65,6 +67,8 @@ def event_from(document: dict[str, Any], path: str) -> records.Event:
         raise invalid(str(error), path) from error
     if not event.session_id:
         raise InvalidInput(_("An event needs a session_id."), field=join(path, "session_id"))
+    if event.type == SCORE:
+        check_score(event, join(path, "data"))
     return event
 
 

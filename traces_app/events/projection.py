@@ -120,11 +120,9 @@ def subject_of(type_: EventType, agent: str, external_id: str, data: Mapping[str
     spec = EVENT_TYPES[type_]
     match spec.subject:
         case "call":
-            if own := _name(data, ("uuid",)):
-                return _short(f"{_CALL}{own}")
-            named = _name(data, _CALL_ID)
             # A note starts no call, so one that names none cannot be matched with anything.
-            return _short(f"{_CALL}{agent}:{named or external_id}") if named or spec.stage != "note" else ""
+            unnamed = "" if spec.stage == "note" else _short(f"{_CALL}{agent}:{external_id}")
+            return call_named(agent, data) or unnamed
         case "step":
             if step := step_named(agent, data):
                 return step
@@ -136,6 +134,14 @@ def subject_of(type_: EventType, agent: str, external_id: str, data: Mapping[str
             return ""
         case _:
             assert_never(spec.subject)
+
+
+def call_named(agent: str, data: Mapping[str, Any]) -> str:
+    """Return the subject of the call that an event names, or ""."""
+    if own := _name(data, ("uuid",)):
+        return _short(f"{_CALL}{own}")
+    named = _name(data, _CALL_ID)
+    return _short(f"{_CALL}{agent}:{named}") if named else ""
 
 
 def step_named(agent: str, data: Mapping[str, Any]) -> str:

@@ -32,13 +32,14 @@ from access_app.db.statements import prepared_cursor
 from access_app.errors import Conflict
 from messages_app import ids
 from messages_app.interruptions import PROCESS_ENDED, metadata_of, text_of
-from messages_app.models import message_key
+from messages_app.models import Message, message_key
 from messages_app.sql.partitions import Month
 from traces_app.ingest import context_rows
 from traces_app.ingest.batch import Refusal, SessionCreatedConcurrently, SessionGone, SessionOutcome, WriteScope
 from traces_app.ingest.id_cache import find_named_sessions, find_or_make_tools, forget_named_sessions
 from traces_app.ingest.partitions import ensure_months, forget
 from traces_app.ingest.pipeline import ingest
+from traces_app.ingest.scores import PlacedScore, store_scores
 from traces_app.ingest.sql import add_receipts, exchange, insert_rows, lock_messages
 from traces_app.ingest.tables import EVENTS, Row
 from traces_app.normalize.records import hyphenated_uuid
@@ -47,7 +48,7 @@ from traces_app.schema import losses, pg_text, records
 from traces_app.schema.event_types import EVENT_TYPES, EventType
 from traces_app.schema.health_flags import INTERRUPTED, ORPHAN_RESULT, TIME_OUT_OF_RANGE, TRUNCATED
 
-from . import projection
+from . import projection, scores
 from .clocks import CLOCK, is_in_range, moved, shift_into_range
 from .contexts import apart, without_refs
 from .feed import CHANNEL
@@ -325,6 +326,8 @@ def _new(one: RedactedEvent, now: datetime, shift: timedelta | None) -> _New:
         # The receipts of the producer, which redacted the event before it was sent, and our own.
         data["redactions"] = receipts_as_json(receipts)
     external_id = pg_text.text(event.id) or pg_text.text(made_id(event))
+    if scores.names_no_message(event):
+        data = scores.of_session(data)
     # From here on with names as PostgreSQL stores them, because they are looked up in that form.
     names = {name: pg_text.text(getattr(event, name)) or None for name in ("message_id", "agent")}
     event = msgspec.structs.replace(event, session_id=pg_text.text(event.session_id), **names)
@@ -360,7 +363,18 @@ def _by_session(project_id: int, batch: Sequence[_New]) -> list[_Session]:
     return [session for _key, session in sorted(sessions.items())]
 
 
+def _list_scores(session: _Session) -> None:
+    """Let the last run of a session list the scores of the session itself."""
+    unplaced = [one for one in session.events if scores.names_no_message(one.record)]
+    if unplaced and session.id is not None:
+        answers = Message.objects.filter(session_id=session.id, role=Message.Role.ASSISTANT)
+        last = answers.order_by("-pk").values_list("pk", flat=True).first()
+        for one in unplaced if last is not None else ():
+            one.record = msgspec.structs.replace(one.record, message_id=str(last))
+
+
 def _find_runs(session: _Session) -> None:
+    _list_scores(session)
     by_name: dict[str, UUID] = {}
     own_names: dict[str, str] = {}
     """The external ids of runs that are addressed by id, because the message of the user is named after them."""
@@ -420,6 +434,7 @@ def _record(
     outcomes = ingest(project_id, session_records, source="events", touched=touched, latest_event_at=latest_event_at)
     lines: list[Row] = []
     contexts: list[Row] = []
+    found: list[PlacedScore] = []
     numbered: list[tuple[UUID, int, int]] = []
     for session, outcome in zip(sessions, outcomes, strict=True):
         kept = _apply_outcome(project_id, session, outcome)
@@ -434,8 +449,20 @@ def _record(
                 lines += [
                     _row(project_id, outcome.id, run.id, one, contexts) for one in run.events if one.seq and run.id
                 ]
+            found += [
+                scores.placed_score(
+                    outcome.id,
+                    run.id,
+                    msgspec.structs.replace(one.record, id=one.external_id, data=one.data, timestamp=one.timestamp),
+                )
+                for run in session.runs
+                for one in run.events
+                if one.seq and run.id and one.record.type == scores.SCORE
+            ]
     context_rows.add(contexts)
     insert_rows([(EVENTS, lines)])
+    if found:
+        store_scores(project_id, found)
     return numbered
 
 
@@ -691,7 +718,8 @@ def _messages(session: _Session, run: _Run, run_events: Sequence[tuple[object, E
 def _latest_event_at(run: _Run, now: datetime) -> datetime:
     """Return the time of the latest event of a run. A new attempt counts as now, because it is news whenever it arrives."""
     begun = any(one.record.type == "workflow_execute_start" and one.data.get("attempt") for one in run.events)
-    return now if begun else max(one.timestamp for one in run.events)
+    times = (one.timestamp for one in run.events if one.record.type != scores.SCORE)
+    return now if begun else max(times, default=_created_at(run))
 
 
 def _is_left(

@@ -89,8 +89,13 @@ def decode_scores(body: bytes) -> tuple[list[records.Score], bool]:
     found = []
     for index, item in enumerate(items):
         path = f"[{index}]" if is_list else ""
-        found.append(_checked_score(_record(item, records.Score, path), path))
+        found.append(score_from(item, path))
     return found, is_list
+
+
+def score_from(document: Any, path: str) -> records.Score:
+    """Validate an object with the fields of records.Score. Raise InvalidInput."""
+    return _checked_score(_record(document, records.Score, path), path)
 
 
 def decode_score_patch(body: bytes) -> records.ScorePatch:

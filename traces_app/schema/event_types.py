@@ -22,6 +22,7 @@ EventType = Literal[
     "tool_call_start",
     "tool_call_complete",
     "tool_call_error",
+    "score",
 ]
 Level = Literal["trace", "debug", "info", "warn", "error"]
 Stage = Literal["start", "end", "error", "note"]
@@ -56,6 +57,7 @@ EVENT_TYPES: dict[EventType, EventSpec] = {
     "tool_call_start": EventSpec("call", "start", None, "tool", "info"),
     "tool_call_complete": EventSpec("call", "end", None, "tool", "info"),
     "tool_call_error": EventSpec("call", "error", None, "tool", "error"),
+    "score": EventSpec("nothing", "note", None, "performance", "info"),
 }
 
 

@@ -379,6 +379,9 @@ class Pipeline:
         message = entry.scope.message
         with self._loss_lock:
             self._dropped += 1
+            if not message.number:
+                # Of a message that another process records: an event about its beginning would change it.
+                return
             _message, lost = self._unreported.get(message.id, (message, {}))
             if not lost and len(self._unreported) >= _MOST_UNREPORTED:
                 return

@@ -59,6 +59,9 @@ _LEAN_FIELDS = (
     "usage",
     "finish_reason",
     "duration",
+    "value",
+    "label",
+    "comment",
 )
 """Fields that `lean` keeps of other events, where the names of all the fields with content are not known."""
 _BULKY = ("request", "args", "result", "prompt", "thought", "reasoning", "reflection", "references", "metadata")

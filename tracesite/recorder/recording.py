@@ -26,6 +26,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from traces_app.schema import records
+
 from . import decorating, ending
 from .entries import MARGIN
 from .guard import Guard, failure_of, logger
@@ -201,6 +203,26 @@ class Recorder:
         if callable(name) or isinstance(name, classmethod):
             return ToolCall(self.runtime)(name)
         return ToolCall(self.runtime, name, args, call_id, metadata)
+
+    def score(
+        self,
+        name: str,
+        value: bool | float | str | None = None,
+        *,
+        session: str,
+        message: str | None = None,
+        call: str | None = None,
+        label: str | None = None,
+        comment: str | None = None,
+        source: records.ScoreSource = "program",
+        author: str | None = None,
+    ) -> None:
+        """Judge what any process has recorded: feedback that comes later, or from a person. `session`: its external id, or
+        our id. `message`: the `id` of a message, by default the session itself is judged. `call`: the `id` of a call of
+        this message. The rest is as in `Message.score`."""
+        about = {"name": name, "source": source, "author": author, "uuid": call}
+        judged = Message(self.runtime, external_id=message).stand_for(self.session(session))
+        judged.put_score(about, value, label, comment)
 
     def current(self) -> Scope | None:
         """Return the innermost open scope of this context, or None."""

@@ -149,6 +149,8 @@ class Sampler:
 
 
 def _matters(entry: Entry, sampling: Sampling) -> bool:
+    if entry.event is not None and entry.event["type"] == "score":
+        return True
     slow = sampling.keep_slower_than_ms
     if slow is not None and entry.duration_ms is not None and entry.duration_ms > slow:
         return True

@@ -26,6 +26,7 @@ from . import decorating
 from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, size_of, text_of, thaw
 from .guard import Guard, failure_of, guarded
 from .pipeline import Pipeline
+from .scores import score_data
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -482,6 +483,27 @@ class Message(Scope):
         length = frozen.size if isinstance(frozen, Cut) else len(frozen)
         self._put_event({"type": "prompt_build"}, {"kind": kind, "length": length}, {"text": frozen})
 
+    def score(
+        self,
+        name: str,
+        value: bool | float | str | None = None,
+        *,
+        label: str | None = None,
+        comment: str | None = None,
+        source: records.ScoreSource = "program",
+        author: str | None = None,
+    ) -> None:
+        """Judge the message, also after its end: a number, true or false, or a category; a comment alone is a note.
+        See docs/scores.md."""
+        self.put_score({"name": name, "source": source, "author": author}, value, label, comment)
+
+    @guarded
+    def put_score(self, about: Mapping[str, Any], value: Any, label: str | None, comment: str | None) -> None:
+        """Add a score with these fields: for `score` of the message, its calls, and the recorder."""
+        fields, content = score_data(about, value, label, comment)
+        # With an id of its own, because the message may be one of another process, which counts its events, too.
+        self._put_event({"type": "score", "id": f"score-{self._runtime.new_id()}"}, fields, content)
+
     @guarded
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event with the fields of docs/events.md to this message."""
@@ -503,6 +525,12 @@ class Message(Scope):
             self._usages.append(plain)
         if self._has_answer_usage and self._usages:
             self.usage = total_usage(self._usages)
+
+    def stand_for(self, session: Session) -> Self:
+        """Stand for a message that another process records, or for its session; begins and ends nothing."""
+        self._session = session
+        self._state = _ENDED
+        return self
 
     def _begin(self, outer: Scope | None) -> None:
         runtime = self._runtime
@@ -837,6 +865,20 @@ class ToolCall(Scope):
         content = self._runtime.freeze_all(reflection=reflection, result=result, **fields)
         kind = Kind.CALL_RESULT if "result" in content else Kind.CALL_UPDATE
         self._runtime.put(kind, self, f"u{self._updates}", {"uuid": self.id}, content)
+
+    def score(
+        self,
+        name: str,
+        value: bool | float | str | None = None,
+        *,
+        label: str | None = None,
+        comment: str | None = None,
+        source: records.ScoreSource = "program",
+        author: str | None = None,
+    ) -> None:
+        """Judge the call, also after its end; see `Message.score`."""
+        about = {"name": name, "source": source, "author": author, "uuid": self.id}
+        self._message.put_score(about, value, label, comment)
 
     def has_taken(self, time_before: timedelta) -> None:
         """Move the beginning of the call so much earlier than it was recorded."""

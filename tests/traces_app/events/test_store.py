@@ -28,7 +28,7 @@ from traces_app.events.feed import events_after
 from traces_app.events.store import EventOutcome, record_events
 from traces_app.maintenance.integrity import Tally, check
 from traces_app.maintenance.purge import Scope, purge
-from traces_app.models import AgentStep, Context, Event, Tool, ToolCall, ToolResult
+from traces_app.models import AgentStep, Context, Event, Score, Tool, ToolCall, ToolResult
 from traces_app.normalize.redaction import redact_event
 from traces_app.schema import records
 from traces_app.schema.event_types import EVENT_TYPES, EventSpec, EventType
@@ -110,6 +110,9 @@ RECORDED = [
          metadata={"try": 2}, recorder={"dropped": 1, "sampled_out": 3, "redacted": 1}, redactions="odd"),
     # A later event does not change the outcome of a call.
     said(9, "tool_call_complete", uuid="u2", reflection="The inner tool is down."),
+    said(9, "score", name="right call", value=False, uuid="u2", comment="key sk-ant-REDACTED") | {"id": "e9.c"},
+    said(9, "score", name="helpful", value=True, source="person") | {"id": "e9.m"},
+    said(9, "score", name="solved", value="half", about="session") | {"id": "e9.s"},
     second(said(10, "workflow_execute_start", prompt=PARTS, request_id="req-2",
                 session={"title": "", "description": "Two turns.", "end_user": "bob", "tags": ["b", "c"],
                          "metadata": {"n": 2}},
@@ -154,6 +157,11 @@ def rows() -> dict[str, Any]:
              c.started_at, c.completed_at, c.duration_ms, c.reflection, str(c.metadata))
             for c in ToolCall.objects.select_related("tool")
         ),
+        "scores": sorted(
+            (score.name, score.number, score.label, score.comment, score.source, score.created_at, str(score.session_id is None),
+             str(score.message_id), str(score.call_id), str(score.redactions))
+            for score in Score.objects.all()
+        ),
         "results": sorted(ToolResult.objects.values_list("pk", "output", "error", "raw"), key=str),
         "events": sorted(Event.objects.values_list("pk", "external_id", "number", "type", "level", "category", "subject")),
     }  # fmt: skip
@@ -176,6 +184,7 @@ def forget_all() -> None:
             "traces_app_agentstep",
         ),
         "messages_app_reference",
+        "traces_app_score",
         *("messages_app_message", "messages_app_messagekey", "messages_app_session"),
     ]
     with connection.cursor() as cursor:

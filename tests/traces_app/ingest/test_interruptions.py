@@ -19,7 +19,7 @@ from tests.traces_app.events.test_store import send
 from tests.traces_app.views.conftest import Caller
 from tests.traces_app.views.conftest import owner as owner
 from traces_app.maintenance.integrity import Tally, check
-from traces_app.models import Event, ToolCall
+from traces_app.models import Event, Score, ToolCall
 from traces_app.schema import health_flags
 
 
@@ -265,3 +265,10 @@ def test_reason_is_shown_in_language_of_reader(project: Project) -> None:
             assert "运行" in interruptions.shown_error(text)
     with translation.override("zh-hans"):
         assert interruptions.shown_error("running") == "running", "what a producer wrote is not translated"
+
+
+def test_score_of_an_interrupted_run_does_not_open_it(owner: Caller) -> None:
+    owner.post("events/", [start(), died(5)])
+    owner.post("events/", event("score", 60, name="helpful", value=False))
+    assert state() == KILLED
+    assert Score.objects.get().message == run()
