@@ -7,6 +7,7 @@ the recorder keeps, so that the agent does not wait for 100 MB to be encoded and
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -51,8 +52,6 @@ class Kind(Enum):
     MESSAGE_ANSWER = auto()
     """The answer so far."""
     MESSAGE_END = auto()
-    MODEL_REQUEST = auto()
-    """A request to a model that may or may not become a step."""
     STEP_START = auto()
     STEP_UPDATE = auto()
     """More about a step, while it goes on or after its end."""
@@ -302,6 +301,22 @@ def _beginning(value: Any, most: int, size: int) -> Cut | bytes:
     plain = _Plain(_MOST_CUT, most)
     beginning = _encode(plain.value(value, ()))
     return Cut(beginning, max(size, len(beginning))) if plain.is_cut else beginning
+
+
+def beginning(value: Any, most: int, without: int = 0) -> bytes:
+    """Return the beginning of a plain value as complete JSON of at most `most` bytes, without its last `without` characters."""
+    room = most
+    if without:
+        whole = _Plain(characters=sys.maxsize)
+        whole.value(value, ())
+        assert whole.characters is not None, "it was given"
+        room = max(0, min(most, sys.maxsize - whole.characters - without))
+    while True:
+        made = _encode(_Plain(_MOST_CUT, room).value(value, ()))
+        if len(made) <= most or not room:
+            return made
+        # Some characters take more than one byte.
+        room = min(room - 1, room * most // len(made))
 
 
 class _Plain:

@@ -6,9 +6,8 @@
 
 * A root run is a message; its session is the thread (`thread_id`), else the current one, else a new one. Inside an open
   message it is a part of that message.
-* A request to a model is a step, distinguished as in transcripts of LangChain (formats/langchain.py): the last plain reply is
-  the answer, not a step. So the reply decides whether there is a step; the request is recorded before, and an answer as soon
-  as it arrives.
+* A request to a model is a step from its start, with what was asked. The text of the last plain reply is the answer of the
+  message as soon as it arrives; once another one follows, it is the thought of its step.
 * The calls of a reply begin with it, in the order of the reply. Scopes inside a tool belong to its call: agents, retrievers,
   and the tool's own. A call that no tool takes up has the result that its graph gives it, or none.
 * A graph that waits for a person has not failed: the session is paused, the message open, and both go on when the recorder
@@ -32,7 +31,7 @@ import msgspec
 from traces_app.schema import records
 from traces_app.transcripts.entries import Entry, Reply, Result
 from traces_app.transcripts.formats.langchain import entries_of
-from traces_app.transcripts.turn_records import answer_metadata, result_of, step_of, total_usage
+from traces_app.transcripts.turn_records import answer_metadata, result_of, step_of
 
 from .entries import error_text
 from .guard import guarded
@@ -103,7 +102,6 @@ class _Place:
     iteration: int | None = None
     """The iteration of the step that called the tool."""
     calls: deque[_Called] = field(default_factory=lambda: deque(maxlen=_MOST_CALLS))
-    last_step: Step | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -116,9 +114,8 @@ class _Trace:
     thread: str | None
     place: _Place = field(init=False)
     iterations: Iterator[int] = field(default_factory=count)
-    answers: deque[tuple[Step, Reply]] = field(default_factory=deque)
-    """Plain replies. The last one is the answer, the others are steps."""
-    usages: list[dict[str, Any]] = field(default_factory=list)
+    answer: tuple[Step, Reply] | None = None
+    """The last plain reply: the answer, unless another one follows."""
     is_paused: bool = False
 
 
@@ -268,7 +265,7 @@ class TracesiteHandler(_Handler):
     ) -> Any:
         if self._is_new(run_id):
             request = messages[0] if messages else []
-            self._ask(lambda: _question(request), request, run_id, parent_run_id, tags, metadata, kwargs)
+            self._request(lambda: _question(request), request, run_id, parent_run_id, tags, metadata, kwargs)
 
     @guarded
     def on_llm_start(
@@ -285,7 +282,15 @@ class TracesiteHandler(_Handler):
     ) -> Any:
         if self._is_new(run_id):
             request = [{"role": "user", "content": prompt} for prompt in prompts[:1]]
-            self._ask(lambda: prompts[0] if prompts else None, request, run_id, parent_run_id, tags, metadata, kwargs)
+            self._request(
+                lambda: prompts[0] if prompts else None, request, run_id, parent_run_id, tags, metadata, kwargs
+            )
+
+    @guarded
+    def on_llm_new_token(self, /, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        run = self._runs.get(run_id)
+        if run is not None and run.step is not None:
+            run.step.first_token()
 
     @guarded
     def on_llm_end(self, /, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -312,7 +317,7 @@ class TracesiteHandler(_Handler):
         if run is None:
             return
         assert run.step is not None, "it is the run of a model"
-        self._start(run.place, run.step)
+        run.step.iteration = self._iteration(run.place)
         run.step.end(_failure(error))
         if run.parent is None:
             self._end(run.place.trace, None, error)
@@ -515,15 +520,19 @@ class TracesiteHandler(_Handler):
         message = trace.message
         answer = self._last_answer(trace, outputs)
         if not trace.is_own:
-            # The code that opened the message sets its answer.
-            self._take_answers(trace, 0)
-            if answer is not None and message.content is None and trace.place.scope.call is None:
-                message.content = answer.content
+            # The code that opened the message may set another answer.
+            if answer is None or trace.place.scope.call is not None:
+                self._set_answer(trace, None)
+            else:
+                if trace.answer is not None and isinstance(answer.content, str):
+                    message.set_reply(trace.answer[0], answer.content)
+                else:
+                    self._set_answer(trace, None)
+                if message.content is None:
+                    message.content = answer.content
         elif answer is not None:
             message.content = answer.content
             message.metadata |= answer_metadata(answer)
-            if answer.usage:
-                message.usage = total_usage(trace.usages)
         elif isinstance(outputs, str):
             message.content = outputs
 
@@ -531,22 +540,23 @@ class TracesiteHandler(_Handler):
         """Return the last plain reply, or the message of an agent at the end of the graph's output if that is another one."""
         *_, last = [None, *_messages_in(outputs)]
         given = _reply_in(last) if isinstance(last, AIMessage) else None
-        held = trace.answers[-1][1] if trace.answers else None
+        held = trace.answer[1] if trace.answer is not None else None
         if given is None or given.calls or (held is not None and held.content == given.content):
             return held
-        self._take_answers(trace, 0)
+        self._set_answer(trace, None)
         return given
 
-    def _take_answers(self, trace: _Trace, most: int) -> None:
-        """Turn plain replies that are not the answer into steps."""
-        while len(trace.answers) > most:
-            step, _reply = trace.answers.popleft()
-            self._start(trace.place, step)
-            step.end()
+    def _set_answer(self, trace: _Trace, answer: tuple[Step, Reply] | None) -> None:
+        """Set the last plain reply. An earlier one becomes the thought of its step."""
+        if trace.answer is not None:
+            step, reply = trace.answer
+            record = step_of(reply, None)
+            step.update(record.thought, metadata=record.metadata)
+        trace.answer = answer
 
     # --- Steps ------------------------------------------------------------------------------------------------------
 
-    def _ask(
+    def _request(
         self,
         prompt: Any,
         messages: Sequence[Any],
@@ -563,16 +573,17 @@ class TracesiteHandler(_Handler):
         params = kwargs.get("invocation_params") or {}
         model = about.get("ls_model_name") or params.get("model") or params.get("model_name")
         agent = about.get("lc_agent_name") or run.agent()
-        run.step = self.recorder.step(model=str(model) if model else None, agent=agent)
         params = {name: value for name, value in params.items() if value is not None and name != "_type"}
-        run.step.request = {**params, "messages": messages}
-        run.step.ask(within=place.scope)
+        step = self.recorder.step(
+            model=str(model) if model else None, agent=agent, request={**params, "messages": messages}
+        )
+        run.step = step.start(within=place.scope)
         self._keep(run_id, run)
 
     def _new_step(self, run: _Run) -> Step:
         first = run.step
         assert first is not None, "it is the run of a model"
-        step = self.recorder.step(model=first.model, agent=first.agent).ask(within=run.place.scope)
+        step = self.recorder.step(model=first.model, agent=first.agent).start(within=run.place.scope)
         step.duration = 0.0
         return step
 
@@ -583,31 +594,20 @@ class TracesiteHandler(_Handler):
             # A reply of an agent that a tool runs.
             reply = replace(reply, parent_call=place.scope.call.call_id if place.scope.call else None)
         step.iteration = self._iteration(place)
-        if reply.usage:
-            trace.usages.append(reply.usage)
-        record = step_of(reply, step.iteration)
+        is_plain = place is trace.place and not reply.calls
+        record = step_of(replace(reply, content=None) if is_plain else reply, step.iteration)
         step.thought, step.reasoning, step.usage = record.thought, record.reasoning_content, record.usage
         step.model = record.model or step.model
         step.agent = record.agent_name or step.agent
         step.metadata = record.metadata or {}
-        step.stop()
-        if place is trace.place and not reply.calls:
-            trace.answers.append((step, reply))
-            self._take_answers(trace, 1)
+        step.end()
+        if is_plain:
+            self._set_answer(trace, (step, reply))
             if trace.is_own:
                 trace.message.update(reply.content)
-            return
-        self._start(place, step)
-        step.end()
         for call in reply.calls:
             scope = self.recorder.tool_call(call.name, call.args, call_id=call.id, metadata=call.metadata or None)
             place.calls.append(_Called(scope.start(within=step), call.args))
-
-    def _start(self, place: _Place, step: Step) -> None:
-        if step.iteration is None:
-            step.iteration = self._iteration(place)
-        step.start(within=place.scope)
-        place.last_step = step
 
     def _iteration(self, place: _Place) -> int | None:
         """Return the iteration of the next step. An agent in a tool has that of the step which called the tool. None in a

@@ -288,8 +288,8 @@ class _Request:
         step = self._step
         if step is None:
             return
-        if first_byte_at:
-            step.metadata["time_to_first_token_ms"] = round((first_byte_at - self._since) / 1_000_000, 3)
+        if first_byte_at and not _is_whole(body):
+            step.time_to_first_token = (first_byte_at - self._since) / 1_000_000
         reply = parsed_body(self._api, body)
         if isinstance(error, GeneratorExit) or not reply.is_finished or is_cut:
             step.metadata["incomplete"] = "The stream was not read to its end."
@@ -449,7 +449,7 @@ def _recorded_manager(kind: type) -> type:
 
 def parsed_body(api: Api, body: bytes) -> ModelReply:
     """Parse the body of a response: JSON, or server-sent events."""
-    if body.lstrip()[:1] == b"{":
+    if _is_whole(body):
         found = msgspec.json.decode(body)
         return api.reply(found if isinstance(found, dict) else {})
     events = []
@@ -460,3 +460,8 @@ def parsed_body(api: Api, body: bytes) -> ModelReply:
             except msgspec.DecodeError:
                 continue  # the last line of a stream that was cut off
     return api.streamed(events)
+
+
+def _is_whole(body: bytes) -> bool:
+    """Return whether a body is one document and no stream of events."""
+    return body.lstrip()[:1] == b"{"

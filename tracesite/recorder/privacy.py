@@ -22,7 +22,7 @@ from access_app.redaction.engine import MAX_DEPTH, Receipt, counted, may_hold_se
 from access_app.redaction.rules import DEFAULT_RULES, MARKER, KeyRule, Rules, Shape
 from traces_app.schema.event_types import EventType
 
-from .entries import MARGIN, Cut, Entry, Kind, MessageSubject, result_says_error
+from .entries import MARGIN, Cut, Entry, Kind, MessageSubject, beginning, result_says_error
 from .guard import instead_of_failing
 from .sinks import Clean
 
@@ -36,7 +36,6 @@ _TYPES: Mapping[Kind, EventType] = {
     # The last agent's result is the content until the run has its own.
     Kind.MESSAGE_ANSWER: "agent_complete",
     Kind.MESSAGE_END: "workflow_execute_complete",
-    Kind.MODEL_REQUEST: "llm_request_start",
     Kind.STEP_START: "llm_request_start",
     Kind.STEP_UPDATE: "llm_request_complete",
     Kind.STEP_END: "llm_request_complete",
@@ -71,6 +70,8 @@ _OF_A_CHAIN = ("parameters", "result", "error_message", "metadata")
 """Fields with content in the document of a chain."""
 _WHOLE = ("data.session", "data.references", "data.usage")
 """Objects and lists that are of no use when they are cut."""
+_REQUEST = "data.request"
+"""The request to a model, which stays in its form, so that its messages are messages."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -317,6 +318,8 @@ def _within(path: str, value: str | bytes, most: int, cuts: list[dict[str, Any]]
         fields = msgspec.json.decode(raw, type=dict[str, Raw])
         return {name: _field(f"{path}.{name}", field, most, cuts) for name, field in fields.items()}
     cuts.append({"path": path, "bytes": len(raw)})
+    if path == _REQUEST and isinstance(value, bytes):
+        return Raw(beginning(msgspec.json.decode(raw), most))
     text = f"{raw[:most].decode('utf-8', 'ignore')}… [{len(raw) - most} of {len(raw)} bytes were cut]"
     return _in_its_field(path, text)
 
@@ -331,9 +334,13 @@ def _beginning_of(path: str, cut: Cut, most: int) -> Any:
         return {**fields, name: f"{last[:-MARGIN]}… [cut]"} if isinstance(last, str) else fields
     if path in _WHOLE:
         return None
+    if path == _REQUEST and isinstance(cut.kept, bytes):
+        return Raw(beginning(msgspec.json.decode(cut.kept), most, MARGIN))
+    if path == _REQUEST and not cut.kept:
+        return None
     raw = cut.kept if isinstance(cut.kept, bytes) else cut.kept.encode()
-    beginning = raw[: min(most, max(0, len(raw) - MARGIN))].decode("utf-8", "ignore")
-    return _in_its_field(path, f"{beginning}… [cut, of about {cut.size} bytes]")
+    start = raw[: min(most, max(0, len(raw) - MARGIN))].decode("utf-8", "ignore")
+    return _in_its_field(path, f"{start}… [cut, of about {cut.size} bytes]")
 
 
 def _in_its_field(path: str, text: str) -> Any:

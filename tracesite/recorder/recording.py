@@ -171,10 +171,11 @@ class Recorder:
         agent: str | None = None,
         iteration: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        request: Any = None,
     ) -> Step:
         """Return a step: one think-act iteration, with a request to a model and its response. Calls that are opened inside it
         belong to it; calls that are opened after it belong to the last step before them."""
-        return Step(self.runtime, thought, model, agent, iteration, metadata)
+        return Step(self.runtime, thought, model, agent, iteration, metadata, request)
 
     @overload
     def tool_call(self, name: F) -> F: ...

@@ -20,10 +20,9 @@ import msgspec
 
 from messages_app.ids import message_id
 from traces_app.schema import records
-from traces_app.transcripts.turn_records import total_usage
 
 from . import decorating
-from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, size_of, text_of, thaw
+from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, size_of, text_of
 from .guard import Guard, failure_of, guarded
 from .pipeline import Pipeline
 from .scores import score_data
@@ -235,6 +234,9 @@ class Scope:
         if self._state == _OPEN:
             self._set_result(value)
 
+    def _record_first_value(self) -> None:
+        """Take the first value of a decorated generator."""
+
     def _pause(self) -> Self:
         """Keep the scope open when the current `with` is left, because its work goes on elsewhere."""
         if self._state == _OPEN:
@@ -418,8 +420,6 @@ class Message(Scope):
         self._updates = 0
         self._since = 0
         self._session: Session | None = None
-        self._usages: list[dict[str, Any]] = []
-        self._has_answer_usage = False
         self._name = ""
         self._unfinished: dict[int, decorating.Unfinished] = {}
         """Generators and coroutines of this message that are not at their end."""
@@ -463,16 +463,15 @@ class Message(Scope):
         *,
         model: str | None = None,
         usage: Mapping[str, Any] | None = None,
+        request: Any = None,
     ) -> None:
-        """Set the answer of the model, the model's name, and the tokens of that request. The answer is not a step: its model
-        is kept in the metadata of the message, and its tokens are added to those of the steps."""
+        """Set the answer, and record the request that gave it as a step: its model, its tokens and what was asked."""
         if content is not None:
             self.content = content
-        if model is not None:
-            self.metadata = {**(self.metadata or {}), "model": model}
-        if usage is not None:
-            self._has_answer_usage = True
-            self._add_usage(usage)
+        if self._state == _OPEN and not (model is None and usage is None and request is None):
+            step = _RequestOfAnswer(self._runtime, model=model, request=request)
+            step.usage = usage
+            step.start(within=self).end()
 
     @guarded
     def prompt_built(self, prompt: Any, kind: str = "system") -> None:
@@ -516,15 +515,6 @@ class Message(Scope):
         self._updates += 1
         failed = event["type"].endswith("_error")
         self._runtime.put(Kind.EVENT, self, f"t{self._updates}", fields, content, failed, event=event)
-
-    def _add_usage(self, usage: Any) -> None:
-        """Add the usage of a step or of the answer. A message with a usage of its own has to state the sum."""
-        is_plain = type(usage) is dict and all(type(count) is int for count in usage.values())
-        plain = dict(usage) if is_plain else thaw(usage)
-        if isinstance(plain, dict):
-            self._usages.append(plain)
-        if self._has_answer_usage and self._usages:
-            self.usage = total_usage(self._usages)
 
     def stand_for(self, session: Session) -> Self:
         """Stand for a message that another process records, or for its session; begins and ends nothing."""
@@ -641,9 +631,11 @@ class Step(Scope):
     """The text of the model before it acts."""
     reasoning: str | None
     """The reasoning that the model returned, apart from the thought."""
-    request: Mapping[str, Any] | None
-    """The request to the model: `messages`, and any other fields, such as `tools` and `temperature`. The server keeps the
-    messages as a context of the run, each once, however many requests repeat it."""
+    request: Any
+    """The request to the model, in the form of its provider: `messages`, `system`, `tools`, and parameters such as
+    `temperature`; or the messages alone, or a prompt. It becomes the `input` of the step."""
+    time_to_first_token: float | None
+    """Milliseconds from the request to the first part of the response."""
     usage: Mapping[str, Any] | None
     """Tokens: `input_tokens` and `output_tokens`, or the names of the provider."""
     iteration: int | None
@@ -661,6 +653,7 @@ class Step(Scope):
         agent: str | None = None,
         iteration: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        request: Any = None,
     ) -> None:
         super().__init__(runtime)
         self._thought = self.thought = thought
@@ -670,12 +663,12 @@ class Step(Scope):
         self._metadata = metadata
         self.metadata = _copy_of(metadata)
         self.reasoning = None
-        self.request = None
+        self.request = request
         self._has_sent_request = False
+        self.time_to_first_token = None
         self.usage = None
         self.duration = None
         self.id = ""
-        self._requested_at: int | None = None
         self._updates = 0
         self._since = 0
         self._message = runtime.no_message
@@ -693,22 +686,10 @@ class Step(Scope):
     def call(self) -> ToolCall | None:
         return self._call
 
-    def ask(self, within: Scope | None = None) -> Self:
-        """Record a request to a model, in an open message, before it is known whether its response is a step or the answer.
-        `start` makes it a step that began now; without `start` it is none."""
-        self._ask(within)
-        return self
-
-    @guarded
-    def _ask(self, within: Scope | None) -> None:
-        runtime = self._runtime
-        if self._state != _NEW or self._requested_at is not None or not runtime.enabled:
-            return
-        self._place(within if within is not None else runtime.current.get())
-        self._requested_at = number = runtime.now()
-        # Without the id of the step, because an event that names a step makes it.
-        fields = {name: value for name, value in self._fields().items() if name in ("model", "agent_name")}
-        runtime.put(Kind.MODEL_REQUEST, self, "a", fields, self._frozen_request(), number=number)
+    def first_token(self) -> None:
+        """Record that the first part of the response has arrived: `time_to_first_token`. Later calls do nothing."""
+        if self.time_to_first_token is None and self.id:
+            self.time_to_first_token = (time.perf_counter_ns() - self._since) / 1_000_000
 
     def stop(self) -> None:
         """Stop the clock of the step: the model is done, and the step ends later."""
@@ -725,10 +706,12 @@ class Step(Scope):
         self._runtime.put(Kind.STEP_UPDATE, self, f"u{self._updates}", {"step": self.id}, content)
 
     def _begin(self, outer: Scope | None) -> None:
-        if self._requested_at is None:
-            self._place(outer)
-        number = self._requested_at or self._runtime.now()
-        self._runtime.put(Kind.STEP_START, self, "s", self._fields(), self._frozen_request(), number=number)
+        outer = self._parent(outer)
+        self._message = outer.message
+        self._call = outer.call
+        self.id = self._runtime.new_id()
+        self._since = time.perf_counter_ns()
+        self._runtime.put(Kind.STEP_START, self, "s", self._fields(), self._frozen_request())
 
     def _frozen_request(self) -> dict[str, Any]:
         """Return the request, frozen, the first time; later nothing."""
@@ -736,13 +719,6 @@ class Step(Scope):
             return {}
         self._has_sent_request = True
         return {"request": self._runtime.freeze(self.request)}
-
-    def _place(self, outer: Scope | None) -> None:
-        outer = self._parent(outer)
-        self._message = outer.message
-        self._call = outer.call
-        self.id = self._runtime.new_id()
-        self._since = time.perf_counter_ns()
 
     def _finish(self) -> None:
         self.stop()
@@ -754,9 +730,11 @@ class Step(Scope):
             error=self.error,
         )
         content |= self._frozen_request()
-        if not _is_empty(self.usage):
-            self._message._add_usage(self.usage)
-        fields = self._fields() | {"duration": self.duration}
+        fields = self._fields()
+        if self.duration is not None:
+            fields["duration"] = self.duration
+        if self.time_to_first_token is not None:
+            fields["time_to_first_token"] = self.time_to_first_token
         self._runtime.put(Kind.STEP_END, self, "e", fields, content, bool(self.error), self.duration)
 
     def _fields(self) -> dict[str, Any]:
@@ -775,6 +753,16 @@ class Step(Scope):
     def _set_result(self, value: Any) -> None:
         if self.thought is None and isinstance(value, str):
             self.thought = value
+
+    def _record_first_value(self) -> None:
+        self.first_token()
+
+
+class _RequestOfAnswer(Step):
+    """The request that gave the answer of a message, recorded when the answer is there."""
+
+    def stop(self) -> None:
+        """Leave the duration open, because the clock of the step started after the request."""
 
 
 class ToolCall(Scope):

@@ -23,6 +23,8 @@ from .sinks import MemorySink
 
 START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000_000
 SECOND = 1_000_000_000
+FIRST_TOKEN = 500
+"""Milliseconds."""
 
 
 class RecorderForTests(Recorder):
@@ -61,13 +63,16 @@ class RecorderForTests(Recorder):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """All events so far, sorted by number, with durations by the clock of the test. Flushes the recorder."""
+        """All events so far, sorted by number, with durations by the clock of the test and FIRST_TOKEN as the time to each first token. Flushes the recorder."""
         self.flush()
         events = sorted(self.sink.events, key=lambda event: event["number"])
         began = {_subject(event): event["number"] for event in reversed(events) if event["id"].endswith(".s")}
         for event in events:
             if "duration" in event["data"]:
                 event["data"]["duration"] = (event["number"] - began.get(_subject(event), event["number"])) / 1_000_000
+            if "time_to_first_token" in event["data"]:
+                # The recorder does not read the clock of events at the first token.
+                event["data"]["time_to_first_token"] = FIRST_TOKEN
         return events
 
 

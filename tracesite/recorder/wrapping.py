@@ -116,3 +116,6 @@ class _HookedCall:
 
     def _mark_incomplete(self, reason: str) -> None:
         pass
+
+    def _record_first_value(self) -> None:
+        pass

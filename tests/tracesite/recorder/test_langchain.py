@@ -32,6 +32,7 @@ from traces_app.events.store import record_events
 from traces_app.ingest.pipeline import ingest
 from traces_app.normalize.redaction import redact_event
 from traces_app.queries import messages as queries
+from traces_app.queries.contexts import inputs
 from traces_app.transcripts.formats import langchain as transcripts_of_langchain
 from tracesite.recorder import langchain
 from tracesite.recorder.langchain import TracesiteHandler
@@ -211,7 +212,18 @@ def answers(project: Project) -> list[dict[str, Any]]:
     return msgspec.json.decode(documents, type=list[dict[str, Any]])
 
 
-IDS_AND_TIMES = ("uuid", "id", "timestamp", "duration", "started_at", "completed_at", "created_at", "updated_at")
+def inputs_of(answer: dict[str, Any]) -> list[Any]:
+    """Return what the models of the steps were asked, None where it is not known."""
+    refs = [step.get("input_ref") for step in answer["agent_steps"]]
+    found = inputs([(answer["id"], ref) for ref in refs if ref])
+    return [msgspec.json.decode(msgspec.json.encode(found[(answer["id"], ref)])) if ref else None for ref in refs]
+
+
+IDS_AND_TIMES = (
+    *("uuid", "id", "timestamp", "duration", "started_at", "completed_at", "created_at", "updated_at"),
+    # LangChain gives its messages random ids, which are in the input.
+    *("input_ref", "time_to_first_token"),
+)
 
 
 def without_ids_and_times(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -268,10 +280,14 @@ def test_recorded_run_equals_its_imported_transcript(project: Project, other: Pr
         "ValueError: no such city",
         numbered_events["output"],
     )
-    assert steps == expected
+    # The request of the answer is a step, with its tokens; a transcript has no requests.
+    *others, of_answer = steps
+    assert others == expected
+    usage = {"input_tokens": 30, "output_tokens": 3, "total_tokens": 33}
+    assert of_answer == {"iteration": 3, "thought": "", "usage": usage, "tool_calls": []}
     assert recorded["content"] == imported["content"] == "31 degrees."
-    assert recorded["usage"] == imported["usage"] == {"input_tokens": 50, "output_tokens": 12, "total_tokens": 62}
-    assert [step["iteration"] for step in steps] == [0, 1, 2]
+    assert [(one["input_tokens"], one["output_tokens"]) for one in (recorded, imported)] == [(50, 12)] * 2
+    assert [step["iteration"] for step in steps] == [0, 1, 2, 3]
 
 
 RUN = UUID("01900000-0000-7000-8000-000000000001")
@@ -284,7 +300,7 @@ def test_run_is_sent_event_by_event() -> None:
     with recording() as recorder:
         agent(script, name="forecaster").invoke(asks(), on_thread(recorder, metadata=fields, tags=["test"], run_id=RUN))
     assert {event["session_id"] for event in recorder.events} == {"weather-1"}
-    step = {"step": "2", "agent_name": "forecaster", "iteration": 0}
+    first, second = ({"step": name, "agent_name": "forecaster"} for name in ("2", "4"))
     events = numbered_events(recorder)
     # The request to the model in LangChain's form.
     requests = [data.pop("request") for _name, _type, data in events if "request" in data]
@@ -298,21 +314,20 @@ def test_run_is_sent_event_by_event() -> None:
             "session": {"end_user": "ada"},
             "metadata": {"app": "cli", "run_id": str(RUN), "tags": ["test"]},
         }),
-        # A model request becomes a step when the model calls a tool.
-        ("2.a", "llm_request_start", {"agent_name": "forecaster"}),
-        ("2.s", "llm_request_start", step),
-        ("2.e", "llm_request_complete", {**step, "duration": 1000.0, "thought": "Let me look."}),
+        ("2.s", "llm_request_start", first),
+        ("2.e", "llm_request_complete", {**first, "iteration": 0, "duration": 1000.0, "thought": "Let me look."}),
         # A call begins when the model requests it, and again when the tool starts.
         ("3.s", "tool_call_start", {"uuid": "3", "name": "get_weather", "call_id": "c1", "step": "2", "args": {"city": "Oslo"}}),
         ("3.u1", "tool_call_start", {"uuid": "3", "runs": True}),
         ("3.e", "tool_call_complete", {
             "uuid": "3", "name": "get_weather", "call_id": "c1", "duration": 2000.0, "result": {"output": "31 degrees in Oslo"},
         }),
-        ("4.a", "llm_request_start", {"agent_name": "forecaster"}),
-        # The answer, as soon as it is available.
+        ("4.s", "llm_request_start", second),
+        # Its text is the answer, as soon as it is available.
+        ("4.e", "llm_request_complete", {**second, "iteration": 1, "duration": 1000.0}),
         ("1.u1a", "agent_complete", {"result": "31 degrees."}),
         ("1.e", "workflow_execute_complete", {
-            "duration": 8000.0,
+            "duration": 9000.0,
             "result": "31 degrees.",
             "metadata": {"app": "cli", "run_id": str(RUN), "tags": ["test"]},
         }),
@@ -355,6 +370,7 @@ def test_agent_in_a_tool_is_inside_its_call(project: Project) -> None:
         (0, "helper", "I look.", {"parent_call": "c1"}),
         # Its last message is not the answer of the run.
         (0, "helper", "It is warm.", {"parent_call": "c1"}),
+        (1, None, "", None),
     ]
     assert calls["ask_helper"]["result"]["output"] == "It is warm."
     assert {name: call.get("parent") for name, call in calls.items()} == {
@@ -372,7 +388,7 @@ def test_graph_in_a_node_belongs_to_the_same_message() -> None:
         graph.add_edge(START, "ask")
         graph.compile().invoke(asks(), on_thread(recorder))
     # Both handlers are called, and one of them records it.
-    assert tree(recorder.events) == ["message", "  step ask", "    get_weather"]
+    assert tree(recorder.events) == ["message", "  step ask", "    get_weather", "  step ask"]
     assert {event["session_id"] for event in recorder.events} == {"weather-1"}
     assert [end["result"] for end in ends(recorder)] == ["Warm."]
 
@@ -392,6 +408,7 @@ def test_agents_as_nodes_are_named_and_the_last_answers(project: Project) -> Non
     assert [(step["iteration"], step["agent_name"], step["thought"]) for step in answer["agent_steps"]] == [
         (0, "researcher", ""),
         (1, "researcher", "31 degrees."),
+        (2, "writer", ""),
     ]
 
 
@@ -411,8 +428,9 @@ def test_handoff_to_another_agent_ends_at_once(project: Project) -> None:
         graph.compile().invoke(asks("A flight, please."), on_thread(recorder))
     send(project, recorder)
     (answer,) = answers(project)
-    (step,) = without_ids_and_times(answer["agent_steps"])
+    step, of_answer = without_ids_and_times(answer["agent_steps"])
     assert (answer["content"], answer["error"]) == ("Booked.", "")
+    assert of_answer == {"iteration": 1, "thought": "", "agent_name": "booker", "tool_calls": []}
     assert step == {
         "iteration": 0,
         "thought": "",
@@ -474,14 +492,54 @@ def test_every_way_to_run_stores_the_same_rows(
     assert rows_of(project, again) == expected
 
 
+def test_requests_are_the_inputs_of_steps(project: Project) -> None:
+    state: dict[str, Any] = {}
+
+    def changing(name: str) -> str:
+        # After the request; the message is the object that the model was given.
+        state["question"].content = "Changed."
+        return name
+
+    script = [reply("", ("c1", "changing", {"name": "x"})), reply("Done.")]
+    with recording() as recorder:
+        changing_tool = tool(description="Changes the question.")(changing)
+        question = state["question"] = HumanMessage("Is it warm?")
+        chat = ScriptedChat(script=script)
+        fields = on_thread(recorder)
+        chat.invoke([question], {**fields, "metadata": {"thread_id": "weather-1"}}, stop=["END"], temperature=0.5)
+        changing_tool.invoke({"name": "x"})
+        chat.invoke([question], fields, tools=[{"name": "changing"}])
+    send(project, recorder)
+    first, second = (inputs_of(answer) for answer in answers(project))
+    assert [(one["type"], one["content"]) for one in first[0]["messages"]] == [("human", "Is it warm?")]
+    assert (first[0]["parameters"]["stop"], first[0]["parameters"]["temperature"]) == (["END"], 0.5)
+    assert [(one["type"], one["content"]) for one in second[0]["messages"]] == [("human", "Changed.")]
+    assert second[0]["tools"] == [{"name": "changing"}]
+
+
+def test_answers_of_two_graphs_in_a_message_stay_apart(project: Project) -> None:
+    with recording() as recorder, recorder.message("Both?"):
+        for text in ("First.", "Second."):
+            usage = {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}
+            agent([reply(text, usage_metadata=usage)]).invoke(asks(), on_thread(recorder))
+    send(project, recorder)
+    (answer,) = answers(project)
+    assert (answer["content"], answer["input_tokens"]) == ("First.", 14)
+    assert answer["agent_steps"][1]["thought"] == "Second."
+
+
 def test_stream_makes_one_step_without_token_events() -> None:
     script = [reply("One two three.", ("c1", "get_weather", {"city": "Oslo"}), id="a1"), reply("Four five.", id="a2")]
     with recording() as recorder:
         list(agent(script, model=StreamingChat).stream(asks(), on_thread(recorder), stream_mode="messages"))
     assert [id_ for id_, _type, _data in numbered_events(recorder)] == [
-        "1.s", "2.a", "2.s", "2.e", "3.s", "3.u1", "3.e", "4.a", "1.u1a", "1.e"
+        "1.s", "2.s", "2.e", "3.s", "3.u1", "3.e", "4.s", "4.e", "1.u1a", "1.e"
     ]  # fmt: skip
-    assert [data.get("thought") for data in data_of(recorder.events, "llm_request_complete")] == ["One two three. "]
+    assert [data.get("thought") for data in data_of(recorder.events, "llm_request_complete")] == [
+        "One two three. ",
+        None,
+    ]
+    assert all(data["time_to_first_token"] > 0 for data in data_of(recorder.events, "llm_request_complete"))
     assert [data["args"] for data in data_of(recorder.events, "tool_call_start") if "args" in data] == [
         {"city": "Oslo"}
     ]
@@ -495,7 +553,7 @@ def test_concurrent_runs_are_separate_messages() -> None:
 
     with recording() as recorder:
         asyncio.run(both(recorder))
-    whole = ["message", "  step", "    get_weather", "    get_weather"]
+    whole = ["message", "  step", "    get_weather", "    get_weather", "  step"]
     for name in ("one", "two", "three"):
         events = [event for event in recorder.events if event["session_id"] == name]
         assert tree(events) == whole
@@ -523,7 +581,8 @@ def test_plain_replies_of_branches_are_steps_but_the_last() -> None:
     with recording() as recorder:
         state = graph.compile().invoke(asks(), on_thread(recorder))
     (end,) = ends(recorder)
-    thoughts = {data["thought"] for data in data_of(recorder.events, "llm_request_complete")}
+    ended = data_of(recorder.events, "llm_request_complete")
+    thoughts = {data["thought"] for data in ended if "thought" in data}
     assert end["result"] == state["messages"][-1].content
     assert thoughts | {end["result"]} == {"I am a.", "I am b.", "I am c."}
 
@@ -539,7 +598,9 @@ def test_models_tools_and_chains_without_graph_are_messages() -> None:
     assert [(data.get("prompt"), end.get("result")) for data, end in zip(
         data_of(recorder.events, "workflow_execute_start"), ends(recorder), strict=True
     )] == [("Hello", "Good day."), (None, None), ("hey", "HEY!"), ("Where?", None)]  # fmt: skip
-    assert tree(recorder.events) == ["message", "message", "  get_weather", "message", "message", "  Library"]
+    assert tree(recorder.events) == [
+        *("message", "  step", "message", "  get_weather", "message", "message", "  Library")
+    ]
 
 
 # --- Failures -----------------------------------------------------------------------------------------------------
@@ -566,6 +627,7 @@ def test_failed_and_retried_model_leaves_a_failed_step() -> None:
     assert [(data["iteration"], data.get("error")) for data in data_of(recorder.events, "llm_request_complete")] == [
         (0, "ConnectionError: away"),
         (1, None),
+        (2, None),
     ]
     assert (end["result"], end.get("error")) == ("31 degrees.", None)
 
@@ -654,7 +716,7 @@ def test_graph_interrupted_before_a_node_is_paused() -> None:
             "paused"
         ]
         graph.invoke(None, fields)
-    assert tree(recorder.events) == ["message", "  step", "    get_weather"]
+    assert tree(recorder.events) == ["message", "  step", "    get_weather", "  step"]
     assert [end["result"] for end in ends(recorder)] == ["31 degrees."]
 
 
@@ -789,7 +851,7 @@ def test_handler_never_raises_into_the_graph(monkeypatch: pytest.MonkeyPatch) ->
         assert state["messages"][-1].content == "Warm in both."
         assert recorder.report().failed > 0
     # The events are recorded without the values that could not be read.
-    assert tree(recorder.events) == ["message", "  step", "  get_weather", "  get_weather"]
+    assert tree(recorder.events) == ["message", "  step", "  get_weather", "  get_weather", "  step"]
     assert len(ends(recorder)) == 1
     with recording() as strict, pytest.raises(LookupError), monkeypatch.context() as patched:
         patched.setattr(langchain, "entries_of", broken)

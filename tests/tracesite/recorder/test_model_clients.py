@@ -28,8 +28,8 @@ from tracesite.recorder.model_apis import CHAT, MESSAGES, RESPONSES, Api
 from tracesite.recorder.model_clients import parsed_body
 from tracesite.recorder.testing import RecorderForTests, recording, tree
 
-from .scripted_agents import MODEL, QUESTION, Chat, Messages, Responses, awaited, plan
-from .test_langchain import answers, data_of, project, send
+from .scripted_agents import EXPERT, MODEL, PLANNER, QUESTION, Chat, Messages, Responses, awaited, plan
+from .test_langchain import answers, data_of, inputs_of, project, send
 
 __all__ = ["project"]
 
@@ -84,12 +84,32 @@ def test_every_client_api_and_mode_gives_the_same_rows(
         (MODEL, ADVICE, ""),
         (MODEL, "", ""),
     ]
+    assert_inputs(api, inputs_of(answer))
+    is_streamed = "streamed" in mode or mode == "stream"
+    assert ["time_to_first_token" in step for step in answer["agent_steps"]] == [is_streamed] * 4
     [weather, traffic], [expert], *others = [step["tool_calls"] for step in answer["agent_steps"]]
     assert others == [[], []]
     assert call(weather) == ("call_weather", "get_weather", {"city": "Oslo"}, "success", "31 degrees in Oslo")
     assert call(traffic)[:4] == ("call_traffic", "get_traffic", {"city": "Oslo"}, "error")
     assert "no traffic data for Oslo" in traffic["result"]["error"]
     assert call(expert) == ("call_expert", "ask_expert", {"question": "What to eat in Oslo?"}, "success", ADVICE)
+
+
+def assert_inputs(api: Any, inputs: list[Any]) -> None:
+    """Compare the inputs of the agent's steps with what it asked."""
+    systems = [PLANNER, PLANNER, EXPERT, PLANNER]
+    if api is Chat:
+        assert [one["messages"].pop(0)["content"] for one in inputs] == systems
+    else:
+        assert [one["system"] for one in inputs] == systems
+    questions = [QUESTION, QUESTION, "What to eat in Oslo?", QUESTION]
+    assert [one["messages"][0] for one in inputs] == [{"role": "user", "content": question} for question in questions]
+    assert [len(one.get("tools", ())) for one in inputs] == [3, 3, 0, 3]
+    assert {one["parameters"]["model"] for one in inputs} == {MODEL}
+    # Each request repeats the one before.
+    first, second, _expert, last = (one["messages"] for one in inputs)
+    assert (second[: len(first)], last[: len(second)]) == (first, second)
+    assert "31 degrees in Oslo" in repr(second) and ADVICE in repr(last)
 
 
 def call(found: dict[str, Any]) -> tuple[Any, ...]:

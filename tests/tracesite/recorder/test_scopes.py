@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import UserDict, deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from access_app.models import Project
 from traces_app.schema import records
 from tracesite.recorder import MemorySink, Recorder, trace_tool
 from tracesite.recorder.testing import RecorderForTests, recording, tree
+
+from .test_langchain import answers, send
 
 
 def data_of(recorder: RecorderForTests, type_: str) -> list[dict[str, Any]]:
@@ -591,23 +595,39 @@ def test_invalid_address_disables_with_one_warning(url: str, key: str, caplog: p
 # --- Callbacks: data that arrives in parts --------------------------------------------------------------------------
 
 
-def test_model_request_is_sent_before_it_is_a_step() -> None:
+def test_request_is_sent_once_at_the_start_of_its_step() -> None:
+    messages = [{"role": "user", "content": "Hello"}]
     with recording() as recorder, recorder.message("Hello"):
-        step = recorder.step(model="gpt-5").ask()
-        answer = recorder.step(model="gpt-5").ask()
-        answer.stop()
-        step.thought = "Look it up."
-        step.stop()
-        step.start().end()
-    asked, started, also_asked = data_of(recorder, "llm_request_start")
+        with recorder.step(model="gpt-5", request={"messages": messages, "temperature": 0}) as step:
+            messages.append({"role": "user", "content": "Changed."})
+            step.first_token()
+            step.first_token()
+            step.usage = {"input_tokens": 3}
+        with recorder.step() as other:
+            other.request = "Hello?"
+    first, second = data_of(recorder, "llm_request_start")
+    ended, also_ended = data_of(recorder, "llm_request_complete")
+    assert first["request"] == {"messages": messages[:1], "temperature": 0}
+    assert (ended["time_to_first_token"], "request" in ended) == (500, False)
+    # A request that is assigned later is sent with the end.
+    assert ("request" in second, also_ended["request"], "time_to_first_token" in also_ended) == (
+        False,
+        "Hello?",
+        False,
+    )
+
+
+def test_first_value_of_a_generator_is_the_first_token() -> None:
+    with recording() as recorder, recorder.message("Hello"):
+
+        @recorder.step(model="gpt-5")
+        def words() -> Iterator[str]:
+            yield "Hello "
+            yield "you."
+
+        assert list(words()) == ["Hello ", "you."]
     (ended,) = data_of(recorder, "llm_request_complete")
-    # An event without a step id creates no step.
-    assert asked == also_asked == {"model": "gpt-5"}
-    assert started == {"step": step.id, "model": "gpt-5"}
-    assert ended["thought"] == "Look it up."
-    times = {event["id"]: event["timestamp"] for event in recorder.events}
-    # The step began with the request to the model.
-    assert times[f"{step.id}.s"] == times[f"{step.id}.a"] < times[f"{answer.id}.a"]
+    assert (ended["thought"], ended["time_to_first_token"], ended["duration"]) == ("Hello you.", 500, 1000)
 
 
 def test_open_message_sends_its_answer_so_far() -> None:
@@ -638,22 +658,31 @@ def test_announced_call_is_timed_from_the_start_of_its_tool() -> None:
 # --- The answer of the model -----------------------------------------------------------------------------------------
 
 
-def test_tokens_of_answer_are_added_to_those_of_steps() -> None:
+@pytest.mark.django_db
+def test_request_of_the_answer_is_a_step_whose_tokens_count() -> None:
+    usage = {"input_tokens": 120, "output_tokens": 15}
     with recording() as recorder, recorder.message("Weather?") as message:
         with recorder.step(model="gpt-5") as step:
-            step.usage = {"input_tokens": 120, "output_tokens": 15}
-        message.answered("31 degrees.", model="gpt-5-mini", usage={"input_tokens": 120, "output_tokens": 15})
+            step.usage = usage
+        asked = [{"role": "user", "content": "Weather?"}]
+        message.answered("31 degrees.", model="gpt-5-mini", usage=usage, request={"messages": asked})
     end = recorder.events[-1]["data"]
-    assert (end["result"], end["metadata"]) == ("31 degrees.", {"model": "gpt-5-mini"})
-    assert (end["usage"]["input_tokens"], end["usage"]["output_tokens"]) == (240, 30)
+    assert (end["result"], "usage" in end, "metadata" in end) == ("31 degrees.", False, False)
+    owner = Project.objects.create(slug="owner")
+    send(owner, recorder)
+    (answer,) = answers(owner)
+    assert (answer["content"], answer["input_tokens"], answer["output_tokens"]) == ("31 degrees.", 240, 30)
+    *_, last = answer["agent_steps"]
+    assert (last["model"], last["usage"], last["thought"]) == ("gpt-5-mini", usage, "")
+    assert "duration" not in last and last["input_ref"]
 
 
-def test_chat_without_tools_has_model_and_tokens() -> None:
+def test_answer_without_model_and_tokens_makes_no_step() -> None:
     with recording() as recorder, recorder.message("Hello") as message:
-        message.answered("Hi.", model="gpt-5", usage={"prompt_tokens": 7, "completion_tokens": 2})
-    end = recorder.events[-1]["data"]
-    assert end["metadata"] == {"model": "gpt-5"}
-    assert end["usage"] == {"prompt_tokens": 7, "completion_tokens": 2}
+        message.answered("Hi.")
+    assert tree(recorder.events) == ["message"]
+    message.answered("Too late.", model="gpt-5")
+    assert tree(recorder.events) == ["message"]
 
 
 def test_usage_of_message_without_answered_is_left_alone() -> None:

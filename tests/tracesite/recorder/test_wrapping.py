@@ -891,4 +891,6 @@ def test_recorded_agent_is_on_the_server() -> None:
     # The counters match the stored rows.
     assert [(event.data["kind"], event.data["length"]) for event in prompts] == [("system", 18), ("user", 40)]
     kinds = Counter(Context.objects.values_list("kind", flat=True))
-    assert kinds == {"prompt": 2, "conversation": 1, "entry": 1}, "the prompts, and what the model was asked"
+    assert kinds == {"prompt": 2, "conversation": 1, "input": 1, "entry": 1}, (
+        "the prompts, and what the model was asked"
+    )
