@@ -18,11 +18,11 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.db import connection, transaction
-from django.db.models import Q
+from django.db import transaction
 from django.db.models.fields.json import KeyTextTransform
 from django.utils import timezone
 
+from access_app.db.statements import read_prepared
 from messages_app import ids
 from messages_app.models import Message, Session
 from traces_app.models import AgentStep, Score, Span, ToolCall, ToolResult
@@ -61,6 +61,11 @@ _REPLACED = (
 _PLACE = ("session", "message", "call", "session_name", "message_name")
 _SHARE_SESSION = "SELECT pg_advisory_xact_lock_shared(key) FROM unnest(%s::bigint[]) AS key"
 _LOCK_SESSION = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
+# Prepared, because every trace that arrives asks for its scores, and nearly none has any.
+_TO_ATTACH = (
+    "SELECT id FROM traces_app_score WHERE project_id = %s "
+    "AND (trace_id = ANY(%s) OR session_id IS NULL AND trace_id IS NULL AND session_name = ANY(%s))"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,13 +207,11 @@ def attach_scores(project_id: int, trace_ids: Collection[str], session_names: Co
     Call it in the transaction that made them; it has locked the traces.
     """
     _lock_sessions(_SHARE_SESSION, project_id, session_names)
-    of_traces = Q(project_id=project_id, trace_id__in=[UUID(trace_id) for trace_id in trace_ids])
-    waiting = Q(project_id=project_id, session__isnull=True, trace_id__isnull=True, session_name__in=session_names)
-    scores = list(
-        Score.with_deleted.filter(of_traces | waiting).only("pk", "trace_id", "span_id", "call_name", *_PLACE)
-    )
-    if not scores:
+    traces = [UUID(trace_id) for trace_id in trace_ids]
+    found = [pk for (pk,) in read_prepared(_TO_ATTACH, [project_id, traces, list(session_names)])]
+    if not found:
         return
+    scores = list(Score.with_deleted.filter(pk__in=found).only("pk", "trace_id", "span_id", "call_name", *_PLACE))
     places = _settled(project_id, [_place_of(score) for score in scores])
     changed = []
     for score, place in zip(scores, places, strict=True):
@@ -290,8 +293,7 @@ def _is_of_session(place: Place) -> bool:
 def _lock_sessions(statement: str, project_id: int, names: Iterable[str]) -> None:
     keys = sorted(ids.key("scores", project_id, name).int % 2**63 for name in names)
     if keys:
-        with connection.cursor() as cursor:
-            cursor.execute(statement, [keys])
+        read_prepared(statement, [keys])
 
 
 def _place_of(score: Score) -> Place:

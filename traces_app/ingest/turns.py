@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from django.db import connection
-
+from access_app.db.statements import read_prepared
 from messages_app import ids
 
 _LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
@@ -14,5 +13,4 @@ _LOCK = "SELECT pg_advisory_xact_lock(key) FROM unnest(%s::bigint[]) AS key"
 def take_turns(project_id: int, trace_ids: Collection[str]) -> None:
     """Lock the traces, in one order, until the end of the transaction."""
     keys = sorted(ids.key("trace", project_id, trace_id).int % 2**63 for trace_id in trace_ids)
-    with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [keys])
+    read_prepared(_LOCK, [keys])

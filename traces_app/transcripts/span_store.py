@@ -25,6 +25,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from msgspec.structs import replace
 
+from access_app.db.statements import read_prepared
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.sql.partitions import Month
@@ -54,6 +55,15 @@ MOST_SPANS_OF_TRACE = 50_000
 _ATTEMPTS = 5
 _HEXADECIMAL = re.compile("[0-9a-f]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST = int(ids.EARLIEST.timestamp()) * 10**9
+_LATEST = 253_402_300_799 * 10**9
+"""Nanoseconds from 1970 to the end of the year 9999, the last that a datetime has."""
+# These two are prepared, because every request asks them, and Django and PostgreSQL take longer to plan than to answer them.
+_STORED = "SELECT id, trace_id, kind FROM traces_app_span WHERE project_id = %s AND trace_id = ANY(%s)"
+_WITH_MESSAGES = (
+    "SELECT DISTINCT request_id FROM messages_app_message "
+    "WHERE project_id = %s AND request_id = ANY(%s) AND request_id <> '' AND metadata ? %s"
+)
 _Item = Span | LogRecord | Media
 """What is delivered of a trace."""
 _decode_media = msgspec.json.Decoder(Media).decode
@@ -223,11 +233,10 @@ def _delivery(project_id: int, item: _Item, now: datetime) -> _Delivery:
 
 def _in_range(nanoseconds: int, now: datetime) -> datetime:
     """Return the time of a span; `now` if a clock was so wrong that no month can be made for it."""
-    latest = now + ids.LATEST_AHEAD
-    if not 0 < nanoseconds < (latest - _EPOCH) // timedelta(microseconds=1) * 1000:
+    if not _EARLIEST <= nanoseconds < _LATEST:
         return now
     found = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    return found if found >= ids.EARLIEST else now
+    return found if found < now + ids.LATEST_AHEAD else now
 
 
 # --- Traces -----------------------------------------------------------------------------------------------------------
@@ -301,8 +310,7 @@ def _insert(project_id: int, deliveries: Sequence[_Delivery]) -> tuple[dict[str,
     traces = {UUID(delivery.trace_id) for delivery in deliveries}
     known: set[str] = set()
     with_spans: set[str] = set()
-    stored = SpanRow.objects.filter(project_id=project_id, trace_id__in=traces).order_by()
-    for pk, trace_id, kind in stored.values_list("pk", "trace_id", "kind"):
+    for pk, trace_id, kind in read_prepared(_STORED, [project_id, list(traces)]):
         new.pop(pk.hex, None)
         known.add(trace_id.hex)
         if kind != SpanRow.Kind.MEDIA:
@@ -375,13 +383,13 @@ def _replace_messages(
 
     `first_of_trace` are the traces of which nothing was stored before.
     """
-    of_traces = Message.with_deleted.filter(project_id=project_id, metadata__has_key=TRACE_ID)
     known = [trace_id for trace_id in sessions if trace_id not in first_of_trace]
-    old = list(of_traces.filter(request_id__in=known).order_by("pk").select_related("session"))
+    of_traces = Message.with_deleted.filter(project_id=project_id, request_id__in=known, metadata__has_key=TRACE_ID)
+    old = list(of_traces.order_by("pk").select_related("session")) if known else []
     refused = {message.request_id: "session_deleted" for message in old if message.session.deleted_at is not None}
     # The spans of these were purged, with one of their messages; the others cannot be made anew.
-    purged = of_traces.filter(request_id__in=sessions.keys() & first_of_trace).order_by()
-    refused |= dict.fromkeys(purged.values_list("request_id", flat=True), "message_purged")
+    purged = read_prepared(_WITH_MESSAGES, [project_id, sorted(sessions.keys() & first_of_trace), TRACE_ID])
+    refused |= {trace_id: "message_purged" for (trace_id,) in purged}
     if refused:
         raise _RefusedError(refused)
     remove_messages([message.pk for message in old])
@@ -403,9 +411,19 @@ def _replace_messages(
             Message.with_deleted.filter(pk=last).update(redactions=receipts)
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(session_id)
-    # The first spans of a trace may name another session than the root, or none, and may have no messages.
+    if known:
+        _remove_empty_sessions(project_id, known, old, outcomes)
+
+
+def _remove_empty_sessions(
+    project_id: int, trace_ids: Sequence[str], old: Sequence[Message], outcomes: Sequence[SessionOutcome]
+) -> None:
+    """Remove the sessions that the messages of traces have left.
+
+    The first spans of a trace may name another session than the root, or none, and may have no messages.
+    """
     empty = Session.with_deleted.filter(
-        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=known),
+        Q(id__in={message.session_id for message in old}) | Q(project_id=project_id, external_id__in=trace_ids),
         ~Q(id__in=[stored.id for stored in outcomes]),
         metadata__source=SOURCE,
         message_count=0,

@@ -60,7 +60,11 @@ class Facts(Struct, kw_only=True):
 
     def filled_by(self, other: Facts) -> Facts:
         """Return these facts, with those of `other` for what is missing."""
-        missing = {name: getattr(other, name) for name in self.__struct_fields__ if getattr(self, name) in _NOTHING}
+        missing = {
+            name: value
+            for name in self.__struct_fields__
+            if (value := getattr(other, name)) is not None and getattr(self, name) in _NOTHING
+        }
         return replace(self, **(missing | {"metadata": {**other.metadata, **self.metadata}}))
 
 
