@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text
+from traces_app.normalize.pricing import is_amount
 from traces_app.transcripts.entries import Prompt, Transcript
 from traces_app.transcripts.files.documents import Document, Skip, first_values, numbered_values
 from traces_app.transcripts.observations import EARLIEST, EMPTY, Kind, Observation, Reader, Trace, digest
@@ -267,8 +268,12 @@ def _join(where: str, key: str) -> str:
 
 
 def _usage(row: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the tokens under the names that `tokens` counts."""
+    """Return the tokens under the names that `tokens` counts, and the cost that Langfuse knows."""
     details = fields(_get(row, "usageDetails", "usage_details")) or fields(row.get("usage"))
     names = {"input": "input_tokens", "output": "output_tokens", "total": "total_tokens"}
     usage = {names.get(name, name): value for name, value in details.items() if value is not None}
+    costs = fields(_get(row, "costDetails", "cost_details"))
+    cost = _get(costs, "total") or _get(row, "calculatedTotalCost", "totalCost", "total_cost")
+    if is_amount(cost) and cost:
+        usage["cost"] = cost
     return usage if any(isinstance(value, int | float) and value for value in usage.values()) else None

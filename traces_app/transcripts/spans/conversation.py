@@ -299,7 +299,7 @@ def _observation(node: _Node, place: int) -> Observation:
         tool_name=tool_name,
         call_id=facts.call_id,
         model=facts.model,
-        usage=facts.usage,
+        usage=facts.usage if facts.cost is None else {**(facts.usage or {}), "cost": facts.cost},
         system=facts.system,
         tools=facts.tools,
         parameters=facts.parameters,

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from traces_app.normalize.pricing import is_amount
 from traces_app.schema import records
 from traces_app.transcripts.observations import Kind
 
@@ -32,6 +33,8 @@ class Facts(Struct, kw_only=True):
     response_id: str | None = None
     """The provider's id of a response: two spans with the same one are one request, seen by two libraries."""
     usage: dict[str, Any] | None = None
+    cost: float | None = None
+    """USD, of a generation, if the producer knows it."""
     system: Any = None
     """Of a generation: the system prompt, the schemas of the tools and the parameters, as far as `input` does not hold them."""
     tools: list[Any] | None = None
@@ -126,6 +129,24 @@ def milliseconds(value: Any, *, in_seconds: bool = False) -> float | None:
 def between(start: int, end: int) -> float | None:
     """Return the milliseconds between two times in nanoseconds; None if one is unknown or they are in the wrong order."""
     return (end - start) / 1e6 if 0 < start <= end else None
+
+
+def cost(attributes: Attributes, total: tuple[str, ...], parts: tuple[str, ...] = ()) -> float | None:
+    """Return the cost that attributes state: the total, or else the sum of its parts; None if they state none."""
+    found = [amount for name in total if (amount := _amount(attributes.get(name))) is not None]
+    if found:
+        return found[0]
+    amounts = [amount for name in parts if (amount := _amount(attributes.get(name))) is not None]
+    return sum(amounts) if amounts else None
+
+
+def _amount(value: Any) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return value if is_amount(value) else None
 
 
 def usage(attributes: Attributes, names: dict[str, tuple[str, ...]]) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 from traces_app.transcripts.parsing.passages import passages_in
-from traces_app.transcripts.spans.facts import Facts, first, first_text, milliseconds, usage
+from traces_app.transcripts.spans.facts import Facts, cost, first, first_text, milliseconds, usage
 from traces_app.transcripts.spans.span import Attributes, Span, SpanEvent
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -62,6 +62,8 @@ TOKENS: dict[str, tuple[str, ...]] = {
         "gen_ai.usage.details.reasoning_tokens",
     ),
 }
+COST = ("gen_ai.usage.cost", "gen_ai.usage.total_cost", "operation.cost")  # not standardised; the last is Pydantic AI's
+PARTS_OF_COST = ("gen_ai.usage.input_cost", "gen_ai.usage.output_cost")
 KINDS: dict[str, Kind] = {
     "chat": "generation",
     "call_llm": "generation",
@@ -111,6 +113,7 @@ def facts(span: Span) -> Facts:
         found.model = first_text(attributes, NAMES["model"])
         found.response_id = first_text(attributes, NAMES["response_id"])
         found.usage = usage(attributes, TOKENS)
+        found.cost = cost(attributes, COST, PARTS_OF_COST)
         found.tools = items(decoded(first(attributes, NAMES["definitions"]))) or None
         found.parameters = _parameters(attributes)
         found.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]), in_seconds=True)

@@ -11,7 +11,7 @@ from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 from traces_app.transcripts.parsing.passages import passages_in
-from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text
+from traces_app.transcripts.spans.facts import Facts, below, between, cost, first, first_text
 from traces_app.transcripts.spans.pieces import nanoseconds
 from traces_app.transcripts.spans.span import Attributes, Span
 
@@ -62,6 +62,8 @@ def facts(span: Span) -> Facts:
         found.model = first_text(attributes, NAMES["model"])
         details = fields(decoded(first(attributes, NAMES["usage"])))
         found.usage = {_TOKENS.get(name, name): count for name, count in details.items()} or None
+        costs = fields(decoded(first(attributes, NAMES["cost"])))
+        found.cost = cost(costs, ("total",), tuple(costs))
         found.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
         found.time_to_first_token = between(
             span.start, nanoseconds(decoded(first(attributes, NAMES["completion_start"])))

@@ -9,7 +9,7 @@ from traces_app.normalize.json_values import fields
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 from traces_app.transcripts.parsing.passages import passages_in
-from traces_app.transcripts.spans.facts import Facts, first_text
+from traces_app.transcripts.spans.facts import Facts, cost, first_text
 from traces_app.transcripts.spans.span import Span
 
 KINDS: dict[str, Kind] = {"LLM": "generation", "CHAT_MODEL": "generation", "TOOL": "tool", "AGENT": "agent"}
@@ -34,5 +34,8 @@ def facts(span: Span) -> Facts:
         model=first_text(values, ("mlflow.llm.model",)) if kind == "generation" else None,
         usage=fields(values.get("mlflow.chat.tokenUsage")) or None if kind == "generation" else None,
         passages=passages_in(values.get("mlflow.spanOutputs")) or None if said == "RETRIEVER" else None,
+        cost=cost(fields(values.get("mlflow.llm.cost")), ("total_cost",), ("input_cost", "output_cost"))
+        if kind == "generation"
+        else None,
         metadata={"cost": values["mlflow.llm.cost"]} if "mlflow.llm.cost" in values else {},
     )

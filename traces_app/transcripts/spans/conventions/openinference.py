@@ -11,7 +11,7 @@ from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded, messages_in
 from traces_app.transcripts.parsing.passages import passages_in
-from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text, listed, usage
+from traces_app.transcripts.spans.facts import Facts, below, between, cost, first, first_text, listed, usage
 from traces_app.transcripts.spans.span import Attributes, Span
 
 KIND = "openinference.span.kind"
@@ -69,6 +69,7 @@ def facts(span: Span) -> Facts:
     if kind == "generation":
         found.model = first_text(attributes, NAMES["model"])
         found.usage = usage(attributes, TOKENS)
+        found.cost = cost(attributes, ("llm.cost.total",), ("llm.cost.prompt", "llm.cost.completion"))
         found.parameters = fields(decoded(first(attributes, NAMES["parameters"]))) or None
         found.tools = _tools(attributes) or None
         found.time_to_first_token = next(

@@ -10,7 +10,7 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, below, between, first, first_text, listed, usage
+from traces_app.transcripts.spans.facts import Facts, below, between, cost, first, first_text, listed, usage
 from traces_app.transcripts.spans.span import Attributes, Span
 
 KIND = "traceloop.span.kind"
@@ -63,6 +63,7 @@ def facts(span: Span) -> Facts:
     if kind == "generation":
         found.model = first_text(attributes, NAMES["model"])
         found.usage = usage(attributes, TOKENS)
+        found.cost = cost(attributes, ("gen_ai.usage.cost", "llm.usage.cost"))
         found.tools = [*map(_tool, items(listed(below(attributes, _FUNCTIONS))))] or None
         found.time_to_first_token = next(
             (between(span.start, event.time) for event in span.events if event.name == _CHUNK), None
