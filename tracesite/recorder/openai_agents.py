@@ -192,9 +192,9 @@ def _generation(data: Any) -> ModelReply:
     """Read the data of a `generation` span, whose output is a list of messages or of responses."""
     message = joined(messages_in(thaw(data.output), "assistant"))
     usage = {name: value for name, value in fields(thaw(data.usage)).items() if name != "requests"} or None
-    model = text(data.model)
+    model, request = text(data.model), dict(fields(thaw(data.model_config)))
     if message is None:
-        return ModelReply(usage=usage, model=model)
+        return ModelReply(usage=usage, model=model, request=request)
     found = message.content
     return ModelReply(
         text=found if isinstance(found, str) else "" if found is None else msgspec.json.encode(found).decode(),
@@ -203,6 +203,7 @@ def _generation(data: Any) -> ModelReply:
         results=message.results,
         model=message.model or model,
         usage=usage,
+        request=request,
     )
 
 

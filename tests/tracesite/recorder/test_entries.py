@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from tracesite.recorder import MemorySink, Privacy, Recorder
-from tracesite.recorder.entries import MARGIN, MOST, Cut, freeze, thaw
+from tracesite.recorder.entries import MARGIN, MOST, Cut, Entry, Kind, freeze, thaw, without_values
+from tracesite.recorder.privacy import clean
 from tracesite.recorder.testing import recording
 
 MB = 1_000_000
+LIMIT = Privacy().max_bytes
 
 
 @dataclass
@@ -145,6 +148,49 @@ def test_secret_at_the_place_of_the_cut_is_not_kept(before: int, wrap: Callable[
     assert "hunter2" not in kept
     assert secret[:12] not in kept
     assert len(kept) <= 2**20 + 100
+
+
+@pytest.mark.parametrize("size", [100, MB + 100, 3 * MB])
+@pytest.mark.parametrize("filler", ["x", "字", "\n"])
+def test_large_request_keeps_its_form_within_the_limit(size: int, filler: str) -> None:
+    messages = [{"role": "user", "content": filler * (size // 10)} for _ in range(10)]
+    request = {"model": "gpt-5", "tools": [{"name": "search"}], "messages": messages}
+    whole = len(msgspec.json.encode(request))
+    with recording() as recorder, recorder.message(), recorder.step(request=request):
+        pass
+    (begun,) = [event["data"] for event in recorder.events if event["type"] == "llm_request_start"]
+    kept = begun["request"]
+    assert (kept["model"], kept["tools"]) == ("gpt-5", [{"name": "search"}])
+    if whole <= LIMIT:
+        assert (kept, "truncated" in begun) == (request, False)
+        return
+    assert [cut["path"] for cut in begun["truncated"]] == ["data.request"]
+    assert LIMIT < begun["truncated"][0]["bytes"] < 2 * whole
+    assert kept["messages"][0]["role"] == "user"
+    assert messages[0]["content"].startswith(kept["messages"][0]["content"])
+    assert LIMIT / 2 < len(msgspec.json.encode(kept)) <= LIMIT
+
+
+@pytest.mark.parametrize("before", [*range(0, 60, 10), 7_000, 60_000])
+def test_secret_at_the_cut_of_a_request_is_not_kept(before: int) -> None:
+    secret = "ts_" + "Zq7Xw9Lk3Vb5Nm1Ty8Rc2Hd6Gj4Fs0Pa5Ue9Io3Wb7K"
+    filler = f'password: "{"hunter2" * 10}" ' * 3000
+    room = 2**20 + MARGIN - len(filler) - before
+    text = filler + ("lorem " * (room // 6 + 1))[-room:] + secret + " ipsum" * MB
+    with recording() as recorder, recorder.message():
+        recorder.step(request=[{"role": "user", "content": text}]).start().end()
+    (begun,) = [event["data"] for event in recorder.events if event["type"] == "llm_request_start"]
+    kept = str(begun["request"])
+    assert begun["request"][0]["role"] == "user"
+    assert ("hunter2" in kept, secret[:12] in kept, 2**19 < len(kept) <= 2**20) == (False, False, True)
+
+
+def test_request_without_room_in_the_queue_is_left_out() -> None:
+    with recording() as recorder, recorder.message("Hello") as message:
+        entry = Entry(Kind.STEP_START, 1, message, "s", {"step": "1"}, {"request": freeze([{"content": "x" * 999}])}, 0)
+    (event,) = clean([without_values(entry)], Privacy())
+    data = msgspec.json.decode(event)["data"]
+    assert ("request" in data, data["truncated"]) == (False, [{"path": "data.request", "bytes": 1015}])
 
 
 def test_session_with_a_large_field_keeps_the_others() -> None:

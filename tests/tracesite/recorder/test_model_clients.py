@@ -26,7 +26,7 @@ from tracesite.recorder import Recorder, model_clients
 from tracesite.recorder.guard import guarded
 from tracesite.recorder.model_apis import CHAT, MESSAGES, RESPONSES, Api
 from tracesite.recorder.model_clients import parsed_body
-from tracesite.recorder.testing import RecorderForTests, recording, tree
+from tracesite.recorder.testing import FIRST_TOKEN, RecorderForTests, recording, tree
 
 from .scripted_agents import EXPERT, MODEL, PLANNER, QUESTION, Chat, Messages, Responses, awaited, plan
 from .test_langchain import answers, data_of, inputs_of, project, send
@@ -301,6 +301,22 @@ def test_failure_inside_never_reaches_the_agent(
     begun = data_of(recorder.events, "llm_request_start")
     ended = data_of(recorder.events, "llm_request_complete", "llm_request_error")
     assert {data["step"] for data in begun} == {data["step"] for data in ended}
+
+
+@pytest.mark.parametrize("api", CLIENTS)
+def test_later_changes_of_the_messages_are_not_recorded(api: Any, url: str) -> None:
+    given = options_of(api)
+    messages = given["input" if api is Responses else "messages"]
+    with recording() as recorder, client_of(api, url) as client:
+        recorded(recorder, client)
+        with recorder.message("Hello"):
+            stream = create_of(api, client)(model=MODEL, stream=True, **given)
+            messages[0]["content"] = "Changed."
+            messages.append({"role": "user", "content": "Another."})
+            list(stream)
+    (begun,) = data_of(recorder.events, "llm_request_start")
+    assert begun["request"]["input" if api is Responses else "messages"] == [{"role": "user", "content": QUESTION}]
+    assert last_step(recorder)["time_to_first_token"] == FIRST_TOKEN
 
 
 def test_headers_of_a_request_are_not_recorded(url: str) -> None:

@@ -15,12 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from access_app.models import Project
 from traces_app.models import AgentStep, Context, Event, ToolCall
+from traces_app.queries.contexts import inputs
 from tracesite.recorder import MemorySink, Privacy, Recorder, Sampling, wrap
 from tracesite.recorder.answers import Answer, read
 from tracesite.recorder.database_sink import DatabaseSink
@@ -887,6 +889,9 @@ def test_recorded_agent_is_on_the_server() -> None:
     assert list(ToolCall.objects.values_list("tool__name", flat=True)) == ["get_weather"]
     asked = AgentStep.objects.get(model="gpt-5-mini")
     assert asked.pk == ToolCall.objects.get().step_id
+    key = str(asked.message_id), asked.input_ref
+    whole = msgspec.json.decode(msgspec.json.encode(inputs([key])[key]))
+    assert [one["role"] for one in whole["messages"]] == ["user"]
     prompts = Event.objects.filter(type="prompt_build").order_by("seq")
     # The counters match the stored rows.
     assert [(event.data["kind"], event.data["length"]) for event in prompts] == [("system", 18), ("user", 40)]

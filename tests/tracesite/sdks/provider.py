@@ -130,7 +130,9 @@ def response(body: Body) -> tuple[Body, list[bytes]]:
     for call in message.get("tool_calls", []):
         about = {"type": "function_call", "id": f"fc_{call['id']}", "call_id": call["id"], "status": "completed"}
         output.append({**about, **call["function"]})
-    about = {"id": response_id, "object": "response", "created_at": 1_790_000_000, "model": MODEL, "tools": []}
+    about = {"id": response_id, "object": "response", "created_at": 1_790_000_000, "model": MODEL}
+    # A response repeats these parts of its request.
+    about |= {"instructions": body.get("instructions"), "tools": body.get("tools") or []}
     about |= {"parallel_tool_calls": True, "tool_choice": "auto", "error": None, "incomplete_details": None}
     counts = {
         "input_tokens": usage["prompt_tokens"],

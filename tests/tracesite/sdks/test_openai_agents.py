@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from benchmarks.faults.site import Site, running
 
 from .provider import ADVICE, ANSWER, REASONING, provider
-from .test_sdks import AGENTS, QUESTION, ROOT, call, get
+from .test_sdks import AGENTS, QUESTION, ROOT, call, get, read
 
 NEWEST, OLDEST = "agents", "agents_oldest"
 
@@ -83,6 +84,23 @@ def test_agent_is_recorded_with_its_content(
     assert "no traffic data for Oslo" in str(traffic["result"])
     question = {"question": "What to eat in Oslo?"}
     assert call(expert) == ("call_expert", "ask_expert", question, "success", ADVICE)
+    if script == "agents_processor":
+        assert_inputs(
+            api, [step["input"] for step in read(site, f"messages/{answer['id']}/?expand=inputs")["agent_steps"]]
+        )
+
+
+def assert_inputs(api: str, inputs: list[dict[str, Any]]) -> None:
+    """Compare the inputs of the agent's steps with what it asked, as far as the SDK says it."""
+    first, second, expert, last = (one["messages"] for one in inputs)
+    if api == "chat":
+        assert [messages.pop(0)["role"] for messages in (first, second, expert, last)] == ["system"] * 4
+    else:
+        assert all(one["system"] for one in inputs)
+        assert [len(one.get("tools", ())) for one in inputs] == [3, 3, 0, 3]
+    assert [messages[0]["content"] for messages in (first, expert)] == [QUESTION, "What to eat in Oslo?"]
+    assert (second[: len(first)], last[: len(second)]) == (first, second)
+    assert "31 degrees in Oslo" in repr(second) and ADVICE in repr(last)
 
 
 def test_exporter_says_no_content_of_responses(site: Site, model_url: str) -> None:
