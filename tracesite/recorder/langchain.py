@@ -114,8 +114,8 @@ class _Trace:
     thread: str | None
     place: _Place = field(init=False)
     iterations: Iterator[int] = field(default_factory=count)
-    answer: tuple[Step, Reply] | None = None
-    """The last plain reply: the answer, unless another one follows."""
+    answers: deque[tuple[Step, Reply]] = field(default_factory=deque)
+    """The last plain reply: the answer, unless another one follows. A deque, because branches run in threads."""
     is_paused: bool = False
 
 
@@ -524,8 +524,8 @@ class TracesiteHandler(_Handler):
             if answer is None or trace.place.scope.call is not None:
                 self._set_answer(trace, None)
             else:
-                if trace.answer is not None and isinstance(answer.content, str):
-                    message.set_reply(trace.answer[0], answer.content)
+                if trace.answers and isinstance(answer.content, str):
+                    message.set_reply(trace.answers[-1][0], answer.content)
                 else:
                     self._set_answer(trace, None)
                 if message.content is None:
@@ -540,7 +540,7 @@ class TracesiteHandler(_Handler):
         """Return the last plain reply, or the message of an agent at the end of the graph's output if that is another one."""
         *_, last = [None, *_messages_in(outputs)]
         given = _reply_in(last) if isinstance(last, AIMessage) else None
-        held = trace.answer[1] if trace.answer is not None else None
+        held = trace.answers[-1][1] if trace.answers else None
         if given is None or given.calls or (held is not None and held.content == given.content):
             return held
         self._set_answer(trace, None)
@@ -548,11 +548,20 @@ class TracesiteHandler(_Handler):
 
     def _set_answer(self, trace: _Trace, answer: tuple[Step, Reply] | None) -> None:
         """Set the last plain reply. An earlier one becomes the thought of its step."""
-        if trace.answer is not None:
-            step, reply = trace.answer
+        if answer is not None:
+            trace.answers.append(answer)
+        while len(trace.answers) > (answer is not None):
+            try:
+                earlier = trace.answers.popleft()
+            except IndexError:
+                return  # a branch in another thread took it at this moment
+            if answer is not None and not trace.answers:
+                # The other branch took the one before, so this one is the last.
+                trace.answers.append(earlier)
+                return
+            step, reply = earlier
             record = step_of(reply, None)
             step.update(record.thought, metadata=record.metadata)
-        trace.answer = answer
 
     # --- Steps ------------------------------------------------------------------------------------------------------
 

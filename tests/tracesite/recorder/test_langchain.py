@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -585,6 +587,25 @@ def test_plain_replies_of_branches_are_steps_but_the_last() -> None:
     thoughts = {data["thought"] for data in ended if "thought" in data}
     assert end["result"] == state["messages"][-1].content
     assert thoughts | {end["result"]} == {"I am a.", "I am b.", "I am c."}
+
+
+def test_replies_of_many_threads_leave_one_answer() -> None:
+    names = [str(number) for number in range(40)]
+    for _round in range(5):
+        with recording() as recorder:
+            handler = TracesiteHandler(recorder)
+
+            def parallel(_given: str, handler: TracesiteHandler = handler) -> None:
+                about: RunnableConfig = {"callbacks": [handler], **ensure_config()}
+                with ThreadPoolExecutor(8) as pool:
+                    chats = [ScriptedChat(script=[reply(name)]) for name in names]
+                    list(pool.map(lambda chat: chat.invoke("Hello", about), chats))
+
+            RunnableLambda(parallel).invoke("Go", {"callbacks": [handler]})
+        (end,) = ends(recorder)
+        ended = data_of(recorder.events, "llm_request_complete")
+        thoughts = [data["thought"] for data in ended if "thought" in data]
+        assert sorted([*thoughts, end["result"]]) == sorted(names)
 
 
 def test_models_tools_and_chains_without_graph_are_messages() -> None:
