@@ -1,8 +1,8 @@
 """Measure what the inputs of models cost: python -m benchmarks.model_inputs
 
 A conversation of 100 turns of 1 KB each, in which every request repeats all turns before it, is stored request by request:
-as one run of 50 steps, and as 50 runs of one step. Beside it the same inputs as a JSON column, and the same runs without
-inputs. Printed are milliseconds a request and bytes on disk, with indexes and TOAST.
+as one run of 50 steps, as 50 runs of one step, and as the events of one run. Beside it the same inputs as a JSON column, and
+the same runs without inputs. Printed are milliseconds a request and bytes on disk, with indexes and TOAST.
 """
 
 from __future__ import annotations
@@ -48,6 +48,13 @@ def measure() -> None:
             took = (time.perf_counter() - started) * 1000 / REQUESTS
             label = f"{name}, {'with' if with_inputs else 'without'} inputs"
             print(f"{label:<28} {took:6.1f} ms a request {(disk_bytes() - before) / 1024:8.0f} KB on disk")
+    for with_inputs in (False, True):
+        store_events(project.pk, with_inputs=with_inputs)
+        before, started = disk_bytes(), time.perf_counter()
+        store_events(project.pk, with_inputs=with_inputs)
+        took = (time.perf_counter() - started) * 1000 / REQUESTS
+        label = f"events, {'with' if with_inputs else 'without'} inputs"
+        print(f"{label:<28} {took:6.1f} ms a request {(disk_bytes() - before) / 1024:8.0f} KB on disk")
     took, size = column()
     print(f"{'as a JSON column':<28} {took:6.1f} ms a request {size / 1024:8.0f} KB on disk")
 
@@ -85,10 +92,31 @@ def store(project_id: int, runs: int, *, with_inputs: bool) -> None:
         ingest(project_id, [msgspec.convert({"external_id": session, "messages": [message]}, records.Session)])
 
 
+def store_events(project_id: int, *, with_inputs: bool) -> None:
+    from traces_app.events.store import record_events
+    from traces_app.normalize.redaction import redact_event
+    from traces_app.schema import records
+
+    turns = conversation(time.perf_counter_ns())
+    session = f"{time.perf_counter_ns()}"
+    for number in range(REQUESTS):
+        asked = {"messages": turns[: 2 * number + 1], "system": "Be kind.", "temperature": 0.2}
+        data = {"step": f"{number}", "thought": "Hm."} | ({"request": asked} if with_inputs else {})
+        event = records.Event(
+            session_id=session,
+            type="llm_request_complete",
+            number=number,
+            timestamp=_AT + timedelta(seconds=number),
+            data=data,
+        )
+        record_events(project_id, [redact_event(event)])
+
+
 def disk_bytes() -> int:
     return query(
         "SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables "
-        "WHERE relname LIKE 'traces_app_context_y%' OR relname LIKE 'traces_app_agentstep_y%'"
+        "WHERE relname LIKE 'traces_app_context_y%' OR relname LIKE 'traces_app_agentstep_y%' "
+        "OR relname LIKE 'traces_app_event_y%'"
     )
 
 
