@@ -100,7 +100,8 @@ def test_export_is_read_in_chunks(viewer: Caller, project: Project) -> None:
     with CaptureQueriesContext(connection) as queries:
         exported = viewer.get(f"sessions/{session.id}/export/")
     assert len(exported.json["messages"]) == 45
-    # The key, the session twice, for each of three chunks its ids and four statements, and a read that finds no fourth chunk.
-    assert len(queries_in(queries)) == 3 + 3 * (1 + 4) + 1
+    # The key, the session twice, its scores, for each of three chunks its ids and four statements, and a read that finds no
+    # fourth chunk.
+    assert len(queries_in(queries)) == 4 + 3 * (1 + 4) + 1
     # The four of the two whole chunks are sent at once.
     assert len(queries) <= len(queries_in(queries)) - 2 * 3
