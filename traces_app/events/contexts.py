@@ -22,6 +22,7 @@ from traces_app.ingest.contexts import Context, context_of, length_of, value_of
 from traces_app.schema import pg_text
 from traces_app.schema.event_types import EventType
 from traces_app.schema.request_parts import MESSAGES
+from traces_app.transcripts.parsing.requests import model_input
 
 MOST = 16 * 1024
 """Maximum characters of event data as JSON: about a page of text.
@@ -98,10 +99,14 @@ def _without_context(type_: EventType, data: dict[str, Any]) -> tuple[dict[str, 
     request = data.get("request")
     if name := _first_list(data, CONVERSATION):
         entries = data[name]
-        kept = _without(kept, name)
+        # An empty request would look like one whose messages are stored elsewhere.
+        kept = _without(kept, name, *(["request"] if "request" in data and model_input(request) is None else []))
     elif isinstance(request, dict) and (name := _first_list(request, MESSAGES)):
         entries = request[name]
         kept = {**kept, "request": _without(request, name)}
+    elif isinstance(request, list) and request:
+        entries = request
+        kept = {**kept, "request": []}
     variables = data.get("variables")
     if isinstance(variables, dict) and variables:
         content["variables"] = variables

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from access_app.models import Project
 from messages_app.models import Message
@@ -103,15 +105,20 @@ def test_request_in_the_end_of_a_step_is_its_input(project: Project) -> None:
     assert asked()[1] is None
 
 
-@pytest.mark.parametrize("name", ["messages", "input"])
+@pytest.mark.parametrize("name", ["messages", "input", ""])
 def test_conversation_that_grows_is_stored_once(project: Project, name: str) -> None:
-    tools = [{**TOOLS[0], "description": "y" * contexts.MOST}]
+    tools = [{**TOOLS[0], "description": "y" * contexts.MOST}] if name else []
     for n in range(10):
-        send(project, start(2 * n + 1, f"s{n}", request={name: conversation(n + 1), "tools": tools}))
-        send(project, end(2 * n + 2, f"s{n}", thought="Hm."))
+        messages = conversation(n + 1)
+        request = {name: messages, "tools": tools} if name else messages
+        # Half of the requests are sent with the end of their step.
+        send(project, start(2 * n + 1, f"s{n}", **({"request": request} if n % 2 else {})))
+        send(project, end(2 * n + 2, f"s{n}", thought="Hm.", **({} if n % 2 else {"request": request})))
+        send(project, {**end(2 * n, f"s{n}", thought="Late."), "id": f"late {n}"})
     assert [len(one["messages"]) for one in asked()] == list(range(1, 11))
     assert Context.objects.filter(kind="entry").count() == 10 + len(tools)
-    assert Context.objects.filter(kind="value").count() == 1, "the rest of the request is in the events by reference"
+    values = Context.objects.filter(kind="value").count()
+    assert values == len(tools), "the rest of the request is in the events by reference"
     assert Event.objects.get(external_id="e19").data["conversationLength"] == 10
     assert list(check(tally=Tally())) == []
 
@@ -133,3 +140,33 @@ def test_cut_request_is_said_at_its_step(project: Project) -> None:
     paths = [one["path"] for one in step.metadata["truncated"]]
     assert paths == ["input", "input.messages[0].content", "input.messages[1]"]
     assert Message.objects.get().health == ["truncated"]
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda below: (
+        st.lists(below, max_size=3)
+        | st.dictionaries(st.sampled_from(["messages", "input", "system", "tools", "role", "contextRef", "x"]), below)
+    ),
+    max_leaves=9,
+)
+_NAMES = ("request", "messages", "conversation", "system", "tools", "parameters", "time_to_first_token")
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.lists(st.dictionaries(st.sampled_from(_NAMES), _JSON), min_size=2, max_size=3))
+def test_any_values_give_the_same_input_in_both_orders(project: Project, data: list[dict[str, Any]]) -> None:
+    events = [(start, end, start)[n](n, **fields) for n, fields in enumerate(data)]
+    found = []
+    for order in (events, events[::-1]):
+        for one in order:
+            send(project, one)
+        found.append((asked(), AgentStep.objects.get().time_to_first_token_ms))
+        assert list(check(tally=Tally())) == []
+        forget_all()
+    assert found[0] == found[1]
