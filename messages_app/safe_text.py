@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from django.db.models import F, Func, IntegerField, TextField
@@ -17,6 +18,7 @@ from django.db.models.functions import Left
 from django.utils.html import conditional_escape, escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 HEAD_CHARACTERS = 500
 HEAD_LINES = 12
@@ -107,6 +109,51 @@ def duration(milliseconds: float | None) -> str:
     if whole < 3600:
         return _("%(minutes)d min %(seconds)d s") % {"minutes": whole // 60, "seconds": whole % 60}
     return _("%(hours)d h %(minutes)d min") % {"hours": whole // 3600, "minutes": whole // 60 % 60}
+
+
+def cost(usd: Decimal | None) -> str:
+    """Format an amount for people: "$12.30", "$0.0123", two digits of smaller ones; "—" if unknown."""
+    if usd is None:
+        return "—"
+    if usd >= 1 or not usd:
+        return f"${usd:,.2f}"
+    return f"${usd:.{max(4, 1 - usd.adjusted())}f}"
+
+
+def price(usd: Decimal | None) -> str:
+    """Format a price with all its digits, at least two of them decimals; empty if there is none."""
+    if usd is None:
+        return ""
+    digits = -int(usd.normalize().as_tuple().exponent)
+    return f"${usd:,.{max(2, digits)}f}"
+
+
+def total_cost(row: Any) -> SafeString:
+    """Format the cost of a message or session for a list; a title says how many of its steps have none.
+
+    Empty where no model was used, such as in messages of users.
+    """
+    if not row.unpriced_count:
+        return SafeString("" if row.cost is None else cost(row.cost))
+    return format_html('<span title="{}">{}</span>', _unpriced(row), _at_least(row))
+
+
+def total_cost_in_words(row: Any) -> str:
+    """Format the cost of a message or session for its page: "≥ $0.50 (1 step without a known cost)"."""
+    if not row.unpriced_count:
+        return cost(row.cost)
+    return f"{_at_least(row)} ({_unpriced(row)})"
+
+
+def _at_least(row: Any) -> str:
+    return cost(row.cost) if row.cost is None else f"≥ {cost(row.cost)}"
+
+
+def _unpriced(row: Any) -> str:
+    words = ngettext(
+        "%(number)d step without a known cost", "%(number)d steps without a known cost", row.unpriced_count
+    )
+    return words % {"number": row.unpriced_count}
 
 
 def message_duration(message: Any) -> SafeString:

@@ -6,6 +6,7 @@ that a whole trace is in one month of every table. `objects` excludes rows below
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
@@ -90,6 +91,15 @@ class ModelPrice(models.Model):
 
     def __str__(self) -> str:
         return one_line(self.model, 80)
+
+    def first_day(self) -> date:
+        """Return a day even if there is no first one, so that prices can be sorted."""
+        return self.valid_from or date.min
+
+    def overlaps(self, other: ModelPrice) -> bool:
+        """Return whether two prices of a model contradict each other. One without a last day ends where the next one begins."""
+        earlier, later = sorted((self, other), key=ModelPrice.first_day)
+        return earlier.valid_until is not None and earlier.valid_until >= later.first_day()
 
     def clean(self) -> None:
         self.model = self.model.strip().lower()

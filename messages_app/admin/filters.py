@@ -314,6 +314,12 @@ class WholeNumberListFilter(NameFilter):
         return self.filter_set.narrow(queryset, {self.parameter_name: number})
 
 
+class AmountListFilter(WholeNumberListFilter):
+    """The same for amounts with decimals, which a browser's number field refuses unless it is told the step."""
+
+    input_type = "text"
+
+
 def kept_parameters(changelist: ChangeList, changed: Sequence[str]) -> list[tuple[str, str]]:
     """Return the hidden fields of a filter's form, which keep the other filters and the search."""
     return [(name, value) for name, value in changelist.params.items() if name not in changed]

@@ -305,10 +305,10 @@ class KeysetAdmin(ModelAdmin):
         return checkbox.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return _sees_all(request)
+        return sees_all(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return _sees_all(request)
+        return sees_all(request)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -338,7 +338,8 @@ def parameters_of(list_filter: Any) -> Sequence[str]:
     return names
 
 
-def _sees_all(request: HttpRequest) -> bool:
+def sees_all(request: HttpRequest) -> bool:
+    """Return whether somebody may see the rows of all projects: superusers only."""
     return request.user.is_active and request.user.is_superuser
 
 

@@ -16,8 +16,8 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -29,13 +29,14 @@ from messages_app.http.filters import MessageFilterSet, SessionFilterSet
 from messages_app.interruptions import shown_error
 from messages_app.models import Message, Reference, Session
 from messages_app.queries import as_uuid
-from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, visible
+from messages_app.safe_text import duration, first_characters, message_duration, moment, one_line, total_cost, visible
 from messages_app.sql.pagination import Cursor
 
 from .conversation import MESSAGE_DETAILS, SESSION_DETAILS, MessagePage, read_conversation, read_message, read_session
 from .downloads import Source
 from .filters import (
     ActiveFilter,
+    AmountListFilter,
     BeganFilter,
     CreatedFilter,
     OrderFilter,
@@ -92,6 +93,16 @@ class MinDurationFilter(WholeNumberListFilter):
     filter_set = MessageFilterSet
 
 
+class SessionMinCostFilter(AmountListFilter):
+    title = gettext_lazy("minimum cost (USD)")
+    parameter_name = "min_cost"
+    filter_set = SessionFilterSet
+
+
+class MinCostFilter(SessionMinCostFilter):
+    filter_set = MessageFilterSet
+
+
 class SessionAdmin(TrashAdmin):
     """The admin of sessions; the page of a session shows its conversation."""
 
@@ -100,7 +111,7 @@ class SessionAdmin(TrashAdmin):
     other_trash: ClassVar[Any] = (gettext_lazy("Deleted messages"), "admin:messages_app_message_trash")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, SessionStatusFilter, SessionErrorsFilter),
-        *(OrderFilter, ActiveFilter, BeganFilter),
+        *(SessionMinCostFilter, OrderFilter, ActiveFilter, BeganFilter),
     )
     search_help_text = format_lazy(
         gettext_lazy("Search by ID, external ID, or words in the title (newest {number} sessions of this list only)."),
@@ -114,6 +125,7 @@ class SessionAdmin(TrashAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
             *("project", "external_id", "status", "message_count", "call_count", "problem_count", "duration_ms"),
+            *("cost", "unpriced_count"),
             *("created_at", "active_at", "deleted_at", "deleted_by"),
         ]
         sessions = self.rows(request).select_related("project")
@@ -125,7 +137,7 @@ class SessionAdmin(TrashAdmin):
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         if self.in_trash(request):
             return ["name", "project", "deleted", "deleter", "messages", "created"]
-        return ["name", "project", "state", "messages", "calls", "problems", "took", "active", "created"]
+        return ["name", "project", "state", "messages", "calls", "problems", "took", "spent", "active", "created"]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -227,6 +239,10 @@ class SessionAdmin(TrashAdmin):
     def took(self, row: Session) -> str:
         return duration(row.duration_ms) if row.duration_ms else ""
 
+    @admin.display(description=gettext_lazy("cost"), empty_value="")
+    def spent(self, row: Session) -> SafeString:
+        return total_cost(row)
+
     @admin.display(description=gettext_lazy("last activity (UTC)"))
     def active(self, row: Session) -> SafeString:
         return moment(row.active_at)
@@ -245,7 +261,7 @@ class MessageAdmin(TrashAdmin):
     page_related = ("project", "session")
     list_filter: ClassVar[Any] = (
         *(ProjectFilter, RoleFilter, CompletedFilter, MessageErrorsFilter),
-        *(SessionNameFilter, MinDurationFilter, CreatedFilter),
+        *(SessionNameFilter, MinDurationFilter, MinCostFilter, CreatedFilter),
     )
     list_display_links = ("text",)
     search_help_text = format_lazy(
@@ -266,7 +282,7 @@ class MessageAdmin(TrashAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         fields = [
             *("project", "session__external_id", "session__deleted_at", "role", "external_id", "is_completed"),
-            *("call_count", "failure_count", "model_error_count", "health", "duration_ms"),
+            *("call_count", "failure_count", "model_error_count", "health", "duration_ms", "cost", "unpriced_count"),
             *("created_at", "completed_at", "deleted_at", "deleted_by"),
         ]
         messages = self.rows(request).select_related("project", "session")
@@ -383,9 +399,12 @@ class MessageAdmin(TrashAdmin):
             return badge("error", words % {"count": row.model_error_count})
         return None if row.is_completed else badge("running", _("running"))
 
-    @admin.display(description=gettext_lazy("duration"), empty_value="")
+    @admin.display(description=gettext_lazy("duration, cost"), empty_value="")
     def took(self, row: Message) -> SafeString:
-        return message_duration(row)
+        """Both in one column, because the list has no room for another one on a laptop."""
+        return format_html_join(
+            mark_safe("<br>"), "{}", ([text] for text in (message_duration(row), total_cost(row)) if text)
+        )
 
     @admin.display(description=gettext_lazy("created at (UTC)"))
     def created(self, row: Message) -> SafeString:

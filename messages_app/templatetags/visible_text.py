@@ -9,6 +9,9 @@ from messages_app import safe_text
 register = template.Library()
 
 register.filter("visible", safe_text.visible)
+register.filter("cost", safe_text.cost)
+register.filter("total_cost", safe_text.total_cost)
+register.filter("total_cost_in_words", safe_text.total_cost_in_words)
 register.filter("duration", safe_text.duration)
 register.filter("message_duration", safe_text.message_duration)
 register.filter("one_line", safe_text.one_line)

@@ -1,3 +1,3 @@
-"""The admin of runs, tools and calls. Django loads `model_admins` by importing this package."""
+"""The admin of runs, tools, calls and prices. Django loads them by importing this package."""
 
-from . import model_admins  # noqa: F401  # its import registers the pages
+from . import model_admins, prices  # noqa: F401  # their import registers the pages

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from messages_app import writes
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
-from traces_app.models import AgentStep, Score, ToolCall
+from traces_app.models import AgentStep, ModelPrice, Score, ToolCall
 from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
 from tracesite.samples.loader import load_samples
@@ -68,6 +69,9 @@ def pages(transactional_db: None) -> list[str]:
     for place in (Place(session_id=outcome.id), Place(session_id=outcome.id, message_id=message)):
         score = records.Score(name=HOSTILE, value=HOSTILE, comment=HOSTILE, author=HOSTILE)
         store_scores(project.pk, [PlacedScore(redacted=redact_score(score), place=place)])
+    price = ModelPrice.objects.create(
+        project=project, model=HOSTILE, input=1, output=2, as_of=date(2026, 1, 1), source=HOSTILE
+    )
     call_id, step_id = ToolCall.objects.get().pk, AgentStep.objects.get().pk
     return [
         *("/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/", "/admin/traces_app/tool/"),
@@ -83,6 +87,7 @@ def pages(transactional_db: None) -> list[str]:
         *("/admin/messages_app/session/add/", "/admin/messages_app/message/add/"),
         *("/admin/access_app/project/", "/admin/access_app/apikey/add/", "/admin/password_change/"),
         *("/admin/auth/user/", "/admin/auth/user/add/"),
+        *("/admin/traces_app/modelprice/", f"/admin/traces_app/modelprice/{price.pk}/change/"),
     ]
 
 

@@ -1,0 +1,191 @@
+"""The admin of prices of models."""
+
+from __future__ import annotations
+
+import shlex
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from messages_app.admin.keyset import sees_all
+from messages_app.safe_text import price
+from traces_app.ingest.prices import forget_prices
+from traces_app.models import ModelPrice
+
+if TYPE_CHECKING:
+    PriceModelAdmin = admin.ModelAdmin[ModelPrice]
+    PriceModelForm = forms.ModelForm[ModelPrice]
+else:
+    PriceModelAdmin, PriceModelForm = admin.ModelAdmin, forms.ModelForm  # not generic at run time
+
+
+class PriceForm(PriceModelForm):
+    """A price that contradicts no other one: of each day it is clear which of them counts."""
+
+    class Meta:
+        model = ModelPrice
+        fields = "__all__"  # the admin lists them
+        widgets: ClassVar[Any] = {
+            "model": forms.TextInput(attrs={"class": "vTextField", "maxlength": 512}),
+            "source": forms.TextInput(attrs={"class": "vTextField"}),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("input", "cached_input", "cache_write", "output", "reasoning"):
+            if isinstance(amount := self.initial.get(name), Decimal):
+                self.initial[name] = f"{amount.normalize():f}"  # 0.2, not 0.200000
+
+    def clean(self) -> dict[str, Any] | None:
+        values = super().clean()
+        if self.errors or values is None:
+            return values
+        wanted = ModelPrice(
+            **{name: values[name] for name in ("project", "valid_from", "valid_until")},
+            model=values["model"].strip().lower(),
+        )
+        others = ModelPrice.objects.filter(model=wanted.model, project=wanted.project).exclude(pk=self.instance.pk)
+        for other in others:
+            if other.valid_from == wanted.valid_from:
+                self.add_error(
+                    "valid_from",
+                    _("There is already a price of this model (%(days)s) with this first day.")
+                    % {"days": _days(other)},
+                )
+            elif wanted.overlaps(other):
+                later = max(wanted, other, key=ModelPrice.first_day)
+                self.add_error(
+                    "valid_from" if later is wanted else "valid_until",
+                    _(
+                        "Overlaps the price %(days)s of the same model. Let one of them end before the other begins, or leave the last day of the earlier one empty."
+                    )
+                    % {"days": _days(other)},
+                )
+        return values
+
+
+@admin.register(ModelPrice)
+class ModelPriceAdmin(PriceModelAdmin):
+    """Prices count at the next write of this process, and after a minute in others."""
+
+    form = PriceForm
+    list_display = (
+        *(
+            "model",
+            "shown_project",
+            "shown_input",
+            "shown_cached_input",
+            "shown_cache_write",
+            "shown_output",
+            "shown_reasoning",
+        ),
+        *("days", "as_of"),
+    )
+    list_select_related = ("project",)
+    search_fields = ("model",)
+    search_help_text = gettext_lazy("Search by model.")
+    list_filter: ClassVar[Any] = ("project",)
+    fieldsets: ClassVar[Any] = (
+        (
+            None,
+            {
+                "fields": ("model", "project", "valid_from", "valid_until"),
+                "description": gettext_lazy("A price without a last day ends where the next one of the model begins."),
+            },
+        ),
+        (
+            gettext_lazy("USD for a million tokens"),
+            {
+                "fields": ("input", "cached_input", "cache_write", "output", "reasoning"),
+                "description": gettext_lazy(
+                    "Without a price of their own, cached input and cache writes cost the same as input, and reasoning the "
+                    "same as output."
+                ),
+            },
+        ),
+        (gettext_lazy("Source"), {"fields": ("as_of", "source")}),
+    )
+
+    # A price may be that of a project, and only superusers see all projects.
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return sees_all(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: ModelPrice | None = None) -> bool:
+        return sees_all(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return sees_all(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: ModelPrice | None = None) -> bool:
+        return sees_all(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: ModelPrice | None = None) -> bool:
+        return sees_all(request)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        return {"as_of": timezone.now().date(), **super().get_changeform_initial_data(request)}
+
+    def save_model(self, request: HttpRequest, obj: ModelPrice, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        self._changed(request, obj)
+
+    def delete_model(self, request: HttpRequest, obj: ModelPrice) -> None:
+        super().delete_model(request, obj)
+        self._changed(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ModelPrice]) -> None:
+        super().delete_queryset(request, queryset)
+        self._changed(request, None)
+
+    def _changed(self, request: HttpRequest, price: ModelPrice | None) -> None:
+        """Use the prices from now on, and say that stored costs do not follow them."""
+        forget_prices()
+        command = "manage.py recompute_costs"
+        if price is not None:
+            command += f" --model {shlex.quote(price.model)}"
+        text = _("New runs use this from now on. To apply it to stored runs, run: %(command)s")
+        messages.info(request, text % {"command": command})
+
+    @admin.display(description=gettext_lazy("project"), ordering="project")
+    def shown_project(self, row: ModelPrice) -> str:
+        return _("all") if row.project is None else str(row.project)
+
+    @admin.display(description=gettext_lazy("input"), ordering="input", empty_value="")
+    def shown_input(self, row: ModelPrice) -> str:
+        return price(row.input)
+
+    @admin.display(description=gettext_lazy("cached input"), ordering="cached_input", empty_value="")
+    def shown_cached_input(self, row: ModelPrice) -> str:
+        return price(row.cached_input)
+
+    @admin.display(description=gettext_lazy("cache write"), ordering="cache_write", empty_value="")
+    def shown_cache_write(self, row: ModelPrice) -> str:
+        return price(row.cache_write)
+
+    @admin.display(description=gettext_lazy("output"), ordering="output", empty_value="")
+    def shown_output(self, row: ModelPrice) -> str:
+        return price(row.output)
+
+    @admin.display(description=gettext_lazy("reasoning"), ordering="reasoning", empty_value="")
+    def shown_reasoning(self, row: ModelPrice) -> str:
+        return price(row.reasoning)
+
+    @admin.display(description=gettext_lazy("valid (UTC)"), ordering="valid_from")
+    def days(self, row: ModelPrice) -> str:
+        return _days(row)
+
+
+def _days(price: ModelPrice) -> str:
+    """Return the days on which a price is valid, for people."""
+    days = {"first": price.valid_from, "last": price.valid_until}
+    if price.valid_from is None:
+        return _("always") if price.valid_until is None else _("until %(last)s") % days
+    return _("from %(first)s") % days if price.valid_until is None else _("%(first)s to %(last)s") % days
