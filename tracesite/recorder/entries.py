@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from traces_app.schema.request_parts import MESSAGES
+
 from . import results
 from .guard import instead_of_failing
 
@@ -130,6 +132,10 @@ class Cut:
     """A text, or JSON in bytes."""
     size: int
     """Approximate bytes of the whole value."""
+    path: str = ""
+    """The part of the value that was cut: `.messages`. Empty: its end."""
+    has_whole_texts: bool = False
+    """Whether whole items were left out, so that no text in it ends in the middle of a secret."""
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -183,6 +189,54 @@ def freeze(value: Any, most: int = MOST) -> Any:
         frozen = plain(value)
     # The weight is an estimate.
     return frozen if len(frozen) <= most else _beginning(value, most, len(frozen))
+
+
+def freeze_request(value: Any, most: int = MOST) -> Any:
+    """Return a request to a model like `freeze`. One that is too long keeps its first message and the newest ones, because
+    earlier requests of the conversation hold the others."""
+    frozen = freeze(value, most)
+    limit = most - MARGIN
+    if type(frozen) is not Cut and not (type(frozen) is bytes and len(frozen) > limit):
+        return frozen
+    size = frozen.size if type(frozen) is Cut else len(frozen)
+    return instead_of_failing(None, _newest_messages, value, size, limit) or frozen
+
+
+def _newest_messages(request: Any, size: int, most: int) -> Cut | None:
+    name = ""
+    if isinstance(request, Mapping):
+        name = next((name for name in MESSAGES if isinstance(request.get(name), list | tuple)), "")
+    messages = request[name] if name else request
+    if not isinstance(messages, list | tuple) or len(messages) < 2:
+        return None
+    others = _within(({key: value for key, value in request.items() if key != name}) if name else {}, most // 2)
+    if others is None:
+        return None
+    first = _within(messages[0], most // 4)
+    newest: list[msgspec.Raw] = []
+    room = most - len(others) - len(name) - 8 - (len(first) + 1 if first is not None else 0)
+    for place in range(len(messages) - 1, 0, -1):
+        one = _within(messages[place], room)
+        if one is None:
+            break
+        newest.append(msgspec.Raw(one))
+        room -= len(one) + 1
+    if not newest:
+        return None
+    kept = [*([msgspec.Raw(first)] if first is not None else ()), *reversed(newest)]
+    if not name:
+        return Cut(_encode(kept), size, has_whole_texts=True)
+    fields = msgspec.json.decode(others, type=dict[str, msgspec.Raw])
+    return Cut(_encode({**fields, name: kept}), size, f".{name}", has_whole_texts=True)
+
+
+def _within(value: Any, most: int) -> bytes | None:
+    """Return a value as JSON, None if that is longer than `most` bytes."""
+    frozen = freeze(value, max(most, 0))
+    if type(frozen) is Cut:
+        return None
+    encoded = frozen if isinstance(frozen, bytes) else _encode(frozen)
+    return encoded if len(encoded) <= most else None
 
 
 def plain(value: Any) -> bytes:

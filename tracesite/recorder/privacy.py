@@ -192,7 +192,7 @@ def _event(entry: Entry, privacy: Privacy, closely: bool) -> Clean:
             cut = _beginning_of(f"data.{key}", value, privacy.max_bytes)
             if cut is not None:
                 data[key] = cut
-            data.setdefault("truncated", []).append({"path": f"data.{key}", "bytes": value.size})
+            data.setdefault("truncated", []).append({"path": f"data.{key}{value.path}", "bytes": value.size})
             scope.message.losses.truncated += 1
         # A character of a text has up to four bytes.
         elif (kind is bytes or kind is str) and len(value) > privacy.max_bytes // 4:
@@ -335,7 +335,7 @@ def _beginning_of(path: str, cut: Cut, most: int) -> Any:
     if path in _WHOLE:
         return None
     if path == _REQUEST and isinstance(cut.kept, bytes):
-        return Raw(beginning(msgspec.json.decode(cut.kept), most, MARGIN))
+        return Raw(beginning(msgspec.json.decode(cut.kept), most, 0 if cut.has_whole_texts else MARGIN))
     if path == _REQUEST and not cut.kept:
         return None
     raw = cut.kept if isinstance(cut.kept, bytes) else cut.kept.encode()

@@ -22,7 +22,7 @@ from messages_app.ids import message_id
 from traces_app.schema import records
 
 from . import decorating
-from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, size_of, text_of
+from .entries import MARGIN, Cut, Entry, Kind, Losses, error_text, freeze, freeze_request, size_of, text_of
 from .guard import Guard, failure_of, guarded
 from .pipeline import Pipeline
 from .scores import score_data
@@ -718,7 +718,7 @@ class Step(Scope):
         if self._has_sent_request or self.request is None:
             return {}
         self._has_sent_request = True
-        return {"request": self._runtime.freeze(self.request)}
+        return {"request": freeze_request(self.request, self._runtime.max_characters)}
 
     def _finish(self) -> None:
         self.stop()

@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracesite.recorder import MemorySink, Privacy, Recorder
-from tracesite.recorder.entries import MARGIN, MOST, Cut, Entry, Kind, freeze, thaw, without_values
+from tracesite.recorder.entries import MARGIN, MOST, Cut, Entry, Kind, freeze, freeze_request, thaw, without_values
 from tracesite.recorder.privacy import clean
+from tracesite.recorder.scopes import Message
 from tracesite.recorder.testing import recording
 
 MB = 1_000_000
@@ -133,6 +136,19 @@ def test_agent_does_not_wait_for_large_values() -> None:
     assert took < 0.1
 
 
+@pytest.mark.parametrize(("messages", "characters"), [(1, 100 * MB), (3, 100 * MB), (100_000, 1_000), (5 * MB, 1)])
+def test_agent_does_not_wait_for_a_large_request(messages: int, characters: int) -> None:
+    text = "x" * characters
+    request = {"messages": [{"role": "user", "content": text}] * messages}
+    recorder = Recorder(sink=MemorySink())
+    with recorder.message():
+        began = time.thread_time()
+        recorder.step(request=request).start().end()
+        took = time.thread_time() - began
+    recorder.close()
+    assert took < 0.15
+
+
 @pytest.mark.parametrize("before", [*range(0, 60, 10), 7_000, 60_000])
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: {"page": [text]}], ids=["text", "dict"])
 def test_secret_at_the_place_of_the_cut_is_not_kept(before: int, wrap: Callable[[str], Any]) -> None:
@@ -150,25 +166,73 @@ def test_secret_at_the_place_of_the_cut_is_not_kept(before: int, wrap: Callable[
     assert len(kept) <= 2**20 + 100
 
 
+def start_of_step(request: Any, privacy: Privacy | None = None) -> dict[str, Any]:
+    with recording(privacy=privacy) as recorder, recorder.message():
+        recorder.step(request=request).start().end()
+    (begun,) = [event["data"] for event in recorder.events if event["type"] == "llm_request_start"]
+    return begun
+
+
 @pytest.mark.parametrize("size", [100, MB + 100, 3 * MB])
 @pytest.mark.parametrize("filler", ["x", "字", "\n"])
-def test_large_request_keeps_its_form_within_the_limit(size: int, filler: str) -> None:
-    messages = [{"role": "user", "content": filler * (size // 10)} for _ in range(10)]
-    request = {"model": "gpt-5", "tools": [{"name": "search"}], "messages": messages}
+@pytest.mark.parametrize("name", ["messages", "input", ""])
+def test_large_request_keeps_first_and_newest_messages(size: int, filler: str, name: str) -> None:
+    messages = [{"role": "user", "content": f"{n} {filler * (size // 10)}"} for n in range(10)]
+    request = {"model": "gpt-5", name: messages, "tools": [{"name": "search"}]} if name else messages
     whole = len(msgspec.json.encode(request))
-    with recording() as recorder, recorder.message(), recorder.step(request=request):
-        pass
-    (begun,) = [event["data"] for event in recorder.events if event["type"] == "llm_request_start"]
+    begun = start_of_step(request)
     kept = begun["request"]
-    assert (kept["model"], kept["tools"]) == ("gpt-5", [{"name": "search"}])
     if whole <= LIMIT:
         assert (kept, "truncated" in begun) == (request, False)
         return
+    (cut,) = begun["truncated"]
+    assert (cut["path"], LIMIT < cut["bytes"] < 2 * whole) == (f"data.request.{name}" if name else "data.request", True)
+    if name:
+        assert (kept["model"], kept["tools"]) == ("gpt-5", [{"name": "search"}])
+        kept = kept[name]
+    # A first message that takes more than a quarter of the room is left out, too.
+    first = messages[:1] if len(msgspec.json.encode(messages[0])) <= LIMIT // 4 else []
+    assert kept == [*first, *messages[len(messages) - len(kept) + len(first) :]]
+    assert LIMIT / 3 < len(msgspec.json.encode(begun["request"])) <= LIMIT
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"messages": [{"role": "user", "content": "字" * MB}]},
+        {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b" * 2 * MB}]},
+        {"messages": [{"role": "user", "content": "a"}] * 2, "tools": [{"name": "search", "about": "t" * 2 * MB}]},
+        {"question": "q" * 2 * MB},
+        [{"role": "user", "content": "\n" * MB}],
+    ],
+    ids=["one message", "newest message", "tools", "no messages", "list"],
+)
+def test_large_part_of_a_request_is_cut_in_its_form(request_: Any) -> None:
+    begun = start_of_step(request_)
+    assert type(begun["request"]) is type(request_)
     assert [cut["path"] for cut in begun["truncated"]] == ["data.request"]
-    assert LIMIT < begun["truncated"][0]["bytes"] < 2 * whole
-    assert kept["messages"][0]["role"] == "user"
-    assert messages[0]["content"].startswith(kept["messages"][0]["content"])
-    assert LIMIT / 2 < len(msgspec.json.encode(kept)) <= LIMIT
+    assert LIMIT / 4 < len(msgspec.json.encode(begun["request"])) <= LIMIT
+
+
+@given(
+    messages=st.lists(
+        st.text(max_size=90) | st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=90), max_size=3),
+        max_size=9,
+    ),
+    others=st.dictionaries(st.sampled_from(["model", "tools"]), st.text(max_size=150)),
+    max_bytes=st.integers(1, 300),
+)
+def test_request_of_any_form_stays_within_any_limit(messages: Any, others: Any, max_bytes: int) -> None:
+    most = max_bytes + MARGIN
+    given_request = {**others, "messages": messages}
+    frozen = freeze_request(given_request, most)
+    entry = Entry(Kind.STEP_START, 1, Message(Recorder(sink=MemorySink()).runtime), "s", {}, {"request": frozen}, 0)
+    (event,) = clean([entry], Privacy(max_bytes=max_bytes))
+    data = msgspec.json.decode(event)["data"]
+    whole = msgspec.json.encode(given_request)
+    assert ("truncated" in data) is (len(whole) > max_bytes)
+    # Nothing is shorter than an object without its members.
+    assert len(msgspec.json.encode(data["request"])) <= max(max_bytes, len("{}"))
 
 
 @pytest.mark.parametrize("before", [*range(0, 60, 10), 7_000, 60_000])
