@@ -111,6 +111,16 @@ def duration(milliseconds: float | None) -> str:
     return _("%(hours)d h %(minutes)d min") % {"hours": whole // 3600, "minutes": whole // 60 % 60}
 
 
+def share(part: int, whole: int) -> str:
+    """Format a part of a whole as a percentage, never 0 % or 100 % for what is not; "" for a part of nothing."""
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    digits = 0 if percent >= 10 or part in (0, whole) else 1
+    shown = min(max(round(percent, digits), 0.1 if part else 0), 100 if part == whole else 99.9)
+    return _("%(percent)s%%") % {"percent": f"{shown:g}"}
+
+
 def cost(usd: Decimal | None) -> str:
     """Format an amount for people: "$12.30", "$0.0123", two digits of smaller ones; "—" if unknown."""
     if usd is None:

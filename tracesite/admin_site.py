@@ -1,0 +1,26 @@
+"""The admin site: Django's own, with a home page that says what needs attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.apps import AdminConfig
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+
+
+class TracesiteAdminSite(AdminSite):
+    """The site behind `admin.site` and `admin.register`."""
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        # Imported here, because the pages register themselves with the site, which does not exist before.
+        from traces_app.admin.home import home
+
+        return super().index(request, {**home(request), **(extra_context or {})})
+
+
+class TracesiteAdminConfig(AdminConfig):
+    """In INSTALLED_APPS in place of `django.contrib.admin`. Not in apps.py, where Django would find two configurations."""
+
+    default_site = "tracesite.admin_site.TracesiteAdminSite"
