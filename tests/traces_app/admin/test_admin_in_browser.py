@@ -156,7 +156,7 @@ def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, li
     for context in browse(session_key, live_server.url, theme="dark"):
         page, complaints = watched(context)
         page.goto("/admin/")
-        page.locator(".starts").get_by_role("link", name="Failed calls").click()
+        page.locator(".main-lists").get_by_role("link", name="Failed calls").click()
         page.locator("#result_list tbody th a, #result_list tbody td a").first.click()
         page.wait_for_url("**/change/?call=*")
         call = page.locator("details.call:target")
@@ -164,6 +164,27 @@ def test_failed_call_is_three_clicks_away(pages: list[str], session_key: str, li
         assert call.get_attribute("open") is not None
         assert call.is_visible()
         assert "U+202E" in call.inner_text()
+        assert complaints == []
+
+
+@pytest.mark.requirement("000-53")
+def test_failed_call_of_the_samples_is_one_click_from_home(
+    transactional_db: None, session_key: str, live_server: Any
+) -> None:
+    load_samples(Project.objects.create(slug="demo"))
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/?created=30d")
+        assert page.locator(".figures a").count() == 7
+        for width in (1440, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        page.locator(".bars a").last.hover()
+        page.locator(".cards td.wraps a").first.click()
+        page.wait_for_url("**/change/?call=*")
+        call = page.locator("details.call:target")
+        assert call.get_attribute("open") is not None
+        assert call.is_visible()
         assert complaints == []
 
 
@@ -414,7 +435,7 @@ def test_login_page_works_in_both_languages(transactional_db: None, live_server:
         page.locator("#id_password").fill("correct horse battery")
         page.locator("#login-form [type=submit]").click()
         page.wait_for_url("**/admin/")
-        assert page.locator(".starts a").count() == 7
+        assert page.locator(".home h1").inner_text() == "需要关注"
         assert complaints == []
 
 
