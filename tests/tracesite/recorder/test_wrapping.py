@@ -28,7 +28,7 @@ from tracesite.recorder.answers import Answer, read
 from tracesite.recorder.database_sink import DatabaseSink
 from tracesite.recorder.enabling import Names
 from tracesite.recorder.guard import Guard
-from tracesite.recorder.testing import recording, tree
+from tracesite.recorder.testing import FIRST_TOKEN, recording, tree
 
 # --- wrap: functions of every kind ----------------------------------------------------------------------------------------
 
@@ -847,6 +847,40 @@ def test_subscribers_get_all_events() -> None:
 
 
 @pytest.mark.requirement("002-32", "004-04")
+class Streaming:
+    """A client whose requests are streams, sync and async."""
+
+    def call_llm(self, messages: list[Any], tools: Any = None) -> Iterator[str]:
+        yield "Hello "
+        messages.append("changed")
+        yield "you."
+
+    async def call_model(self, messages: list[Any], temperature: float = 1) -> AsyncIterator[dict[str, Any]]:
+        yield {"content": "Hello."}
+        yield {"usage": {"input_tokens": 3, "output_tokens": 1}}
+
+
+def test_stream_of_enabled_client_has_input_and_first_token() -> None:
+    async def read_all(client: Streaming) -> int:
+        return len([chunk async for chunk in client.call_model(["b"], temperature=0)])
+
+    with recording() as recorder, recorder.message("Hi"):
+        client = recorder.enable(Streaming())
+        assert list(client.call_llm(["a"], tools=[{"name": "search"}])) == ["Hello ", "you."]
+        assert asyncio.run(read_all(client)) == 2
+    begun = [event["data"] for event in recorder.events if event["type"] == "llm_request_start"]
+    ended = [event["data"] for event in recorder.events if event["type"] == "llm_request_complete"]
+    assert [data["request"] for data in begun] == [
+        {"messages": ["a"], "tools": [{"name": "search"}]},
+        {"messages": ["b"], "temperature": 0},
+    ]
+    assert [(data["thought"], data["time_to_first_token"]) for data in ended] == [
+        ("Hello you.", FIRST_TOKEN),
+        ("Hello.", FIRST_TOKEN),
+    ]
+    assert ended[1]["usage"] == {"input_tokens": 3, "output_tokens": 1}
+
+
 def test_failing_subscriber_stops_neither_stream_nor_sink() -> None:
     heard: list[Any] = []
     sink = MemorySink()
