@@ -359,8 +359,28 @@ class _Part(_ModelRequest):
     def _set_arguments(self, args: Args) -> None:
         pass
 
+    def _set_result(self, value: Any) -> None:
+        super()._set_result(value)
+        if self._has_counted_inside:
+            # The response of a request in it, whose step has the tokens.
+            self.usage = None
+
     def _enter(self, within: Scope | None = None) -> None:
         self._start(within)
+        self._go_inside()
+
+    def _exit(self, error: BaseException | str | None) -> None:
+        self._come_out()
+        super()._exit(error)
+
+    def _go_inside(self) -> None:
+        part = self._runtime.part
+        self._around = part.get()
+        part.set(self)
+
+    def _come_out(self) -> None:
+        if self._runtime.part.get() is self:
+            self._runtime.part.set(self._around)
 
 
 class _ToolMethod(ToolCall):

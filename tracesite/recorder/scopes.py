@@ -53,6 +53,8 @@ class Runtime:
         self.destination = object() if destination is None else destination
         """Equal for recorders whose events go to the same place."""
         self.current: ContextVar[Scope | None] = ContextVar("tracesite_scope", default=None)
+        self.part: ContextVar[Step | None] = ContextVar("tracesite_part", default=None)
+        """The innermost step that is a part of a run, in which other steps may be. It is no parent of scopes."""
         self.custom_ids = ids
         self.forks = 0
         """Forks between the process that made the recorder and this one."""
@@ -236,6 +238,12 @@ class Scope:
 
     def _record_first_value(self) -> None:
         """Take the first value of a decorated generator."""
+
+    def _go_inside(self) -> None:
+        """The work of a decorated generator goes on."""
+
+    def _come_out(self) -> None:
+        """The work of a decorated generator rests."""
 
     def _pause(self) -> Self:
         """Keep the scope open when the current `with` is left, because its work goes on elsewhere."""
@@ -673,6 +681,10 @@ class Step(Scope):
         self._since = 0
         self._message = runtime.no_message
         self._call: ToolCall | None = None
+        self._around: Step | None = None
+        """Of a part: the part that it is in."""
+        self._has_counted_inside = False
+        """Of a part: whether a step in it has tokens."""
 
     @property
     def message(self) -> Message:
@@ -730,6 +742,11 @@ class Step(Scope):
             error=self.error,
         )
         content |= self._frozen_request()
+        if self.usage is not None:
+            part = self._runtime.part.get()
+            while part is not None:
+                part._has_counted_inside = True
+                part = part._around
         fields = self._fields()
         if self.duration is not None:
             fields["duration"] = self.duration

@@ -119,3 +119,9 @@ class _HookedCall:
 
     def _record_first_value(self) -> None:
         pass
+
+    def _go_inside(self) -> None:
+        pass
+
+    def _come_out(self) -> None:
+        pass

@@ -847,6 +847,59 @@ def test_subscribers_get_all_events() -> None:
 
 
 @pytest.mark.requirement("002-32", "004-04")
+class Passing:
+    """An agent whose parts return the response of their request, as they are or as streams."""
+
+    def call_llm(self, messages: list[Any]) -> dict[str, Any]:
+        return {"content": "Hi.", "usage": {"input_tokens": 10, "output_tokens": 1}}
+
+    def call_model(self, messages: list[Any]) -> Iterator[dict[str, Any]]:
+        yield from ({"content": "Hi."}, {"usage": {"input_tokens": 10, "output_tokens": 1}})
+
+    def execute(self, question: str) -> dict[str, Any]:
+        return self.generate(question)
+
+    def generate(self, question: str) -> dict[str, Any]:
+        return self.call_llm([question])
+
+    async def aexecute(self, question: str) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return self.execute(question)
+
+    async def agenerate(self, question: str) -> AsyncIterator[dict[str, Any]]:
+        for chunk in self.call_model([question]):
+            await asyncio.sleep(0)
+            yield chunk
+
+    def run(self, question: str) -> Any:
+        async def all_at_once() -> None:
+            async def read() -> None:
+                async for _chunk in self.agenerate(question):
+                    pass
+
+            await asyncio.gather(read(), read(), *(self.aexecute(question) for _each in range(3)))
+
+        asyncio.run(all_at_once())
+        return self.execute(question)["content"]
+
+
+class Alone(Passing):
+    """An agent whose parts ask the model themselves."""
+
+    def generate(self, question: str) -> dict[str, Any]:
+        return {"content": "Hi.", "usage": {"input_tokens": 10, "output_tokens": 1}}
+
+
+@pytest.mark.parametrize("kind", [Passing, Alone])
+def test_tokens_of_a_response_that_is_passed_on_count_once(kind: type[Passing]) -> None:
+    with recording() as recorder:
+        assert recorder.enable(kind()).run("How is it?") == "Hi."
+    ended = data_of(recorder.events, "llm_request_complete")
+    # Six requests: four by execute and two by agenerate.
+    assert sum(data["usage"]["input_tokens"] for data in ended if "usage" in data) == 60
+    assert [event["data"]["result"] for event in recorder.events[-1:]] == ["Hi."]
+
+
 class Streaming:
     """A client whose requests are streams, sync and async."""
 
