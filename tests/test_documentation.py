@@ -11,7 +11,14 @@ from django.core.management import get_commands
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from messages_app.http.filters import SessionFilterSet
-from traces_app.queries.filters import CallFilterSet, ChainFilterSet, MessageFilterSet, ScoreFilterSet, ToolFilterSet
+from traces_app.queries.filters import (
+    CallFilterSet,
+    ChainFilterSet,
+    MessageFilterSet,
+    ScoreFilterSet,
+    ToolFilterSet,
+    UsageFilterSet,
+)
 from traces_app.schema.health_flags import FLAGS
 from traces_app.transcripts.formats.registry import FORMATS
 from tracesite.http.foreign_apis import foreign_api_of
@@ -57,6 +64,7 @@ def test_filters_of_lists_exist() -> None:
         "tool-calls/": CallFilterSet,
         "chains/": ChainFilterSet,
         "tools/": ToolFilterSet,
+        "usage/": UsageFilterSet,
         "scores/": ScoreFilterSet,
     }
     rows = re.findall(

@@ -19,6 +19,7 @@ from .views.recorder import RecorderViewSet
 from .views.scores import ScoreViewSet
 from .views.sessions import SessionViewSet
 from .views.tools import ToolViewSet
+from .views.usage import UsageViewSet
 
 _ONE_MESSAGE: dict[str, Any] = {"get": "retrieve", "patch": "partial_update", "delete": "destroy"}
 
@@ -81,6 +82,7 @@ urlpatterns = [
     path("chains/", ChainViewSet.as_view({"get": "list"}), name="chains"),
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
+    path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(
         "scores/<str:score_id>/",

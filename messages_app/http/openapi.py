@@ -27,12 +27,13 @@ def _parameter(name: str, schema: dict[str, Any], description: str, **more: Any)
     return OpenApiParameter(name=name, type=schema, description=description, **more)
 
 
+LIMIT = _parameter(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
+    "Results per page.",
+)
 PAGE = [
-    _parameter(
-        "limit",
-        {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT},
-        "Results per page.",
-    ),
+    LIMIT,
     _parameter("cursor", {"type": "string"}, "`next` or `previous` from a response: return that page."),
     _parameter(
         "order",

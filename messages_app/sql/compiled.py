@@ -214,15 +214,22 @@ class CompiledRows(Struct, frozen=True, kw_only=True):
 
     def keys(self, *, newest_first: bool, limit: int, offset: int = 0) -> list[Any]:
         """Return the ids of the first rows in one of the two orders. Raise InvalidInput if it takes longer than LIST_MS."""
-        bounds = Bounds(lower=self.ids.lower is not None, upper=self.ids.upper is not None)
-        statement = _keys(self.build, self.shape, bounds, newest_first)
+        statement = _keys(self.build, self.shape, self.bounds, newest_first)
+        # The limit is not part of the shape: Django accepts no Param for it, and each limit would be another shape.
+        end = f" LIMIT {limit:d} OFFSET {offset:d}"
+        return [row[0] for row in statement.rows(self.values_for(statement), end, at_most_ms=LIST_MS)]
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(lower=self.ids.lower is not None, upper=self.ids.upper is not None)
+
+    def values_for(self, statement: Statement) -> dict[str, Any]:
+        """Return the values of the parameters of a statement on these rows, the range of ids included."""
         values = {**self.values, "lower": self.ids.lower, "upper": self.ids.upper}
         if any(name.startswith(_OF_MONTH) for name, _field in statement.params):
             months = self.ids.widened_to_months()
             values |= {f"{_OF_MONTH}lower": months.lower, f"{_OF_MONTH}upper": months.upper}
-        # The limit is not part of the shape: Django accepts no Param for it, and each limit would be another shape.
-        end = f" LIMIT {limit:d} OFFSET {offset:d}"
-        return [row[0] for row in statement.rows(values, end, at_most_ms=LIST_MS)]
+        return values
 
 
 @compiled()

@@ -38,8 +38,8 @@ CONTEXT_REF = "contextRef"
 _MICROSECOND = timedelta(microseconds=1)
 # No run uses a trillion tokens: a larger number is kept in the usage only, so that sums fit into their columns.
 _MOST_TOKENS = 10**12
-_TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens")
-_TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens")
+TOKENS_IN = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens")
+TOKENS_OUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens")
 
 
 def normalise(session: records.Session, *, now: datetime) -> records.Session:
@@ -93,7 +93,7 @@ def tokens(usage: dict[str, Any] | None) -> tuple[int, int]:
     """Return the input and output tokens of a usage, under any provider's names for them; 0 if missing."""
     if not usage:
         return 0, 0
-    return _first_count(usage, _TOKENS_IN), _first_count(usage, _TOKENS_OUT)
+    return _first_count(usage, TOKENS_IN), _first_count(usage, TOKENS_OUT)
 
 
 def hyphenated_uuid(text: str | None) -> UUID | None:

@@ -8,11 +8,12 @@ to 5 ms over 36 months of 300,000 calls, where a range computed from each messag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, QuerySet, TextField, UUIDField, Value
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 from msgspec.structs import replace
 
 from access_app.visibility import ProjectScope, visible_to
@@ -40,10 +41,11 @@ from messages_app.queries import FoundSession
 from messages_app.sql.batch import LIST_MS
 from messages_app.sql.compiled import EVERY_ID, Bounds, CompiledRows, EqualsAny, Param, compiled
 from messages_app.sql.pagination import IdRange
-from traces_app.models import Score, ScoreQuerySet, Tool, ToolCall, ToolCallQuerySet
+from traces_app.models import AgentStep, Score, ScoreQuerySet, Tool, ToolCall, ToolCallQuerySet
 from traces_app.schema.health_flags import FLAGS, MISSING_RESULT
 from traces_app.schema.records import ROOT_TOOL
 
+from .schemas import UsageBy
 from .tools import tool_ids
 
 _HEALTH = "Messages with this health flag. `missing_result`: completed messages with a call without a result."
@@ -217,6 +219,19 @@ class ToolFilterSet(ListFilterSet):
         return replace(self.compiled(_tools, scope), ids=IdRange())
 
 
+class UsageFilterSet(ListFilterSet):
+    group_by = WordFilter(words=get_args(UsageBy), help_text="What to add up by. Days are in UTC. Default: model.")
+    model = TextFilter(help_text="Only requests to the model with this name, as recorded.")
+    end_user = TextFilter("run__session__end_user", help_text="Only sessions of this user of the agent.")
+
+    read_elsewhere = (*ListFilterSet.read_elsewhere, "group_by")
+    rows = AgentStep.objects.all()
+
+    def found(self, scope: ProjectScope) -> CompiledRows:
+        """Return the requests to models that pass. Their QuerySet has the message as the relation `run`."""
+        return self.compiled(_requests, scope)
+
+
 # --- The QuerySets ----------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +274,19 @@ def _calls(
         rows = rows.filter(run__session_id=_OF_SESSION)
     narrowed: QuerySet[ToolCall] = filter_set.narrow(rows, filter_set.params(shape), bounds)
     return narrowed
+
+
+def _requests(
+    bounds: Bounds, scope: ProjectScope, filter_set: type[UsageFilterSet], shape: Shape
+) -> QuerySet[AgentStep]:
+    # As in _calls. The steps of a message have the month of its id.
+    runs = FilteredRelation("message", condition=Q(message__deleted_at__isnull=True))
+    rows = AgentStep.with_deleted.order_by().alias(run=runs, usage_text=Cast("usage", TextField()))
+    rows = rows.filter(run__session__deleted_at__isnull=True, **bounds.of("run__id"), **bounds.months_of("id"))
+    # The steps that are counted as unpriced if they have no cost, see rollup.py.
+    has_usage = Q(usage_text__isnull=False) & ~Q(usage_text="{}")
+    rows = rows.filter(Q(model__gt="") | Q(cost__isnull=False) | has_usage)
+    return filter_set.narrow(visible_to(rows, scope, "run__project_id"), filter_set.params(shape), bounds)
 
 
 def _scores(

@@ -14,7 +14,7 @@ from traces_app.ingest.batch import SessionOutcome
 
 from .conftest import Caller
 
-LISTS = ["sessions/", "messages/", "sessions/weather/messages/", "tool-calls/", "chains/", "tools/"]
+LISTS = ["sessions/", "messages/", "sessions/weather/messages/", "tool-calls/", "chains/", "tools/", "usage/"]
 NAMES = [
     "limit",
     "cursor",
@@ -52,6 +52,8 @@ NAMES = [
     "created_after",
     "created_before",
     "category",
+    "group_by",
+    "model",
 ]
 WORDS = [
     "", "0", "-1", "1", "200", "201", "1e3", "9" * 40, "true", "false", "none", "asc", "desc", "null", "NaN", "inf",

@@ -43,6 +43,7 @@ ROUTES = [
     ("chains/?limit=200&success=false&root_tool=search", 8),
     ("chains/{message}/", 6),
     ("tools/?limit=200", 4),
+    ("usage/?limit=200&group_by=end_user", 3),
 ]  # fmt: skip
 
 

@@ -310,6 +310,7 @@ def test_data_for_deleted_session_is_refused(owner: Caller, weather: SessionOutc
         ("get", "tool-calls/"),
         ("get", "chains/"),
         ("get", "tools/"),
+        ("get", "usage/"),
         ("post", "ingest/"),
     ],
 )
@@ -341,7 +342,7 @@ def test_scopes_each_allow_only_their_methods(project: Project, viewer: Caller, 
 
 
 def test_sessions_of_another_project_are_404(outsider: Caller, weather: SessionOutcome) -> None:
-    for path in ("sessions/", "messages/", "tool-calls/", "chains/", "tools/"):
+    for path in ("sessions/", "messages/", "tool-calls/", "chains/", "tools/", "usage/"):
         assert outsider.get(path).results == [], path
     session, message = f"sessions/{weather.id}/", f"messages/{weather.messages[1].id}/"
     for method, path in [

@@ -25,6 +25,7 @@ LISTS = [
     ("chains/?slower_than=1", "messages_app_message"),
     ("chains/?root_tool=none", "messages_app_message"),
     ("tools/", "traces_app_toolcall"),
+    ("usage/", "traces_app_agentstep"),
 ]
 
 
@@ -48,7 +49,10 @@ def kept_from_others(table: str) -> Iterator[None]:
 def test_slow_list_is_refused_with_a_hint(
     owner: Caller, path: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("messages_app.sql.compiled", "traces_app.queries.filters", "traces_app.queries.tools"):
+    for module in (
+        *("messages_app.sql.compiled", "traces_app.queries.filters"),
+        *("traces_app.queries.tools", "traces_app.queries.usage"),
+    ):
         monkeypatch.setattr(f"{module}.LIST_MS", 50)
     with kept_from_others(table):
         answer = owner.get(path)

@@ -1,0 +1,97 @@
+"""Requests to models, their tokens and their cost, added up by model, end user or day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import BigIntegerField, Case, CharField, Count, F, Q, QuerySet, Sum, TextField, Value, When
+from django.db.models.fields.json import KeyTransform
+from django.db.models.functions import Cast, Coalesce, TruncDate
+from django.db.models.lookups import Regex
+from msgspec import Raw
+
+from messages_app.sql.batch import LIST_MS, Query, fetch
+from messages_app.sql.compiled import Bounds, CompiledRows, compiled
+from traces_app.normalize.records import TOKENS_IN, TOKENS_OUT
+
+from . import schemas
+
+_KEYS: dict[str, Any] = {
+    "model": F("model"),
+    "end_user": F("run__session__end_user"),
+    "day": Cast(TruncDate("run__created_at", tzinfo=UTC), CharField()),
+}
+_ORDER = {"day": "key DESC"}
+_BY_COST = "cost DESC NULLS LAST, step_count DESC, key"
+# The sums over all groups are computed before the limit, in the same pass over the steps.
+_WITH_TOTALS = """
+    SELECT key, step_count, input_tokens, output_tokens, cost, unpriced_count, count(*) OVER (), sum(step_count) OVER (),
+        sum(input_tokens) OVER (), sum(output_tokens) OVER (), sum(cost) OVER (), sum(unpriced_count) OVER ()
+    FROM ({grouped}) AS grouped (key, step_count, input_tokens, output_tokens, cost, unpriced_count)
+    ORDER BY {order} LIMIT {limit:d}
+    """
+
+
+def usage(rows: CompiledRows, group_by: schemas.UsageBy, limit: int) -> schemas.Usage:
+    """Add up the requests of `rows`: the `limit` dearest groups, or newest days, and the total of all groups.
+
+    Raise InvalidInput if it takes longer than LIST_MS.
+    """
+    statement = _grouped(rows.build, rows.shape, rows.bounds, group_by)
+    found: list[tuple[Any, ...]] = []
+    if statement.sql is not None:
+        grouped = statement.query(rows.values_for(statement))
+        sql = _WITH_TOTALS.format(grouped=grouped.sql, order=_ORDER.get(group_by, _BY_COST), limit=limit)
+        (found,) = fetch([Query(sql=sql, parameters=grouped.parameters)], at_most_ms=LIST_MS)
+    group_count, *total = found[0][6:] if found else (0, 0, 0, 0, None, 0)
+    return schemas.Usage(
+        group_by=group_by,
+        results=[schemas.UsageGroup(key=key, **_sums(sums)) for key, *sums in (row[:6] for row in found)],
+        group_count=group_count,
+        total=schemas.UsageTotal(**_sums(total)),
+    )
+
+
+def _sums(values: Sequence[Any]) -> dict[str, Any]:
+    step_count, input_tokens, output_tokens, cost, unpriced_count = values
+    return {
+        "step_count": int(step_count),
+        "input_tokens": int(input_tokens),
+        "output_tokens": int(output_tokens),
+        "cost": None if cost is None else _amount(cost),
+        "unpriced_count": int(unpriced_count),
+    }
+
+
+def _amount(cost: Decimal) -> Raw:
+    return Raw(f"{cost.normalize():f}".encode())
+
+
+@compiled()
+def _grouped(
+    build: Callable[..., QuerySet[Any, Any]], shape: tuple[Any, ...], bounds: Bounds, group_by: str
+) -> QuerySet[Any, Any]:
+    sums = {
+        "step_count": Count("pk"),
+        "input_tokens": Sum(_tokens(TOKENS_IN)),
+        "output_tokens": Sum(_tokens(TOKENS_OUT)),
+        "sum_of_costs": Sum("cost"),
+        "unpriced_count": Count("pk", filter=Q(cost__isnull=True)),
+    }
+    grouped: QuerySet[Any, Any] = (
+        build(bounds, *shape).values(key=_KEYS[group_by]).annotate(**sums).values_list("key", *sums)
+    )
+    return grouped
+
+
+def _tokens(names: Sequence[str]) -> Coalesce:
+    """Return the count under the first of the names that has one, as `normalize.records.tokens` does."""
+    counts = []
+    for name in names:
+        # As JSON, so that a text of digits is no number.
+        json = Cast(KeyTransform(name, "usage"), TextField())
+        counts.append(Case(When(Regex(json, "^[0-9]{1,12}$"), then=Cast(json, BigIntegerField()))))
+    return Coalesce(*counts, Value(0), output_field=BigIntegerField())

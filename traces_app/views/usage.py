@@ -1,0 +1,36 @@
+"""/usage/: what models were used for how much, by model, user or day."""
+
+from __future__ import annotations
+
+from django.http import HttpResponseBase
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+
+from messages_app.http import openapi
+from messages_app.http.responses import answer
+from messages_app.sql.pagination import page_request
+from traces_app.queries import schemas
+from traces_app.queries.filters import UsageFilterSet
+from traces_app.queries.usage import usage
+
+from .parameters import requested_scope
+from .viewset import TraceViewSet
+
+
+class UsageViewSet(TraceViewSet):
+    """What models were used for how much."""
+
+    @extend_schema(
+        parameters=[*openapi.filters(UsageFilterSet), openapi.LIMIT, openapi.PROJECT],
+        responses={200: schemas.Usage, **openapi.errors(400, 404)},
+    )
+    def retrieve(self, request: Request) -> HttpResponseBase:
+        """Add up requests to models, their tokens and cost, by model, user or day. Deleted messages are left out.
+
+        The answer has at most `limit` groups, and the total of all. It counts all steps of the period, so give one where
+        there are many.
+        """
+        filters = UsageFilterSet(request.query_params, also=("limit", "project"))
+        limit = page_request(request.query_params).limit
+        rows = filters.found(requested_scope(request))
+        return answer(usage(rows, filters.given.get("group_by", "model"), limit))
