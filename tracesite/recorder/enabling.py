@@ -351,22 +351,12 @@ class _ModelRequest(Step):
         answer = answers.read(value)
         self.thought, self.reasoning, self.usage = answer.text, answer.reasoning, answer.usage
         self.model = answer.model or self.model
-
-
-class _Part(_ModelRequest):
-    """A part of a run. It does not become current, because the calls in it belong to the last request to a model."""
-
-    def _set_arguments(self, args: Args) -> None:
-        pass
-
-    def _set_result(self, value: Any) -> None:
-        super()._set_result(value)
         if self._has_counted_inside:
             # The response of a request in it, whose step has the tokens.
             self.usage = None
 
     def _enter(self, within: Scope | None = None) -> None:
-        self._start(within)
+        super()._enter(within)
         self._go_inside()
 
     def _exit(self, error: BaseException | str | None) -> None:
@@ -381,6 +371,17 @@ class _Part(_ModelRequest):
     def _come_out(self) -> None:
         if self._runtime.part.get() is self:
             self._runtime.part.set(self._around)
+
+
+class _Part(_ModelRequest):
+    """A part of a run. It does not become current, because the calls in it belong to the last request to a model."""
+
+    def _set_arguments(self, args: Args) -> None:
+        pass
+
+    def _enter(self, within: Scope | None = None) -> None:
+        self._start(within)
+        self._go_inside()
 
 
 class _ToolMethod(ToolCall):

@@ -54,7 +54,7 @@ class Runtime:
         """Equal for recorders whose events go to the same place."""
         self.current: ContextVar[Scope | None] = ContextVar("tracesite_scope", default=None)
         self.part: ContextVar[Step | None] = ContextVar("tracesite_part", default=None)
-        """The innermost step that is a part of a run, in which other steps may be. It is no parent of scopes."""
+        """The innermost step of an enabled object, in which other steps may be. It is no parent of scopes."""
         self.custom_ids = ids
         self.forks = 0
         """Forks between the process that made the recorder and this one."""
@@ -682,9 +682,9 @@ class Step(Scope):
         self._message = runtime.no_message
         self._call: ToolCall | None = None
         self._around: Step | None = None
-        """Of a part: the part that it is in."""
+        """Of a step of an enabled object: the one that it is in."""
         self._has_counted_inside = False
-        """Of a part: whether a step in it has tokens."""
+        """Of a step of an enabled object: whether a step in it has tokens."""
 
     @property
     def message(self) -> Message:

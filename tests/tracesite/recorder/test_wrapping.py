@@ -890,10 +890,23 @@ class Alone(Passing):
         return {"content": "Hi.", "usage": {"input_tokens": 10, "output_tokens": 1}}
 
 
-@pytest.mark.parametrize("kind", [Passing, Alone])
+class Wrapping(Passing):
+    """An agent whose client is enabled, too."""
+
+    def __init__(self) -> None:
+        self.client = Passing()
+
+    def call_llm(self, messages: list[Any]) -> dict[str, Any]:
+        return self.client.call_llm(messages)
+
+
+@pytest.mark.parametrize("kind", [Passing, Alone, Wrapping])
 def test_tokens_of_a_response_that_is_passed_on_count_once(kind: type[Passing]) -> None:
     with recording() as recorder:
-        assert recorder.enable(kind()).run("How is it?") == "Hi."
+        agent = kind()
+        if isinstance(agent, Wrapping):
+            recorder.enable(agent.client)
+        assert recorder.enable(agent).run("How is it?") == "Hi."
     ended = data_of(recorder.events, "llm_request_complete")
     # Six requests: four by execute and two by agenerate.
     assert sum(data["usage"]["input_tokens"] for data in ended if "usage" in data) == 60
