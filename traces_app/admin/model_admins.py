@@ -58,6 +58,7 @@ from traces_app.schema import records
 from traces_app.transcripts.span_store import spans_of
 from traces_app.transcripts.spans.conversation import TRACE_ID
 
+from .compare_page import CompareForm, candidates, compared_runs
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
 from .run_page import first_failure, read_call, read_run, read_times, step_number
@@ -414,7 +415,37 @@ class TracedMessageAdmin(MessageAdmin):
         judged = path(
             "<uuid:message_id>/judge/", self.admin_site.admin_view(self.judge_view), name="messages_app_message_judge"
         )
-        return [spans, asked, judged, *super().get_urls()]
+        compared = path(
+            "<uuid:message_id>/compare/",
+            self.admin_site.admin_view(self.compare_view),
+            name="messages_app_message_compare",
+        )
+        return [spans, asked, judged, compared, *super().get_urls()]
+
+    def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Show a run beside another one, or ask for the other one."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        runs = Message.with_deleted.select_related("session").filter(role=Message.Role.ASSISTANT)
+        message = runs.filter(pk=message_id).first()
+        if message is None:
+            return self.missing(request)
+        title = _("Compare runs")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "tab_title": f"{title} · {session_name(message.session)}",
+            "opts": self.opts,
+            "message": message,
+            "session": message.session,
+            "session_name": session_name(message.session),
+            "form": CompareForm(request.GET if "other" in request.GET else None),
+        }
+        if context["form"].is_valid():
+            context |= compared_runs(message, context["form"].cleaned_data["other"])
+        else:
+            context["candidates"] = candidates(message)
+        return TemplateResponse(request, "admin/traces_app/compare_page.html", context)
 
     def judge_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Store the thumb and the note of the reader, and return to the page where they were given."""

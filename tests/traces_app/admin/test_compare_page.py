@@ -1,0 +1,99 @@
+"""The page that shows two runs side by side."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project
+from tests.admin_pages import html_of, links_of, statements_of, text_of
+from tests.traces_app.conftest import NOON, answer, question, store
+from traces_app.models import ToolCall
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+@pytest.fixture
+def runs(db: None) -> tuple[UUID, UUID]:
+    """Return two runs of one conversation; the second one asks for another city and has no second step."""
+    first = answer()
+    second = answer(external_id="a2", content="<b>Shanghai 30 °C.</b>", agent_steps=answer()["agent_steps"][:1])
+    second["agent_steps"][0]["tool_calls"][1] |= {"args": {"city": "Oslo"}, "result": {"output": "4 °C"}}
+    outcome = store(Project.objects.create(slug="owner"), question(), first, second, title="Weather")
+    left, right = (message.id for message in outcome.messages[1:])
+    assert isinstance(left, UUID)
+    assert isinstance(right, UUID)
+    return left, right
+
+
+def page_of(message: UUID) -> str:
+    return f"/admin/messages_app/message/{message}/compare/"
+
+
+def test_runs_are_shown_beside_each_other(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    left, right = runs
+    page = staff.get(f"{page_of(left)}?other={right}")
+    text = text_of(page)
+    assert "2 same 1 changed 3 only left 0 only right" in text
+    assert "Failed calls 1 0" in text
+    assert "Steps 2 1" in text
+    assert (
+        '≠ changed get_weather error 12 ms {"city": "Atlantis"} → unknown city get_weather 12 ms {"city": "Oslo"} → 4 °C'
+        in text
+    )
+    assert "− only left search 60 ms" in text
+    assert "&lt;b&gt;Shanghai 30 °C.&lt;/b&gt;" in html_of(page)
+    swapped = links_of(page)["Swap sides"]
+    assert "2 same 1 changed 0 only left 3 only right" in text_of(staff.get(swapped))
+    failed = ToolCall.objects.get(status="error")
+    assert f"?call={failed.pk}#call-{failed.pk}" in html_of(page)
+
+
+def test_other_run_is_chosen_from_the_conversation(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    left, right = runs
+    run = staff.get(f"/admin/messages_app/message/{left}/change/")
+    assert links_of(run)["Compare"] == page_of(left)
+    page = staff.get(page_of(left))
+    assert f'href="?other={right}"' in html_of(page)
+    assert f'href="?other={left}"' not in html_of(page)
+
+
+@pytest.mark.parametrize("form", ["{}", " {} ", "http://localhost/admin/messages_app/message/{}/change/?page=2#call-1"])
+def test_address_of_a_run_is_accepted(staff: Client, runs: tuple[UUID, UUID], form: str) -> None:
+    left, right = runs
+    page = staff.get(page_of(left), {"other": form.format(right)})
+    assert "1 changed" in text_of(page)
+
+
+@pytest.mark.parametrize("other", ["", "nonsense", str(uuid4()), "x" * 600])
+def test_unknown_run_is_refused_with_a_reason(staff: Client, runs: tuple[UUID, UUID], other: str) -> None:
+    page = staff.get(page_of(runs[0]), {"other": other})
+    assert page.status_code == 200
+    assert 'role="alert"' in html_of(page)
+    assert "changed" not in text_of(page)
+
+
+def test_page_needs_access_and_a_run(staff: Client, client: Client, runs: tuple[UUID, UUID]) -> None:
+    client.force_login(User.objects.create_user("eve", is_staff=True))
+    assert client.get(page_of(runs[0])).status_code == 403
+    assert staff.get(page_of(uuid4())).status_code == 302
+
+
+def test_queries_do_not_depend_on_the_runs(staff: Client, runs: tuple[UUID, UUID]) -> None:
+    calls = [{"name": f"tool {n}", "args": {"n": n}, "result": {"output": "x"}} for n in range(50)]
+    many = [{"iteration": n, "tool_calls": calls} for n in range(10)]
+    large = (
+        store(Project.objects.get(), {**answer(agent_steps=many), "created_at": NOON}, external_id="large")
+        .messages[0]
+        .id
+    )
+    few = len(statements_of(staff, f"{page_of(runs[0])}?other={runs[1]}"))
+    assert len(statements_of(staff, f"{page_of(runs[0])}?other={large}")) == few

@@ -1,0 +1,92 @@
+"""Two runs beside each other: the form that chooses the other run, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models.functions import Left
+from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
+
+from messages_app.admin.model_admins import session_name
+from messages_app.models import Message
+from messages_app.safe_text import message_duration, one_line, total_cost_in_words
+from traces_app.queries.comparison import MOST_NODES, compare
+
+MOST_CANDIDATES = 20
+ANSWER_CHARACTERS = 2_000
+
+
+class CompareForm(forms.Form):
+    """The id of the run to compare with, which may be pasted from the address of its page."""
+
+    other = forms.CharField(max_length=500, label=gettext_lazy("Other run"))
+
+    def clean_other(self) -> Message:
+        """Return the run. Raise ValidationError if there is none."""
+        value = self.cleaned_data["other"].strip()
+        for part in reversed(value.replace("?", "/").split("/")):
+            try:
+                message_id = UUID(part)
+            except ValueError:
+                continue
+            runs = Message.with_deleted.select_related("session")
+            found = runs.filter(pk=message_id, role=Message.Role.ASSISTANT).first()
+            if found is not None:
+                return found
+        raise ValidationError(gettext("There is no such run. Use its ID, or the address of its page."))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A figure of both runs."""
+
+    label: Any
+    left: Any
+    right: Any
+
+    @property
+    def is_same(self) -> bool:
+        return bool(self.left == self.right)
+
+
+def compared_runs(message: Message, other: Message) -> dict[str, Any]:
+    """Return the context of the page for two runs."""
+    swap = reverse("admin:messages_app_message_compare", args=[other.pk])
+    return {
+        "other": other,
+        "comparison": compare(message.pk, other.pk),
+        "most": MOST_NODES,
+        "swapped": f"{swap}?other={message.pk}",
+        "sides": [
+            {
+                "message": run,
+                "name": session_name(run.session),
+                "answer": one_line(run.error or run.content, ANSWER_CHARACTERS),
+            }
+            for run in (message, other)
+        ],
+        "is_same_answer": (message.content, message.error) == (other.content, other.error),
+        "facts": [
+            Fact(label=label, left=read(message), right=read(other))
+            for label, read in (
+                (gettext("Duration"), message_duration),
+                (gettext("Steps"), lambda run: run.step_count),
+                (gettext("Tool calls"), lambda run: run.call_count),
+                (gettext("Failed calls"), lambda run: run.failure_count),
+                (gettext("Tokens in / out"), lambda run: f"{run.input_tokens} / {run.output_tokens}"),
+                (gettext("Cost"), total_cost_in_words),
+            )
+        ],
+    }
+
+
+def candidates(message: Message) -> Iterable[Any]:
+    """Return runs that one may want to compare with: the newest other ones of the session."""
+    runs = Message.objects.filter(session_id=message.session_id, role=Message.Role.ASSISTANT).exclude(pk=message.pk)
+    return runs.order_by("-pk").annotate(excerpt=Left("content", 200))[:MOST_CANDIDATES]
