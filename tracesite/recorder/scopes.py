@@ -744,7 +744,8 @@ class Step(Scope):
         content |= self._frozen_request()
         if self.usage is not None:
             part = self._runtime.part.get()
-            while part is not None:
+            # Ends in a circle, too: a generator may be continued inside a task that it has started.
+            while part is not None and not part._has_counted_inside:
                 part._has_counted_inside = True
                 part = part._around
         fields = self._fields()

@@ -913,6 +913,30 @@ def test_tokens_of_a_response_that_is_passed_on_count_once(kind: type[Passing]) 
     assert [event["data"]["result"] for event in recorder.events[-1:]] == ["Hi."]
 
 
+def test_stream_that_goes_on_inside_its_own_task_ends() -> None:
+    class Circular:
+        async def call_llm(self, rest: Any) -> dict[str, Any]:
+            async for _chunk in rest():
+                pass
+            return {"content": "Hi.", "usage": {"input_tokens": 10, "output_tokens": 1}}
+
+        async def agenerate(self, started: list[Any]) -> AsyncIterator[str]:
+            started.append(asyncio.create_task(self.call_llm(lambda: started[0])))
+            yield "Hello."
+            yield "Hello again."
+
+        async def run(self) -> Any:
+            started: list[Any] = []
+            started.append(self.agenerate(started))
+            await anext(started[0])
+            return (await started[1])["content"]
+
+    with recording() as recorder:
+        agent = recorder.enable(Circular())
+        assert asyncio.run(asyncio.wait_for(agent.run(), 5)) == "Hi."
+    assert len(data_of(recorder.events, "llm_request_complete")) == 2
+
+
 class Streaming:
     """A client whose requests are streams, sync and async."""
 
