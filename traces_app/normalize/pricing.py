@@ -288,9 +288,12 @@ def _paths(keys: tuple[str, ...]) -> _Paths:
 
 
 def stated_cost(cost: float | None, usage: dict[str, Any] | None) -> Decimal | None:
-    """Return the cost that a producer states, in a field of its own or in the usage; None if it states none."""
+    """Return the cost that a producer states, in a field of its own or in the usage; None if it states none.
+
+    A 0 in the usage states nothing: OpenCode, pi and Langfuse write it for models whose price they do not know.
+    """
     if cost is None and usage:
-        cost = next((found for path in _COST if is_amount(found := _value(usage, path))), None)
+        cost = next((found for path in _COST if is_amount(found := _value(usage, path)) and found), None)
     if cost is None:
         return None
     amount = Decimal(str(cost))

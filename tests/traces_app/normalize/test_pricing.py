@@ -170,6 +170,8 @@ def test_cost_each_kind_of_token_has_its_price() -> None:
         (None, {"cost": 0.1}, "0.1"),
         (None, {"cost": {"total": 0.5}}, "0.5"),
         (None, {"cost_usd": 1}, "1"),
+        (None, {"cost": 0}, None),
+        (None, {"cost": {"total": 0.0}, "cost_usd": 2}, "2"),
         (None, {"cost": "1"}, None),
         (None, {"cost": float("nan")}, None),
         (None, {"cost": -1}, None),

@@ -28,6 +28,7 @@ MLFLOW = {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.chat.tokenUsage": '{"input_
         ({**GENAI, "gen_ai.usage.input_cost": 0.25, "gen_ai.usage.output_cost": "0.5"}, "0.75"),
         ({**GENAI, "gen_ai.usage.cost": "free"}, None),
         ({**GENAI, "gen_ai.usage.cost": -1}, None),
+        ({**GENAI, "gen_ai.usage.cost": 0}, None),
         (GENAI, None),
         ({**OPENINFERENCE, "llm.cost.total": 0.5}, "0.5"),
         ({**OPENINFERENCE, "llm.cost.prompt": 0.5, "llm.cost.completion": 0.25}, "0.75"),
