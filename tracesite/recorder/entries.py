@@ -28,6 +28,8 @@ _MOST_PLAIN = 100_000
 """Nodes that are visited in one value."""
 _MOST_CUT = 50_000
 """The same for a value that is cut: some 20 ms."""
+_MOST_MESSAGES = 10_000
+"""Messages that are kept of a request that is cut."""
 _ENTRY_BYTES = 500
 _SMALL = 256
 """Bytes of a value in an entry for which there is hardly any room."""
@@ -166,9 +168,9 @@ class Entry(NamedTuple):
     """Fields of the event besides those that every event has."""
 
 
-def freeze(value: Any, most: int = MOST) -> Any:
+def freeze(value: Any, most: int = MOST, cut: Callable[[Any, int, int], Cut | bytes] | None = None) -> Any:
     """Return the value, safe from later changes: texts, numbers and None unchanged, anything else as JSON in bytes, and a
-    `Cut` if it is longer than `most` characters.
+    `Cut` if it is longer than `most` characters, by default of its beginning.
 
     Never raises: a value without a JSON form is replaced by its `repr`, or where that fails by its type.
     """
@@ -182,24 +184,26 @@ def freeze(value: Any, most: int = MOST) -> Any:
     except RuntimeError:
         weight = 0  # another thread changes it at this moment; encoding it is one step
     if weight > most:
-        return _beginning(value, most, weight)
+        return (cut or _beginning)(value, most, weight)
     try:
         frozen = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
         frozen = plain(value)
     # The weight is an estimate.
-    return frozen if len(frozen) <= most else _beginning(value, most, len(frozen))
+    return frozen if len(frozen) <= most else (cut or _beginning)(value, most, len(frozen))
 
 
 def freeze_request(value: Any, most: int = MOST) -> Any:
     """Return a request to a model like `freeze`. One that is too long keeps its first message and the newest ones, because
     earlier requests of the conversation hold the others."""
-    frozen = freeze(value, most)
-    limit = most - MARGIN
-    if type(frozen) is not Cut and not (type(frozen) is bytes and len(frozen) > limit):
-        return frozen
-    size = frozen.size if type(frozen) is Cut else len(frozen)
-    return instead_of_failing(None, _newest_messages, value, size, limit) or frozen
+    frozen = freeze(value, most, _cut_request)
+    if type(frozen) is bytes and len(frozen) > most - MARGIN:
+        return _cut_request(value, most, len(frozen))
+    return frozen
+
+
+def _cut_request(value: Any, most: int, size: int) -> Cut | bytes:
+    return instead_of_failing(None, _newest_messages, value, size, most - MARGIN) or _beginning(value, most, size)
 
 
 def _newest_messages(request: Any, size: int, most: int) -> Cut | None:
@@ -215,7 +219,7 @@ def _newest_messages(request: Any, size: int, most: int) -> Cut | None:
     first = _within(messages[0], most // 4)
     newest: list[msgspec.Raw] = []
     room = most - len(others) - len(name) - 8 - (len(first) + 1 if first is not None else 0)
-    for place in range(len(messages) - 1, 0, -1):
+    for place in range(len(messages) - 1, max(0, len(messages) - _MOST_MESSAGES), -1):
         one = _within(messages[place], room)
         if one is None:
             break
