@@ -21,13 +21,13 @@ import psycopg
 from . import http_client, processes, span_load
 from .event_load import EventLoad
 from .floor_events import EventFloor
-from .floor_ingest import Floor
+from .floor_spans import SpanFloor, both
 from .workload import Workload
 
 RUN = b"@RUN@"
 """Placeholder of the run in session names. Replacing it makes new messages of the same bodies."""
 
-Way = Literal["HTTP", "COPY", "executemany"]
+Way = Literal["HTTP", "COPY", "executemany", "COPY with spans"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +60,17 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanJob(Job):
-    """The same messages as spans. The floor writes them as it writes those of a Job."""
+    """The same messages as spans. A floor writes them as it writes those of a Job, or with their spans."""
 
     path = "/v1/traces"
     content_type = "application/x-protobuf"
 
     def bodies(self) -> list[bytes]:
-        if self.way != "HTTP":
+        if self.way in ("COPY", "executemany"):
             return super().bodies()
         made = _span_bodies(self.workload, self.first, self.messages, self.batch)
-        return [body.replace(RUN, b"%05d" % self.run) for body in made]
+        spans = [body.replace(RUN, b"%05d" % self.run) for body in made]
+        return [*map(both, super().bodies(), spans)] if self.way == "COPY with spans" else spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,12 +165,17 @@ def _client(line: Connection, target: Target) -> None:
     head = {"Authorization": f"Bearer {target.token}"}
     # Each writer counts from its own number, so that ids are unique.
     tails = [int.from_bytes(os.urandom(4)) << 28 for _floor in range(2)]
-    of_messages = Floor(target.database_url, target.project_id, tail=tails[0])
+    of_messages = SpanFloor(target.database_url, target.project_id, tail=tails[0])
     of_events = EventFloor(target.database_url, target.project_id, tail=tails[1])
     try:
         while True:
             job: Job | EventJob = line.recv()
             floor = of_messages if isinstance(job, Job) else of_events
+            ways: dict[Way, Callable[[bytes], object]] = {
+                "COPY": floor.copy,
+                "executemany": floor.insert,
+                "COPY with spans": of_messages.copy_both,
+            }
             bodies = job.bodies()
             # A new connection for each run, because it stays with the random worker that accepted it.
             connection = http_client.Connection(target.port)
@@ -178,7 +184,7 @@ def _client(line: Connection, target: Target) -> None:
                 send: Callable[[bytes], object] = connection.send
             else:
                 requests = bodies
-                send = floor.copy if job.way == "COPY" else floor.insert
+                send = ways[job.way]
             line.send((0.0, 0.0))
             line.recv()
             begin = monotonic()

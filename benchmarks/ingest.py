@@ -19,6 +19,7 @@ from .workload import Workload
 MONTH = (2025, 6)
 """Month of all messages; it is emptied between shapes."""
 FLOORS: tuple[Way, ...] = ("COPY", "executemany")
+WITH_SPANS: Way = "COPY with spans"
 LARGE_BATCHES = 3
 WORKER_BYTES = 300_000_000
 
@@ -70,10 +71,19 @@ def measure(
 def measure_spans(
     report: Report, crew: Crew, server: Server, shapes: Sequence[Shape], runs: int, database: psycopg.Connection
 ) -> None:
-    """Measure the same messages sent as OTLP spans, in requests of as many traces."""
+    """Measure the same messages sent as OTLP spans, in requests of as many traces.
+
+    The bar is of the floor that writes the messages only; the second line has the floor that also stores their spans.
+    """
     for shape in shapes:
-        line = in_turns(crew, server, shape.clients, shape.messages, partial(_span_jobs, shape), runs, database)
-        report.add(replace(line, name=f"OTLP, {shape.clients} x {shape.batch}", unit="msg/s", bar=shape.bar))
+        ways = (*FLOORS, WITH_SPANS)
+        line = in_turns(crew, server, shape.clients, shape.messages, partial(_span_jobs, shape), runs, database, ways)
+        line = replace(line, unit="msg/s")
+        name = f"OTLP, {shape.clients} x {shape.batch}"
+        of_messages = {way: line.floors[way] for way in FLOORS}
+        report.add(replace(line, name=name, floors=of_messages, bar=shape.bar))
+        of_spans = {WITH_SPANS: line.floors[WITH_SPANS]}
+        report.add(replace(line, name=f"{name}, floor with spans", floors=of_spans, beside={}))
         empty_month(database)
 
 
@@ -127,9 +137,10 @@ def in_turns(
     jobs: Callable[[Way], Sequence[Job | EventJob]],
     runs: int,
     database: psycopg.Connection,
+    floors: Sequence[Way] = FLOORS,
 ) -> Line:
     """Measure jobs of `size` messages or events in total, over HTTP and by each way of the floor in turns."""
-    seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in FLOORS}}
+    seconds: dict[Way, list[float]] = {"HTTP": [], **{way: [] for way in floors}}
     cpu = {way: [0.0, 0.0, 0.0] for way in seconds}
     above = postmaster(database)
     for pid in server.workers:
@@ -149,11 +160,11 @@ def in_turns(
         unit="",
         better="more",
         runs=[size / took for took in seconds["HTTP"]],
-        floors={way: [size / took for took in seconds[way]] for way in FLOORS},
+        floors={way: [size / took for took in seconds[way]] for way in floors},
     )
     each = 1000 / runs / size
     in_server, in_database, in_clients = (part * each for part in cpu["HTTP"])
-    by_floor = next(sum(cpu[way]) * each for way in FLOORS if way == line.best_floor)
+    by_floor = next(sum(cpu[way]) * each for way in floors if way == line.best_floor)
     beside = {
         "CPU ms of each: server": in_server,
         "PostgreSQL": in_database if above else None,
