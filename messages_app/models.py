@@ -398,6 +398,25 @@ class SessionTombstone(models.Model):
         return str(self.key)
 
 
+class ChangedHour(models.Model):
+    """An hour of messages of a project that changed long after it: what was added up for it has to be added up again.
+
+    Append-only, so that writers never wait for each other. See messages_app.changed_hours.
+    """
+
+    project = models.ForeignKey(Project, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    begin = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            # The changed hours of a range, and the oldest one.
+            models.Index(fields=["begin", "project"], name="changed_hour"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.begin:%Y-%m-%d %H:00}"
+
+
 def message_key(session: UUID, external_id: str) -> UUID:
     return ids.key("message", session, external_id)
 

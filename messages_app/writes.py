@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 
 from access_app.errors import NotFound
 
+from .changed_hours import mark_messages, mark_sessions
 from .models import Message, Session, SessionTombstone, session_key
 
 logger = logging.getLogger(__name__)
@@ -125,11 +126,13 @@ def update_session(session_id: UUID, changes: dict[str, Any]) -> Session:
     return session
 
 
+@transaction.atomic
 def delete_session(session_id: UUID, *, by: str) -> None:
     """Move a session with its messages to the trash. Raise NotFound if it is unknown or already deleted."""
     now = timezone.now()
     if not Session.objects.filter(pk=session_id).update(deleted_at=now, deleted_by=by, updated_at=now):
         raise _no_session()
+    mark_sessions([session_id])
     logger.info("deleted a session", extra={"session_id": str(session_id), "by": by})
 
 
@@ -149,6 +152,7 @@ def delete_sessions(project_id: int, session_ids: Collection[UUID] | None, *, by
             found = list(locked.values_list("pk", flat=True)[:AT_A_TIME])
             now = timezone.now()
             Session.objects.filter(pk__in=found).update(deleted_at=now, deleted_by=by, updated_at=now)
+            mark_sessions(found)
         deleted += len(found)
         if len(found) < AT_A_TIME:
             break
@@ -168,7 +172,7 @@ def clear_session(session_id: UUID, *, by: str) -> int:
     found = list(
         alive.order_by("pk")
         .select_for_update()
-        .only("pk", "role", "is_completed", "error", "cost", "unpriced_count", *_COUNTED)
+        .only("pk", "project_id", "role", "is_completed", "error", "cost", "unpriced_count", *_COUNTED)
     )
     counts = sum((Counts.of(message) for message in found), Counts())
     for first in range(0, len(found), AT_A_TIME):
@@ -180,6 +184,8 @@ def clear_session(session_id: UUID, *, by: str) -> int:
         raise _no_session()
     add_to_session(session_id, -counts)
     update_last_run(session_id)
+    if found:
+        mark_messages(found[0].project_id, [message.pk for message in found])
     logger.info("cleared a session", extra={"session_id": str(session_id), "messages": len(found), "by": by})
     return len(found)
 
@@ -197,6 +203,7 @@ def restore_session(session_id: UUID) -> None:
     ):
         raise NotFound(_("There is no deleted session with this id."))
     Session.with_deleted.filter(pk=session_id).update(deleted_at=None, deleted_by="", updated_at=timezone.now())
+    mark_sessions([session_id])
     logger.info("restored a session", extra={"session_id": str(session_id)})
 
 
@@ -232,6 +239,7 @@ def _set_deleted(message_id: UUID, session_id: UUID | None, *, deleted_at: datet
     add_to_session(message.session_id, -counts if deleted_at else counts)
     if counts.last_run:
         update_last_run(message.session_id)
+    mark_messages(message.project_id, [message_id])
     logger.info(
         "deleted a message" if deleted_at else "restored a message",
         extra={"session_id": str(message.session_id), "message_id": str(message_id), "by": by},

@@ -250,6 +250,58 @@ class ToolCall(models.Model):
         return one_line(self.call_id, 80) or str(self.id)
 
 
+class ToolPeriod(models.Model):
+    """The finished calls of a tool with one status in one hour or day (UTC), added up; see traces_app.maintenance.tool_roll_up.
+
+    A call belongs to the time in its id, which is that of its message. Calls of deleted messages do not count.
+    """
+
+    class Unit(models.TextChoices):
+        HOUR = "hour"
+        DAY = "day"
+
+    project = models.ForeignKey(Project, models.CASCADE, db_index=False, related_name="+")
+    tool = models.ForeignKey(Tool, models.CASCADE, db_index=False, related_name="+")
+    unit = models.CharField(max_length=4, choices=Unit.choices)
+    begin = models.DateTimeField()
+    status = models.CharField(max_length=16, choices=ToolCall.Status.choices)
+    calls = models.BigIntegerField()
+    timed_calls = models.BigIntegerField()
+    """Calls with a known duration: those in the histogram."""
+    total_ms = models.FloatField()
+    """A float, because the durations of hostile calls would exceed a bigint."""
+    longest_ms = models.BigIntegerField(null=True)
+    buckets = ArrayField(models.IntegerField())
+    """The numbers of the buckets that are not empty, in order; see traces_app.queries.histograms."""
+    counts = ArrayField(models.BigIntegerField())
+    """The calls in each of `buckets`."""
+
+    class Meta:
+        constraints = [
+            # Serves the statistics of tools in a range of times.
+            models.UniqueConstraint(fields=["tool", "unit", "begin", "status"], name="tool_period"),
+        ]
+        indexes = [
+            # The periods that are computed again, and those of a dropped month.
+            models.Index(fields=["begin", "unit", "project"], name="tool_period_begin"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool_id} {self.unit} {self.begin:%Y-%m-%d %H:00} {self.status}"
+
+
+class ToolRollUp(models.Model):
+    """The progress of the roll-up, in one row: ToolPeriod has all hours before `rolled_until` and all days that ended by then."""
+
+    ONLY = 1
+
+    id = models.IntegerField(primary_key=True, default=ONLY)
+    rolled_until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.rolled_until:%Y-%m-%d %H:00}"
+
+
 class ToolResult(models.Model):
     """The outcome of a call, under the same id."""
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from messages_app import ids
+from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, MessageKey, Reference, Session
 from messages_app.writes import NO_RUN_LEFT, Counts
 from traces_app.models import AgentStep, Context, Event, ToolCall, ToolResult
@@ -31,6 +32,7 @@ def remove_messages(message_ids: Collection[UUID]) -> None:
     after = ids.first_id_at(ids.created_at_of(max(message_ids)) + timedelta(microseconds=1))
     messages = Message.with_deleted.filter(pk__in=message_ids, pk__gte=first, pk__lt=after)
     rows = list(messages.order_by("pk").select_for_update(of=("self",)))
+    mark_stored([row.pk for row in rows])
     calls = ToolCall.with_deleted.filter(message_id__in=message_ids, pk__gte=first, pk__lt=after)
     ToolResult.objects.filter(pk__in=calls.values("pk"), pk__gte=first, pk__lt=after).delete()
     below: tuple[QuerySet[Any], ...] = (

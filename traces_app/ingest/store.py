@@ -39,6 +39,7 @@ from msgspec.structs import replace
 from access_app.db.statements import read_prepared
 from access_app.errors import Conflict, NotFound, PreconditionFailed
 from messages_app import ids
+from messages_app.changed_hours import changed_hours, mark_messages
 from messages_app.interruptions import is_continued, is_interrupted, reopen
 from messages_app.models import Message, Session, message_key
 from messages_app.sql.partitions import Month
@@ -87,7 +88,7 @@ from .sql import (
     tool_names,
     upsert_rows,
 )
-from .tables import CALLS, KEYS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS, Row
+from .tables import CALLS, CHANGED_HOURS, KEYS, MESSAGES, REFERENCES, RESULTS, SESSIONS, STEPS, Row
 
 logger = logging.getLogger(__name__)
 
@@ -282,6 +283,7 @@ def _store(context: Context, batch: Sequence[Redacted]) -> list[SessionOutcome]:
                     _merge(context, [message])
             finish_sessions(context, sessions)
             context_rows.add(context.inputs)
+            mark_messages(context.project_id, _changed_messages(context, admitted))
     # If the claim is rolled back after all, the cache entry costs one needless lookup.
     cache_claims(claims)
     return [
@@ -395,15 +397,36 @@ def _insert_at_once(
     # The row of a new session is inserted with its counters, because updating it would write a second row version.
     whole = {id_.hex: session.counts for id_, session in sessions.items() if session.created and not session.items}
     changed = [(id_, session) for id_, session in sorted(sessions.items()) if id_.hex not in whole]
+    hours: list[Row] = [
+        CHANGED_HOURS.Row(str(context.project_id), pg_text.timestamp(hour))
+        for hour in changed_hours(_changed_messages(context, messages))
+    ]
     insert_at_once(
         [
             (SESSIONS, [counted_row(row, whole.get(row.id)) for row in new]),
             (KEYS, claimed),
             *((table, sorted(lines, key=BY_ID)) for table, lines in below_sessions),
+            (CHANGED_HOURS, hours),
         ],
         [(session_id, session.counts, merged_fields(context, session)) for session_id, session in changed],
         context.inputs,
     )
+
+
+def _changed_messages(context: Context, messages: Sequence[PendingMessage]) -> list[UUID]:
+    """Return the messages whose calls may have changed."""
+    return [
+        message.id
+        for message in messages
+        if message.id is not None
+        and not message.refused
+        and (
+            # Events also remove calls of a message that stays the same otherwise.
+            context.source == "events"
+            or message.state == "updated"
+            or (message.state == "created" and message.record.agent_steps)
+        )
+    ]
 
 
 def _new_rows(context: Context, messages: Sequence[PendingMessage]) -> Tables:
@@ -616,6 +639,7 @@ def _patch(
     counts = _finish_message(context, row, changed, stored, None, before) + Counts(active_at=context.now)
     add_to_sessions({row.session_id: counts})
     context_rows.add(context.inputs)
+    mark_messages(row.project_id, [row.pk])
 
 
 def _patched_fields(context: Context, patch: records.MessagePatch, row: Message) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.db import connection, models
 
-from messages_app.models import Message, MessageKey, Reference, Session
+from messages_app.models import ChangedHour, Message, MessageKey, Reference, Session
 from messages_app.writes import COUNTERS
 from traces_app.models import AgentStep, Context, Event, Span, ToolCall, ToolResult
 from traces_app.schema import pg_text, records
@@ -236,3 +236,4 @@ RESULTS = Table(ToolResult, records.ToolResult, computed=("id",), read_elsewhere
 EVENTS = Table(Event)
 CONTEXTS = Table(Context)
 SPANS = Table(Span)
+CHANGED_HOURS = Table(ChangedHour, without=("id",))

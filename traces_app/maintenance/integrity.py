@@ -27,10 +27,9 @@ from django.db import connection
 from messages_app import ids
 from messages_app.session_counters import disagreements
 from messages_app.sql.partitions import Month, months_of
+from messages_app.sql.snapshot import one_snapshot
 from traces_app.ingest.context_rows import row_id_of
 from traces_app.normalize.rollup import duration_between, rollup
-
-from .snapshot import one_snapshot
 
 KINDS = {
     "iterations_missing": "an iteration is missing: a step may have been lost",

@@ -43,16 +43,18 @@ from django.utils import timezone
 
 from access_app.models import Project
 from messages_app import ids
+from messages_app.changed_hours import mark_stored
 from messages_app.models import Message, Reference, Session
 from messages_app.session_counters import recount
 from messages_app.sql.partitions import DROP_PATIENCE_SECONDS, Month, drop_month, months_of, settle_months
+from messages_app.sql.snapshot import one_snapshot
 from messages_app.writes import COUNTED_AS, COUNTER_TYPES, COUNTERS, NO_RUN_LEFT, Counts
 from traces_app.ingest.context_rows import remove_unused
 from traces_app.ingest.partitions import TABLES, forget
 from traces_app.ingest.sql import add_to_sessions
 from traces_app.models import AgentStep, Context, Event, Score, Span, ToolCall, ToolResult
 
-from .snapshot import one_snapshot
+from .tool_roll_up import forget_dropped_months
 
 TOMBSTONES_KEPT = timedelta(days=30)
 
@@ -269,6 +271,7 @@ def _drop_months(scope: Scope, report: Report, progress: Progress, now: datetime
             TABLES, month, when_hidden=partial(_when_hidden, scope, month, report, now), patience=patience
         )
         forget()
+        forget_dropped_months()
         if not dropped:
             continue  # kept after all, or dropped by another purge
         report.months.append(str(month))
@@ -406,6 +409,7 @@ def _remove_batch(
     if not locked:
         return []
     message_ids = [message_id for (message_id,) in locked]
+    mark_stored(message_ids)
     of_messages = _Condition("message_id = ANY(%s)", [message_ids]) & _below(message_ids)
     of_calls = (
         _Condition(f"id IN (SELECT id FROM {ToolCall._meta.db_table} WHERE {of_messages.sql})", of_messages.values)

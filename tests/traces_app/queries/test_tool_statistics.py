@@ -1,0 +1,362 @@
+"""Statistics of tools are those of the rows, whatever was stored of them, and however they changed since."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from django.db.models import Count
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from access_app.models import Project
+from messages_app import ids, writes
+from messages_app.models import ChangedHour, Message, Session
+from messages_app.sql.pagination import IdRange
+from tests.traces_app.conftest import NOON, store
+from traces_app.ingest.removal import remove_messages
+from traces_app.ingest.store import change_message
+from traces_app.maintenance.purge import Scope, purge
+from traces_app.maintenance.tool_roll_up import forget_dropped_months, roll_up
+from traces_app.models import Tool, ToolCall, ToolPeriod, ToolRollUp
+from traces_app.normalize.records import normalise_patch
+from traces_app.normalize.redaction import redact_message_patch
+from traces_app.queries.histograms import ZERO, quantile, value_of
+from traces_app.queries.tool_statistics import DAY, HOUR, STEPS, Figures, Found, cover, statistics
+from traces_app.schema import records
+
+SHARES = (0.5, 0.95, 0.99)
+numbers = count()
+
+
+# --- Histograms -------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 2**63 - 1))
+def test_value_of_a_bucket_is_within_one_percent(milliseconds: int) -> None:
+    bucket = math.ceil(math.log(milliseconds) / math.log(1.02))
+    assert abs(value_of(bucket) - milliseconds) <= 0.01 * milliseconds
+
+
+@pytest.mark.parametrize("milliseconds", range(1, 50))
+def test_value_of_a_short_duration_is_exact(milliseconds: int) -> None:
+    assert value_of(math.ceil(math.log(milliseconds) / math.log(1.02))) == milliseconds
+
+
+def test_quantile_is_the_smallest_duration_of_that_share() -> None:
+    assert quantile({ZERO: 1, 0: 1}, 0.5) == 0
+    assert quantile({ZERO: 1, 0: 1}, 0.51) == 1
+    assert quantile({}, 0.5) is None
+
+
+# --- Cover ------------------------------------------------------------------------------------------------------------
+
+instants = st.integers(0, 20 * 24 * 3600).map(lambda seconds: NOON + timedelta(seconds=seconds))
+hours = instants.map(lambda instant: instant.replace(minute=0, second=0, microsecond=0))
+
+
+@given(st.lists(instants, min_size=2, max_size=2, unique=True), st.sampled_from(STEPS[1:]), hours, st.sets(hours))
+def test_cover_divides_a_range_without_gap_or_overlap(
+    ends: list[datetime], step: timedelta, rolled_until: datetime, changed: set[datetime]
+) -> None:
+    begin, end = sorted(ends)
+    spans = list(cover(begin, end, step, rolled_until, sorted(changed)))
+    in_order = sorted(spans, key=lambda span: span.first)
+    assert [in_order[0].first, *(span.after for span in in_order)] == [*(span.first for span in in_order), end]
+    assert in_order[0].first == begin
+    units = {"hour": HOUR, "day": DAY}
+    for span in spans:
+        assert (
+            (span.first - ids.EPOCH) // step
+            == span.slot
+            == (span.after - timedelta(microseconds=1) - ids.EPOCH) // step
+        )
+        if span.unit in units:
+            assert span.after <= rolled_until
+            assert not any(span.first <= hour < span.after for hour in changed)
+            assert (
+                (span.first - ids.EPOCH) % units[span.unit]
+                == timedelta()
+                == (span.after - ids.EPOCH) % units[span.unit]
+            )
+
+
+# --- The property -----------------------------------------------------------------------------------------------------
+
+minutes_ago = st.integers(0, 5 * 24 * 60)
+durations = st.none() | st.integers(0, 60) | st.integers(0, 10**7)
+tool_names = st.sampled_from(["search", "read"])
+places = st.integers(0, 2)
+calls = st.builds(
+    lambda name, duration, success: {
+        "name": name,
+        "duration": duration,
+        **({} if success is None else {"result": {"success": success, "output": "", "error": "" if success else "no"}}),
+    },
+    tool_names,
+    durations,
+    st.none() | st.booleans(),
+)
+stores = st.tuples(st.just("store"), places, minutes_ago, st.lists(calls, min_size=1, max_size=6))
+operations = st.lists(
+    stores
+    | st.tuples(st.just("merge"), places, st.lists(calls, min_size=1, max_size=3))
+    | st.tuples(st.sampled_from(["delete", "restore", "remove"]), places)
+    | st.tuples(st.sampled_from(["delete_session", "restore_session", "clear"]))
+    | st.tuples(st.just("purge"), minutes_ago)
+    | st.tuples(st.just("empty_trash"))
+    | st.tuples(st.just("roll_up"), st.integers(0, 4 * 24)),
+    min_size=3,
+    max_size=10,
+)
+
+
+class Site:
+    """A project with one session, to which operations are applied as users and producers do."""
+
+    def __init__(self) -> None:
+        self.project = Project.objects.create(slug=f"statistics-{next(numbers)}")
+        self.now = timezone.now()
+
+    def apply(self, name: str, *values: Any) -> None:
+        getattr(self, name)(*values)
+
+    def store(self, place: int, minutes: int, made: list[dict[str, Any]], **fields: Any) -> None:
+        message = {
+            "external_id": f"m{place}",
+            "role": "assistant",
+            "created_at": self.now - timedelta(minutes=minutes),
+            "agent_steps": [
+                {"iteration": 0, "tool_calls": [{"id": f"call_{at}", **call} for at, call in enumerate(made)]}
+            ],
+            **fields,
+        }
+        store(self.project, message, source="import")
+
+    def merge(self, place: int, made: list[dict[str, Any]]) -> None:
+        self.store(place, 0, made)
+
+    def _messages(self, place: int) -> list[Message]:
+        return list(Message.with_deleted.filter(project=self.project, external_id=f"m{place}"))
+
+    def delete(self, place: int) -> None:
+        for message in self._messages(place):
+            if message.deleted_at is None and message.session.deleted_at is None:
+                writes.delete_message(message.pk, by="test")
+
+    def restore(self, place: int) -> None:
+        for message in self._messages(place):
+            if message.deleted_at is not None and message.session.deleted_at is None:
+                writes.restore_message(message.pk)
+
+    def remove(self, place: int) -> None:
+        remove_messages([message.pk for message in self._messages(place)])
+
+    def patch(self, place: int) -> None:
+        for message in self._messages(place):
+            steps = [{"iteration": 1, "tool_calls": [{"name": "read", "duration": 77, "result": {"output": "x"}}]}]
+            patch = msgspec.convert({"agent_steps": steps}, records.MessagePatch)
+            change_message([self.project.pk], message.pk, redact_message_patch(normalise_patch(patch)))
+
+    def delete_session_alone(self) -> None:
+        for session in Session.objects.filter(project=self.project):
+            writes.delete_session(session.pk, by="test")
+
+    def delete_session(self) -> None:
+        writes.delete_sessions(self.project.pk, None, by="test")
+
+    def restore_session(self) -> None:
+        for session in Session.with_deleted.deleted().filter(project=self.project):
+            writes.restore_session(session.pk)
+
+    def clear(self) -> None:
+        for session in Session.objects.filter(project=self.project):
+            writes.clear_session(session.pk, by="test")
+
+    def purge(self, minutes: int) -> None:
+        purge(Scope(created_before=self.now - timedelta(minutes=minutes), project_ids=(self.project.pk,)))
+
+    def empty_trash(self) -> None:
+        purge(Scope(deleted_before=timezone.now(), project_ids=(self.project.pk,)))
+
+    def roll_up(self, hours_ago: int) -> None:
+        roll_up(now=timezone.now() - timedelta(hours=hours_ago))
+
+
+def exact(
+    project: Project, begin: datetime | None, end: datetime | None, status: str | None
+) -> dict[int, list[ToolCall]]:
+    found: dict[int, list[ToolCall]] = defaultdict(list)
+    for call in ToolCall.objects.filter(project=project):
+        created_at = ids.created_at_of(call.pk)
+        is_in = (begin is None or created_at >= begin) and (end is None or created_at < end)
+        if is_in and (status is None or call.status == status):
+            found[call.tool_id].append(call)
+    return found
+
+
+def assert_exact(figures: Figures, found: list[ToolCall]) -> None:
+    durations = sorted(call.duration_ms for call in found if call.duration_ms is not None)
+    states = [call.status for call in found]
+    assert figures.calls == len(found)
+    assert (figures.errors, figures.pending) == (states.count("error"), states.count("pending"))
+    assert figures.timed_calls == len(durations)
+    assert figures.longest_ms == max(durations, default=None)
+    assert figures.total_ms == sum(durations)
+    for share in SHARES:
+        quantile = figures.quantile(share)
+        if not durations:
+            assert quantile is None
+            continue
+        true = durations[math.ceil(share * len(durations)) - 1]
+        assert quantile is not None
+        assert abs(quantile - true) <= 0.01 * true
+
+
+def assert_agrees(project: Project, begin: datetime | None, end: datetime | None, status: str | None) -> Found:
+    tools = list(Tool.objects.filter(project=project).values_list("pk", flat=True))
+    id_range = IdRange(lower=begin and ids.first_id_at(begin), upper=end and ids.first_id_at(end))
+    found = statistics(tools, [project.pk], id_range, status=status, with_histograms_of_steps=True)
+    of_rows = exact(project, begin, end, status)
+    assert found.by_tool.keys() == of_rows.keys()
+    for tool_id, of_tool in of_rows.items():
+        assert_exact(found.by_tool[tool_id].whole, of_tool)
+        steps = defaultdict(list)
+        for call in of_tool:
+            created_at = ids.created_at_of(call.pk)
+            steps[created_at - (created_at - ids.EPOCH) % found.step].append(call)
+        assert found.by_tool[tool_id].steps.keys() == steps.keys()
+        assert steps.keys() <= set(found.beginnings())
+        for step, of_step in steps.items():
+            assert_exact(found.by_tool[tool_id].steps[step], of_step)
+    return found
+
+
+@pytest.mark.requirement("000-48", "001-37")
+@pytest.mark.django_db
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    before=st.lists(stores, min_size=1, max_size=4),
+    done=operations,
+    ranges=st.lists(st.tuples(minutes_ago, minutes_ago), min_size=1, max_size=3),
+    status=st.none() | st.sampled_from(["success", "error", "pending"]),
+)
+def test_statistics_are_exact_after_any_writes_and_roll_ups(
+    db: None,
+    before: list[tuple[Any, ...]],
+    done: list[tuple[Any, ...]],
+    ranges: list[tuple[int, int]],
+    status: str | None,
+) -> None:
+    for model in (ToolPeriod, ToolRollUp, ChangedHour):
+        model._default_manager.all().delete()
+    site = Site()
+    for operation in [*before, ("roll_up", 0), *done]:
+        site.apply(*operation)
+        assert_agrees(site.project, None, None, status)
+        for one, other in ranges:
+            after, before = (site.now - timedelta(minutes=minutes) for minutes in sorted((one, other), reverse=True))
+            if after < before:
+                assert_agrees(site.project, after, before, status)
+
+
+# --- What the property cannot reach -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(db: None) -> Iterator[Site]:
+    yield Site()
+
+
+def call(duration: int = 10) -> dict[str, Any]:
+    return {"name": "search", "duration": duration, "result": {"output": "x"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("store", 1, 1500, [{"name": "search", "duration": 7}])],
+        [("store", 1, 5000, [{"name": "search"}, {"name": "read", "duration": 3}])],
+        [("patch", 0)],
+        [("delete", 0), ("restore", 0)],
+        [("delete_session",), ("restore_session",)],
+        [("delete_session_alone",), ("restore_session",)],
+        [("clear",), ("restore", 0)],
+        [("remove", 0)],
+        [("purge", 2000)],
+        [("delete", 0), ("empty_trash",)],
+        [("delete_session",), ("empty_trash",)],
+    ],
+    ids=lambda changes: "-".join(change[0] for change in changes),
+)
+def test_statistics_are_right_before_and_after_each_roll_up(site: Site, changes: list[tuple[Any, ...]]) -> None:
+    site.store(0, 3000, [call(), {"name": "read"}], is_completed=False)
+    site.store(2, 1500, [call(30)])
+    for change in changes:
+        site.roll_up(0)
+        assert_agrees(site.project, None, None, None)
+        site.apply(*change)
+        assert_agrees(site.project, None, None, None)
+    site.roll_up(0)
+    assert not ChangedHour.objects.exists()
+    assert_agrees(site.project, None, None, None)
+
+
+def test_stored_days_are_read_instead_of_rows(site: Site) -> None:
+    site.store(1, 4 * 24 * 60, [call(), call(20)])
+    site.roll_up(0)
+    assert ToolPeriod.objects.filter(project=site.project, unit="day").aggregate(n=Count("pk"))["n"] == 1
+    # Behind the back of the writes that mark hours: who still reads rows would notice.
+    ToolCall.with_deleted.filter(project=site.project).update(duration_ms=99)
+    (found,) = statistics(
+        list(Tool.objects.values_list("pk", flat=True)), [site.project.pk], IdRange()
+    ).by_tool.values()
+    assert (found.whole.calls, found.whole.longest_ms) == (2, 20)
+
+
+def test_writes_of_young_hours_mark_nothing(site: Site) -> None:
+    site.store(1, 30, [call()])
+    site.store(1, 30, [call(), call()])
+    site.delete(1)
+    site.delete_session()
+    assert not ChangedHour.objects.exists()
+
+
+def test_import_marks_each_hour_once_a_batch(site: Site) -> None:
+    steps = [{"iteration": 0, "tool_calls": [call()]}]
+    messages = [
+        {"external_id": f"x{at}", "role": "assistant", "agent_steps": steps,
+         "created_at": site.now.replace(minute=at) - timedelta(hours=10 + at % 2)}
+        for at in range(20)
+    ]  # fmt: skip
+    store(site.project, *messages, source="import")
+    assert ChangedHour.objects.filter(project=site.project).count() == 2
+
+
+def test_roll_up_deletes_the_marks_that_it_saw(site: Site) -> None:
+    site.store(1, 600, [call()])
+    site.store(2, 900, [call()])
+    assert roll_up().hours == 2
+    assert not ChangedHour.objects.exists()
+    site.store(1, 600, [call(), call()])
+    assert ChangedHour.objects.count() == 1
+    report = roll_up()
+    assert (report.hours, report.changed, ChangedHour.objects.count()) == (0, 1, 0)
+
+
+def test_periods_of_a_dropped_month_are_deleted(site: Site) -> None:
+    ToolPeriod.objects.create(
+        project=site.project, tool=Tool.objects.create(project=site.project, name="gone"), unit="hour", status="success",
+        begin=datetime(2001, 5, 1, tzinfo=UTC), calls=1, timed_calls=0, total_ms=0, buckets=[], counts=[],
+    )  # fmt: skip
+    forget_dropped_months()
+    assert not ToolPeriod.objects.exists()

@@ -1,0 +1,32 @@
+"""The thread of `serve` rolls up tools by itself, and outlives an error of the database."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from access_app.models import Project
+from tests.traces_app.conftest import store
+from traces_app.models import ToolPeriod
+from tracesite.serving import roll_up
+
+
+@pytest.mark.django_db(transaction=True)
+def test_thread_stores_hours_that_have_passed(project: Project) -> None:
+    calls = [{"name": "search", "result": {"output": "x"}}]
+    created_at = timezone.now() - timedelta(hours=9)
+    message = {"role": "assistant", "created_at": created_at, "agent_steps": [{"iteration": 0, "tool_calls": calls}]}
+    store(project, {"external_id": "a", **message})
+    stopped = threading.Event()
+    thread = roll_up.start(stopped, pause=0.05)
+    deadline = time.monotonic() + 20
+    while not ToolPeriod.objects.filter(project=project).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    stopped.set()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert ToolPeriod.objects.filter(project=project, unit="hour", calls=1).count() == 1

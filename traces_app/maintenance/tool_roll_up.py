@@ -1,0 +1,212 @@
+"""Add up the calls of tools in hours and days that have passed, so that statistics need not read them (`roll_up`).
+
+Hours become stored periods in the order of time, all projects at once, one transaction an hour; with the last hour of a day
+goes the day. Hours that changed later (messages_app.changed_hours) are computed again, one transaction for each project and
+day. Each transaction holds an advisory lock, so several processes may run it at once, and leaves the tables right, so it
+may be killed at any moment; the next run continues.
+
+No late transaction is missed. A write of an hour marks it if it ended more than 2 hours ago. `roll_up` stores an hour that
+ended 3 hours ago, and only if no open transaction began before then. So a write that did not mark the hour was made within
+2 hours of its end, in a transaction that has committed: its rows are in the snapshot, which is younger than the question
+for open transactions. A write that marks the hour is read from the mark: readers take marked hours from the rows, and the
+marks that are deleted are only those that were visible before the rows were read. The hour in between allows for clocks that
+differ between servers. PostgreSQL shows the times of transactions of other users only to members of pg_read_all_stats, so
+all of Tracesite uses one database user.
+"""
+
+# ruff: noqa: S608 - SQL is built of the texts in this file
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import connection, transaction
+from django.db.models import Min, QuerySet
+from django.utils import timezone
+
+from messages_app import ids
+from messages_app.changed_hours import HOUR, MARKED_AFTER, hour_of
+from messages_app.models import ChangedHour
+from messages_app.sql.partitions import Month, months_of
+from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
+from traces_app.queries.tool_statistics import DAY, IS_ALIVE, added_up
+
+STORED_AFTER = MARKED_AFTER + timedelta(hours=1)
+"""The age, from its end, at which an hour is stored."""
+_LOCK = 0x746F_6F6C  # "tool"
+_COLUMNS = "project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms, buckets, counts"
+_INSERT = f"INSERT INTO traces_app_toolperiod (unit, begin, {_COLUMNS}) SELECT %s, %s, {_COLUMNS} FROM"
+_ADD_HOUR = f"""{_INSERT} ({
+    added_up(
+        "project_id, tool_id, status",
+        '''(
+            SELECT project_id, tool_id, status, duration_ms FROM traces_app_toolcall AS call
+            WHERE call.id >= %s AND call.id < %s AND (%s::bigint IS NULL OR call.project_id = %s) AND '''
+        + IS_ALIVE.format(first="%s", after="%s")
+        + ") AS call",
+    )
+}) AS hour"""
+_ADD_DAY = f"""{_INSERT} (
+    WITH hour AS (
+        SELECT {_COLUMNS} FROM traces_app_toolperiod
+        WHERE unit = 'hour' AND begin >= %s AND begin < %s AND (%s::bigint IS NULL OR project_id = %s)
+    ), histogram AS (
+        SELECT project_id, tool_id, status, array_agg(bucket ORDER BY bucket) AS buckets,
+            array_agg(number ORDER BY bucket) AS counts
+        FROM (
+            SELECT project_id, tool_id, status, bucket, sum(number)::bigint AS number
+            FROM hour CROSS JOIN LATERAL unnest(buckets, counts) AS b (bucket, number)
+            GROUP BY project_id, tool_id, status, bucket
+        ) AS bucketed GROUP BY project_id, tool_id, status
+    ), figures AS (
+        SELECT project_id, tool_id, status, sum(calls)::bigint AS calls, sum(timed_calls)::bigint AS timed_calls,
+            sum(total_ms) AS total_ms, max(longest_ms) AS longest_ms
+        FROM hour GROUP BY project_id, tool_id, status
+    )
+    SELECT project_id, tool_id, status, calls, timed_calls, total_ms, longest_ms,
+        coalesce(buckets, '{{}}') AS buckets, coalesce(counts, '{{}}') AS counts
+    FROM figures LEFT JOIN histogram USING (project_id, tool_id, status)
+) AS day"""
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The work of one run."""
+
+    hours: int = 0
+    """Hours with calls that were stored for the first time."""
+    changed: int = 0
+    """Hours of projects that were computed again."""
+
+
+def roll_up(*, now: datetime | None = None, is_stopped: Callable[[], bool] = lambda: False) -> Report:
+    """Store all hours that have passed, and compute changed ones again; end early if `is_stopped`, or if another process
+    does the same."""
+    report = Report()
+    forget_dropped_months()
+    while not is_stopped() and _recompute_oldest(report):
+        pass
+    limit = _last_closed(now or timezone.now())
+    while not is_stopped() and _store_next(limit, report):
+        pass
+    return report
+
+
+def forget_dropped_months() -> None:
+    """Delete the periods of months that a purge has dropped."""
+    months = months_of(ToolCall._meta.db_table)
+    for month in {Month.of(begin) for begin in _stored_months()} - months:
+        ToolPeriod.objects.filter(
+            begin__gte=ids.created_at_of(month.first_id), begin__lt=ids.created_at_of(month.next.first_id)
+        ).delete()
+
+
+def _stored_months() -> Iterable[datetime]:
+    """Return a time in each month that has stored periods, by one index lookup for each."""
+    begin = ToolPeriod.objects.aggregate(first=Min("begin"))["first"]
+    while begin is not None:
+        yield begin
+        end = ids.created_at_of(Month.of(begin).next.first_id)
+        begin = ToolPeriod.objects.filter(begin__gte=end).aggregate(first=Min("begin"))["first"]
+
+
+def _last_closed(now: datetime) -> datetime:
+    """Return the time before which hours may be stored."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT min(xact_start) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        (oldest,) = cursor.fetchone()
+    return hour_of(min(now, oldest or now) - STORED_AFTER)
+
+
+@transaction.atomic
+def _store_next(limit: datetime, report: Report) -> bool:
+    """Store the next hour with calls; return whether there may be another."""
+    if not _is_alone():
+        return False
+    state = ToolRollUp.objects.first()
+    hour = _hour_with_calls(state.rolled_until if state else ids.EPOCH, limit)
+    begin = state.rolled_until if state else hour or limit
+    if begin >= limit:
+        return False
+    if hour == begin:
+        marks = ChangedHour.objects.filter(begin=hour)
+        seen = list(marks.values_list("pk", flat=True))
+        _compute_hour(hour, None)
+        _delete_marks(marks, seen)
+        report.hours += 1
+        end = _hour_with_calls(begin + HOUR, limit) or limit
+    else:
+        end = hour or limit
+    day = begin.replace(hour=0)
+    if day + DAY <= end:
+        _compute_day(day, None)
+    ToolRollUp.objects.update_or_create(pk=ToolRollUp.ONLY, defaults={"rolled_until": end})
+    return end < limit
+
+
+@transaction.atomic
+def _recompute_oldest(report: Report) -> bool:
+    """Compute the changed hours of one project and day again; return whether there may be others."""
+    state = ToolRollUp.objects.first()
+    if state is None or not _is_alone():
+        return False
+    oldest = ChangedHour.objects.filter(begin__lt=state.rolled_until).order_by("begin", "project_id").first()
+    if oldest is None:
+        return False
+    day, project_id = oldest.begin.replace(hour=0), oldest.project_id
+    marks = ChangedHour.objects.filter(
+        project_id=project_id, begin__gte=day, begin__lt=min(day + DAY, state.rolled_until)
+    )
+    seen = list(marks.values_list("pk", "begin"))
+    hours = sorted({begin for _pk, begin in seen})
+    for hour in hours:
+        _compute_hour(hour, project_id)
+    if day + DAY <= state.rolled_until:
+        _compute_day(day, project_id)
+    _delete_marks(marks, [pk for pk, _begin in seen])
+    report.changed += len(hours)
+    return True
+
+
+def _is_alone() -> bool:
+    """Take the advisory lock until the end of the transaction; return False if another process has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        return bool(cursor.fetchone()[0])
+
+
+def _hour_with_calls(begin: datetime, end: datetime) -> datetime | None:
+    """Return the first hour of a range in which any call is stored."""
+    calls = ToolCall.with_deleted.filter(pk__gte=ids.first_id_at(begin), pk__lt=ids.first_id_at(end))
+    first = calls.order_by("pk").values_list("pk", flat=True).first()
+    return None if first is None else hour_of(ids.created_at_of(first))
+
+
+def _compute_hour(hour: datetime, project_id: int | None) -> None:
+    """Compute an hour of a project, or of all."""
+    _delete_periods("hour", hour, project_id)
+    bounds = [ids.first_id_at(hour), ids.first_id_at(hour + HOUR)]
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_HOUR, ["hour", hour, *bounds, project_id, project_id, *bounds, *bounds])
+
+
+def _compute_day(day: datetime, project_id: int | None) -> None:
+    """Add up the stored hours of a day."""
+    _delete_periods("day", day, project_id)
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_DAY, ["day", day, day, day + DAY, project_id, project_id])
+
+
+def _delete_periods(unit: str, begin: datetime, project_id: int | None) -> None:
+    periods = ToolPeriod.objects.filter(unit=unit, begin=begin)
+    (periods if project_id is None else periods.filter(project_id=project_id)).delete()
+
+
+def _delete_marks(marks: QuerySet[ChangedHour], seen: Sequence[int]) -> None:
+    """Delete the marks that were visible before the rows were read. Others may belong to rows that were not."""
+    marks.filter(pk__in=seen).delete()

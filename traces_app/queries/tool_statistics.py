@@ -1,0 +1,297 @@
+"""Statistics of the calls of tools in a range of times, added up from stored hours and days, and from rows where these lack.
+
+ToolPeriod has what calls of hours that have passed add up to. The rows of the calls themselves are read for
+
+ - hours after the last stored one: the last 3 hours, and everything if no roll-up runs;
+ - hours that changed after they were stored (ChangedHour), until the roll-up has computed them again;
+ - the parts of hours at both ends of a range, and ranges whose trend has steps below an hour.
+
+Which is which and all numbers are read in one snapshot, so the result is exact at any moment; only durations below which a
+share of the calls stays (quantiles) are within 1 %.
+"""
+
+# ruff: noqa: S608 - SQL is built of the texts in this file
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.utils import timezone
+
+from messages_app import ids
+from messages_app.changed_hours import HOUR
+from messages_app.models import ChangedHour
+from messages_app.sql.batch import LIST_MS, Query, Row, fetch
+from messages_app.sql.pagination import IdRange
+from messages_app.sql.snapshot import one_snapshot
+from traces_app.models import ToolCall, ToolPeriod, ToolRollUp
+
+from .histograms import bucket_in_sql, quantile
+
+DAY = timedelta(days=1)
+STEPS = (timedelta(minutes=5), HOUR, 6 * HOUR, DAY, 7 * DAY, 30 * DAY, 360 * DAY)
+"""The possible distances of the points of a trend."""
+MOST_POINTS = 62
+_LAST_ID = UUID(int=2**128 - 1)
+
+IS_ALIVE = """
+    NOT EXISTS (
+        SELECT FROM messages_app_message AS message
+        WHERE message.id = call.message_id AND message.id >= {first} AND message.id < {after}
+            AND message.deleted_at IS NOT NULL
+    )
+    AND NOT EXISTS (
+        SELECT FROM messages_app_message AS message
+        JOIN messages_app_session AS session ON session.id = message.session_id
+        WHERE message.id = call.message_id AND message.id >= {first} AND message.id < {after}
+            AND session.deleted_at IS NOT NULL
+    )
+    """
+"""The condition that a call counts, in a range of ids. Two anti-joins use the small indexes of the trash."""
+
+
+def added_up(keys: str, calls: str) -> str:
+    """Return SQL for the figures of ToolPeriod of each of `keys`, of the rows `calls` (a FROM clause that names them `call`)."""
+    return f"""
+        SELECT {keys}, sum(calls)::bigint AS calls, sum(timed_calls)::bigint AS timed_calls,
+            coalesce(sum(total_ms), 0) AS total_ms, max(longest_ms) AS longest_ms,
+            coalesce(array_agg(bucket ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}') AS buckets,
+            coalesce(array_agg(calls ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}') AS counts
+        FROM (
+            SELECT {keys}, {bucket_in_sql("call.duration_ms")} AS bucket, count(*) AS calls,
+                count(call.duration_ms) AS timed_calls, sum(call.duration_ms::float8) AS total_ms,
+                max(call.duration_ms) AS longest_ms
+            FROM {calls} GROUP BY {keys}, bucket
+        ) AS bucketed GROUP BY {keys}"""
+
+
+_OF_ROWS = added_up(
+    "slot, tool_id, status",
+    f"""unnest(%s::int[], %s::uuid[], %s::uuid[]) AS span (slot, first, after)
+        CROSS JOIN LATERAL (
+            SELECT tool_id, status, duration_ms FROM traces_app_toolcall AS call
+            WHERE call.tool_id = ANY(%s) AND call.id >= span.first AND call.id < span.after
+                AND (%s::text IS NULL OR call.status = %s)
+                AND {IS_ALIVE.format(first="span.first", after="span.after")}
+        ) AS call""",
+)
+_FIGURES = f"""
+    WITH part AS MATERIALIZED (
+        SELECT span.slot, tool_id, status, calls, timed_calls, total_ms, longest_ms, buckets, counts
+        FROM unnest(%s::int[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+            AS span (slot, unit, first, after)
+        JOIN traces_app_toolperiod AS period ON period.tool_id = ANY(%s) AND period.unit = span.unit
+            AND period.begin >= span.first AND period.begin < span.after
+            AND (%s::text IS NULL OR period.status = %s)
+        UNION ALL {_OF_ROWS}
+    )
+    SELECT tool_id, slot, status, NULL::int AS bucket, sum(calls)::bigint, sum(timed_calls)::bigint, sum(total_ms),
+        max(longest_ms)
+    FROM part GROUP BY tool_id, slot, status
+    UNION ALL
+    SELECT tool_id, CASE WHEN %s THEN slot END, NULL, bucket, sum(number)::bigint, NULL, NULL, NULL
+    FROM part CROSS JOIN LATERAL unnest(buckets, counts) AS b (bucket, number)
+    GROUP BY 1, 2, bucket"""
+
+
+class Span(NamedTuple):
+    """A part of a range, which belongs to one point of the trend."""
+
+    slot: int
+    unit: str
+    """Read from stored `hour` or `day` periods, or from `rows`."""
+    first: datetime
+    after: datetime
+
+
+@dataclass(kw_only=True)
+class Figures:
+    """What the calls of a tool add up to in a range of times, or in one step of it."""
+
+    calls: int = 0
+    errors: int = 0
+    pending: int = 0
+    timed_calls: int = 0
+    total_ms: float = 0.0
+    longest_ms: int | None = None
+    histogram: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def successes(self) -> int:
+        return self.calls - self.errors - self.pending
+
+    @property
+    def error_rate(self) -> float | None:
+        """The share of the finished calls that failed; None if none has finished."""
+        finished = self.calls - self.pending
+        return self.errors / finished if finished else None
+
+    @property
+    def average_ms(self) -> float | None:
+        return self.total_ms / self.timed_calls if self.timed_calls else None
+
+    def quantile(self, share: float) -> float | None:
+        return quantile(self.histogram, share)
+
+    def add(self, status: str, calls: int, timed_calls: int, total_ms: float, longest_ms: int | None) -> None:
+        self.calls += calls
+        self.errors += calls * (status == ToolCall.Status.ERROR)
+        self.pending += calls * (status == ToolCall.Status.PENDING)
+        self.timed_calls += timed_calls
+        self.total_ms += total_ms
+        if longest_ms is not None:
+            self.longest_ms = max(longest_ms, self.longest_ms or 0)
+
+
+@dataclass(kw_only=True)
+class Statistics:
+    """The figures of a tool in a range, and of each step of the range with calls."""
+
+    whole: Figures = field(default_factory=Figures)
+    steps: dict[datetime, Figures] = field(default_factory=dict)
+    """By the beginning of the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The statistics of several tools."""
+
+    begin: datetime
+    end: datetime
+    step: timedelta
+    by_tool: Mapping[int, Statistics]
+
+    def beginnings(self) -> list[datetime]:
+        """Return the beginnings of all steps, also of those without calls."""
+        first, last = _slot(self.begin, self.step), _slot(self.end - timedelta(microseconds=1), self.step)
+        return [ids.EPOCH + slot * self.step for slot in range(first, last + 1)]
+
+
+def statistics(
+    tool_ids: Sequence[int],
+    project_ids: Collection[int],
+    id_range: IdRange,
+    *,
+    status: str | None = None,
+    with_histograms_of_steps: bool = False,
+) -> Found:
+    """Return the statistics of the tools, which belong to these projects, in a range of times.
+
+    `with_histograms_of_steps` also fills in the histograms of the steps, which is meant for a single tool.
+    Raise InvalidInput if reading the calls takes longer than LIST_MS.
+    """
+    with one_snapshot(read_only=True):
+        begin, end = _ends(project_ids, id_range)
+        step = next((step for step in STEPS if (end - begin) / step <= MOST_POINTS), STEPS[-1])
+        changed = _changed_hours(project_ids, begin, end)
+        spans = list(cover(begin, end, step, _rolled_until(), changed))
+        (rows,) = fetch([_figures(tool_ids, spans, id_range, status, with_histograms_of_steps)], at_most_ms=LIST_MS)
+    return Found(begin=begin, end=end, step=step, by_tool=_by_tool(rows, step))
+
+
+def cover(
+    begin: datetime, end: datetime, step: timedelta, rolled_until: datetime, changed: Sequence[datetime]
+) -> Iterator[Span]:
+    """Divide a range of times into spans of stored periods and of rows; `changed` are the hours, in order, to read from rows."""
+    for slot in range(_slot(begin, step), _slot(end - timedelta(microseconds=1), step) + 1):
+        first = max(begin, ids.EPOCH + slot * step)
+        after = min(end, ids.EPOCH + (slot + 1) * step)
+        stored_from, stored_to = _up(first, HOUR), min(_down(after, HOUR), rolled_until)
+        if stored_from >= stored_to:
+            yield Span(slot, "rows", first, after)
+            continue
+        if first < stored_from:
+            yield Span(slot, "rows", first, stored_from)
+        here = changed[bisect_left(changed, stored_from) : bisect_left(changed, stored_to)]
+        for hour in here:
+            yield from _stored(slot, stored_from, hour)
+            yield Span(slot, "rows", hour, hour + HOUR)
+            stored_from = hour + HOUR
+        yield from _stored(slot, stored_from, stored_to)
+        if stored_to < after:
+            yield Span(slot, "rows", stored_to, after)
+
+
+def _stored(slot: int, first: datetime, after: datetime) -> Iterator[Span]:
+    """Cover whole hours by stored days where these fit, and hours at the ends."""
+    first_day, after_day = _up(first, DAY), _down(after, DAY)
+    if first_day < after_day:
+        yield Span(slot, ToolPeriod.Unit.DAY, first_day, after_day)
+        ends = ((first, first_day), (after_day, after))
+    else:
+        ends = ((first, after), (after, after))
+    yield from (Span(slot, ToolPeriod.Unit.HOUR, *hours) for hours in ends if hours[0] < hours[1])
+
+
+def _ends(project_ids: Collection[int], id_range: IdRange) -> tuple[datetime, datetime]:
+    """Return the times of a range; one without a beginning begins with the day of the first call, one without an end ends now."""
+    end = timezone.now() if id_range.upper is None else ids.created_at_of(id_range.upper)
+    if id_range.lower is not None:
+        begin = ids.created_at_of(id_range.lower)
+    else:
+        calls = ToolCall.with_deleted.filter(project_id__in=project_ids).order_by("pk").values_list("pk", flat=True)
+        oldest = calls.first()
+        begin = end if oldest is None else _down(ids.created_at_of(oldest), DAY)
+    return min(begin, end - timedelta(microseconds=1)), end
+
+
+def _rolled_until() -> datetime:
+    found = ToolRollUp.objects.values_list("rolled_until", flat=True).first()
+    return ids.EPOCH if found is None else found
+
+
+def _changed_hours(project_ids: Collection[int], begin: datetime, end: datetime) -> list[datetime]:
+    # Of any of the projects: hours that did not change in one of them are read from its rows, too.
+    changed = ChangedHour.objects.filter(project_id__in=project_ids, begin__gt=begin - HOUR, begin__lt=end)
+    return list(changed.order_by("begin").values_list("begin", flat=True).distinct())
+
+
+def _figures(
+    tool_ids: Sequence[int], spans: Sequence[Span], id_range: IdRange, status: str | None, by_slot: bool
+) -> Query:
+    stored = [span for span in spans if span.unit != "rows"]
+    rows = [span for span in spans if span.unit == "rows"]
+    afters = [ids.first_id_at(span.after) for span in rows]
+    if id_range.upper is None and rows:
+        afters[-1] = _LAST_ID  # the clocks of senders may be ahead of ours
+    parameters: list[Any] = [
+        *([span[column] for span in stored] for column in range(4)),
+        *(list(tool_ids), status, status),
+        *([span.slot for span in rows], [ids.first_id_at(span.first) for span in rows], afters),
+        *(list(tool_ids), status, status),
+        by_slot,
+    ]
+    return Query(sql=_FIGURES, parameters=parameters)
+
+
+def _by_tool(rows: Sequence[Row], step: timedelta) -> dict[int, Statistics]:
+    found: dict[int, Statistics] = defaultdict(Statistics)
+    for tool_id, slot, status, bucket, calls, *others in rows:
+        of_tool = found[tool_id]
+        parts = [of_tool.whole]
+        if slot is not None:
+            parts.append(of_tool.steps.setdefault(ids.EPOCH + slot * step, Figures()))
+        for figures in parts:
+            if bucket is None:
+                figures.add(status, calls, *others)
+            else:
+                figures.histogram[bucket] += calls
+    return found
+
+
+def _slot(instant: datetime, step: timedelta) -> int:
+    return (instant - ids.EPOCH) // step
+
+
+def _down(instant: datetime, unit: timedelta) -> datetime:
+    return instant - (instant - ids.EPOCH) % unit
+
+
+def _up(instant: datetime, unit: timedelta) -> datetime:
+    return instant + (ids.EPOCH - instant) % unit
