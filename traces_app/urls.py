@@ -83,6 +83,7 @@ urlpatterns = [
     path("chains/<str:chain_id>/", ChainViewSet.as_view({"get": "retrieve"}), name="chain"),
     path("tools/", ToolViewSet.as_view({"get": "list"}), name="tools"),
     path("usage/", UsageViewSet.as_view({"get": "retrieve"}), name="usage"),
+    path("tools/stats/", ToolViewSet.as_view({"get": "statistics"}), name="tool-statistics"),
     path("scores/", ScoreViewSet.as_view({"get": "list", "post": "create"}), name="scores"),
     path(
         "scores/<str:score_id>/",

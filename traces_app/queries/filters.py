@@ -232,6 +232,12 @@ class UsageFilterSet(ListFilterSet):
         return self.compiled(_requests, scope)
 
 
+class ToolStatisticsFilterSet(ToolFilterSet):
+    read_elsewhere = (*ToolFilterSet.read_elsewhere, "status")
+
+    status = WordFilter(words=ToolCall.Status.values, help_text="Count only calls with this status.")
+
+
 # --- The QuerySets ----------------------------------------------------------------------------------------------------
 
 

@@ -299,6 +299,48 @@ class Usage(Resource, frozen=True):
     total: Annotated[UsageTotal, Meta(description="Of all groups.")]
 
 
+Duration = Annotated[float | None, Meta(description="Milliseconds, of the calls with a known duration; within 1 %.")]
+
+
+class ToolStep(Resource, frozen=True):
+    """The calls of a tool in one step of a range of times."""
+
+    begin: Time
+    call_count: Count
+    failure_count: Count
+    average_duration: Annotated[float | None, Meta(description="Milliseconds.")]
+
+
+class ToolStatistics(Resource, frozen=True):
+    """Statistics of a tool in a range of times."""
+
+    name: str
+    category: str
+    project: str
+    call_count: Count
+    success_count: Count
+    failure_count: Count
+    pending_count: Count
+    error_rate: Annotated[float | None, Meta(description="`failure_count` / (`success_count` + `failure_count`).")]
+    average_duration: Annotated[float | None, Meta(description="Milliseconds, of the calls with a known duration.")]
+    longest_duration: Milliseconds | None
+    p50_duration: Duration
+    p95_duration: Duration
+    p99_duration: Duration
+    trend_step: Annotated[
+        int, Meta(description="Seconds from one item of `trend` to the next; it depends on the range.")
+    ]
+    trend: Annotated[list[ToolStep], Meta(description="The steps of the range with calls, oldest first.")]
+
+
+class ToolStatisticsPage(Resource, frozen=True):
+    """A page of statistics, with the cursors of the next and previous pages; null at either end."""
+
+    results: list[ToolStatistics]
+    next: str | None
+    previous: str | None
+
+
 class MessagePage(Resource, frozen=True):
     """A page of messages. `next` and `previous` are cursors, or page numbers if the request gave one; null at either end."""
 

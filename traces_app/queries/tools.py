@@ -21,6 +21,7 @@ from traces_app.ingest.id_cache import tools_named
 from traces_app.models import Tool, ToolCall
 
 from . import schemas
+from .tool_statistics import Statistics, statistics
 
 _IDS = Param("tools", ArrayField(BigIntegerField()))
 _NO_CALLS = (0, 0, 0, 0, None, None, None)
@@ -49,6 +50,48 @@ def tools(ids: Sequence[int], id_range: IdRange) -> list[schemas.Tool]:
     rows = {row[0]: row[1:] for row in found}
     counts = {row[0]: row[1:] for row in counted}
     return [_tool(rows[tool_id], counts.get(tool_id, _NO_CALLS)) for tool_id in ids if tool_id in rows]
+
+
+def tool_statistics(ids: Sequence[int], id_range: IdRange, status: str | None) -> list[schemas.ToolStatistics]:
+    """Return the statistics of the tools of `ids`, in this order.
+
+    Raise InvalidInput if reading the calls takes longer than LIST_MS.
+    """
+    columns = ("pk", "name", "category", "project__slug", "project_id")
+    rows = {row[0]: row[1:] for row in Tool.objects.order_by().filter(pk__in=ids).values_list(*columns)}
+    found = statistics(list(rows), {row[-1] for row in rows.values()}, id_range, status=status)
+    return [
+        schemas.ToolStatistics(
+            name=name,
+            category=category,
+            project=project,
+            call_count=whole.calls,
+            success_count=whole.successes,
+            failure_count=whole.errors,
+            pending_count=whole.pending,
+            error_rate=whole.error_rate,
+            average_duration=whole.average_ms,
+            longest_duration=whole.longest_ms,
+            p50_duration=whole.quantile(0.5),
+            p95_duration=whole.quantile(0.95),
+            p99_duration=whole.quantile(0.99),
+            trend_step=int(found.step.total_seconds()),
+            trend=[
+                schemas.ToolStep(
+                    begin=instant_text(begin),
+                    call_count=step.calls,
+                    failure_count=step.errors,
+                    average_duration=step.average_ms,
+                )
+                for begin, step in sorted(of_tool.steps.items())
+            ],
+        )
+        for tool_id in ids
+        if tool_id in rows
+        for name, category, project, _project_id in [rows[tool_id]]
+        for of_tool in [found.by_tool.get(tool_id, Statistics())]
+        for whole in [of_tool.whole]
+    ]
 
 
 @compiled()

@@ -1,20 +1,70 @@
-"""/tools/: the tools of a project, with statistics of their calls."""
+"""/tools/: the tools of a project, with statistics of their calls; /tools/stats/: those of a range of times, also as CSV."""
 
 from __future__ import annotations
 
-from django.http import HttpResponseBase
-from drf_spectacular.utils import extend_schema
+import csv
+import io
+from collections.abc import Iterable
+
+from django.http import HttpResponse, HttpResponseBase
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework.request import Request
 
+from access_app.errors import InvalidInput
 from messages_app.http import openapi
-from messages_app.http.responses import list_answer
+from messages_app.http.responses import list_answer, words
 from messages_app.sql.pagination import page_request, read_page
 from traces_app.queries import schemas
-from traces_app.queries.filters import ToolFilterSet
-from traces_app.queries.tools import tools
+from traces_app.queries.filters import ToolFilterSet, ToolStatisticsFilterSet
+from traces_app.queries.tools import tool_statistics, tools
 
 from .parameters import requested_scope
 from .viewset import TraceViewSet
+
+MOST_CSV_ROWS = 1_000
+_CSV_AT_A_TIME = 200
+_COLUMNS = [name for name in schemas.ToolStatistics.__struct_fields__ if not name.startswith("trend")]
+_FORMAT = OpenApiParameter(
+    "format",
+    str,
+    enum=["json", "csv"],
+    description=f"csv: all tools, at most {MOST_CSV_ROWS:,}, without pages and trends. Default: json.",
+)
+_EXAMPLE = OpenApiExample(
+    "A day of one tool",
+    value={
+        "results": [
+            {
+                "name": "get_weather",
+                "category": "",
+                "project": "default",
+                "call_count": 1310,
+                "success_count": 1247,
+                "failure_count": 62,
+                "pending_count": 1,
+                "error_rate": 0.04736440030557678,
+                "average_duration": 412.5,
+                "longest_duration": 30012,
+                "p50_duration": 251.0,
+                "p95_duration": 1502.3,
+                "p99_duration": 4981.7,
+                "trend_step": 3600,
+                "trend": [
+                    {
+                        "begin": "2026-03-01T12:00:00.000000Z",
+                        "call_count": 57,
+                        "failure_count": 3,
+                        "average_duration": 398.1,
+                    }
+                ],
+            }
+        ],
+        "next": None,
+        "previous": None,
+    },
+    response_only=True,
+)
 
 
 class ToolViewSet(TraceViewSet):
@@ -30,3 +80,47 @@ class ToolViewSet(TraceViewSet):
         filters = ToolFilterSet(request.query_params, also=("limit", "cursor", "order", "project"))
         rows = filters.found(requested_scope(request))
         return list_answer(read_page(rows, page), lambda ids: tools([int(key) for key in ids], filters.ids))
+
+    @extend_schema(
+        parameters=[*openapi.filters(ToolStatisticsFilterSet), *openapi.PAGE, _FORMAT, openapi.PROJECT],
+        responses={200: schemas.ToolStatisticsPage, **openapi.errors(400)},
+        examples=[_EXAMPLE],
+    )
+    def statistics(self, request: Request) -> HttpResponseBase:
+        """List statistics of tools in a range of times: error rate, quantiles of the duration, trend; newest tool first.
+
+        A call belongs to the time of its message. The numbers are exact at any moment, quantiles within 1 %.
+        """
+        chosen = words(request.query_params, "format", ("json", "csv"))
+        page = page_request(request.query_params)
+        filters = ToolStatisticsFilterSet(request.query_params, also=("limit", "cursor", "order", "project", "format"))
+        rows, status = filters.found(requested_scope(request)), filters.given.get("status")
+        if not chosen or "csv" not in chosen:
+            return list_answer(
+                read_page(rows, page), lambda ids: tool_statistics([int(key) for key in ids], filters.ids, status)
+            )
+        keys = rows.keys(newest_first=True, limit=MOST_CSV_ROWS + 1)
+        if len(keys) > MOST_CSV_ROWS:
+            raise InvalidInput(
+                _("More than %(most)d tools. Choose some with tool, category or project.") % {"most": MOST_CSV_ROWS},
+                field="format",
+            )
+        parts = [keys[first : first + _CSV_AT_A_TIME] for first in range(0, len(keys), _CSV_AT_A_TIME)]
+        return _csv(found for part in parts for found in tool_statistics(part, filters.ids, status))
+
+
+def _csv(found: Iterable[schemas.ToolStatistics]) -> HttpResponse:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(_COLUMNS)
+    writer.writerows([_cell(getattr(one, column)) for column in _COLUMNS] for one in found)
+    return HttpResponse(
+        text.getvalue(),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="tools.csv"'},
+    )
+
+
+def _cell(value: object) -> object:
+    # A spreadsheet would run a name such as =HYPERLINK(...) as a formula.
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -44,6 +44,7 @@ ROUTES = [
     ("chains/{message}/", 6),
     ("tools/?limit=200", 4),
     ("usage/?limit=200&group_by=end_user", 3),
+    ("tools/stats/?limit=200", 10),
 ]  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""/tools/stats/ over HTTP, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from access_app.models import Project
+from tests.traces_app.conftest import NOON, store
+from traces_app.ingest.batch import SessionOutcome
+from traces_app.maintenance.tool_roll_up import roll_up
+
+from .conftest import Caller
+
+
+def message(*calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "created_at": NOON, "agent_steps": [{"tool_calls": list(calls)}], **fields}
+
+
+@pytest.mark.requirement("000-48", "001-37")
+@pytest.mark.parametrize("is_stored", [False, True], ids=["rows", "stored"])
+def test_statistics_of_a_tool_over_http(
+    viewer: Caller, project: Project, weather: SessionOutcome, is_stored: bool
+) -> None:
+    store(project, message({"name": "get_weather"}, is_completed=False, created_at=NOON + timedelta(hours=2)))
+    if is_stored:
+        assert roll_up().hours == 2
+    (found,) = viewer.get(
+        "tools/stats/", tool="get_weather", created_after="2026-03-01", created_before="2026-03-02"
+    ).results
+    assert found == {
+        "name": "get_weather", "category": "", "project": "owner", "call_count": 3, "success_count": 1,
+        "failure_count": 1, "pending_count": 1, "error_rate": 0.5, "average_duration": 26.0, "longest_duration": 40,
+        "p50_duration": 12.0, "p95_duration": 40.0, "p99_duration": 40.0, "trend_step": 3600,
+        "trend": [
+            {"begin": "2026-03-01T12:00:00.000000Z", "call_count": 2, "failure_count": 1, "average_duration": 26.0},
+            {"begin": "2026-03-01T14:00:00.000000Z", "call_count": 1, "failure_count": 0, "average_duration": None},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "durations"), [("success", (1, 40.0)), ("error", (1, 12.0)), ("pending", (0, None))]
+)
+def test_status_limits_the_counted_calls(
+    viewer: Caller, weather: SessionOutcome, status: str, durations: tuple[int, float | None]
+) -> None:
+    (found,) = viewer.get("tools/stats/", tool="get_weather", status=status).results
+    assert (found["call_count"], found["p99_duration"]) == durations
+
+
+def test_csv_has_all_tools_and_no_formulas(viewer: Caller, project: Project) -> None:
+    store(project, message({"name": "=cmd()", "duration": 7, "result": {"output": "x"}}, {"name": "search, 2"}))
+    answer = viewer.client.get("/api/v1/tools/stats/", {"format": "csv", "limit": 1})
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode(), newline="")))
+    assert sorted(row["name"] for row in rows) == ["'=cmd()", "search, 2"]
+    (timed,) = [row for row in rows if row["call_count"] == "1" and row["p95_duration"]]
+    assert (timed["p95_duration"], timed["error_rate"]) == ("7.0", "0.0")
+
+
+def test_statistics_of_other_projects_are_not_shown(viewer: Caller, stranger: Project) -> None:
+    store(stranger, message({"name": "secret"}))
+    assert viewer.get("tools/stats/").results == []
+
+
+@pytest.mark.parametrize("query", ["agent=x", "session=s", "status=done", "format=xml", "created_after=x"])
+def test_bad_parameter_of_statistics_is_named(viewer: Caller, query: str) -> None:
+    assert (400, "invalid_input", query.partition("=")[0]) == viewer.get(f"tools/stats/?{query}").error
