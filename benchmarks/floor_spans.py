@@ -5,11 +5,12 @@ It is given the messages beside their spans, so that it need not understand the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from .floor_ingest import Floor
 
@@ -39,19 +40,25 @@ class SpanFloor(Floor):
         request = ExportTraceServiceRequest()
         request.ParseFromString(body)
         for of_resource in request.resource_spans:
+            resource = _attributes(of_resource.resource.attributes)
             for of_scope in of_resource.scope_spans:
+                scope = {"name": of_scope.scope.name, "resource": resource}
                 for span in of_scope.spans:
                     milliseconds = span.start_time_unix_nano // 1_000_000
                     id_ = milliseconds << 80 | _VERSION_AND_VARIANT | next(self._tails)
-                    yield f"{id_:032x}", self.project_id, span.trace_id.hex(), "span", _as_json(span)
+                    yield f"{id_:032x}", self.project_id, span.trace_id.hex(), "span", _as_json(span, scope)
 
 
-def _as_json(span: Span) -> str:
-    """Return the span as Tracesite stores one of the benchmark, whose attributes are texts and whole numbers."""
-    attributes = {
+def _attributes(pairs: Iterable[KeyValue]) -> dict[str, str | int]:
+    """Return attributes of the benchmark, which are texts and whole numbers."""
+    return {
         pair.key: pair.value.string_value if pair.value.HasField("string_value") else pair.value.int_value
-        for pair in span.attributes
+        for pair in pairs
     }
+
+
+def _as_json(span: Span, scope: dict[str, object]) -> str:
+    """Return a span of the benchmark as Tracesite stores it, but for redaction."""
     content = {
         "trace_id": span.trace_id.hex(),
         "span_id": span.span_id.hex(),
@@ -60,7 +67,9 @@ def _as_json(span: Span) -> str:
         "kind": span.kind,
         "start": span.start_time_unix_nano,
         "end": span.end_time_unix_nano,
+        "status": "error" if span.status.code == Status.STATUS_CODE_ERROR else "",
         "status_message": span.status.message,
-        "attributes": attributes,
+        "attributes": _attributes(span.attributes),
+        "scope": scope,
     }
     return msgspec.json.encode(content).decode()

@@ -17,9 +17,11 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from access_app.models import Project
+from benchmarks import span_load
 from benchmarks.event_load import EventLoad
 from benchmarks.floor_events import EventFloor
 from benchmarks.floor_ingest import WAYS, Floor, Write
+from benchmarks.floor_spans import SpanFloor, both
 from benchmarks.report import Line, at_least, at_most
 from benchmarks.workload import CALLS, RARE_TOOL, STEPS, TOOLS, Workload, of_reading
 from messages_app.models import Message
@@ -30,9 +32,12 @@ from traces_app.ingest.decode import decode_ingest
 from traces_app.ingest.partitions import ensure_months
 from traces_app.ingest.pipeline import ingest
 from traces_app.models import AgentStep, Event, Tool, ToolCall, ToolResult
+from traces_app.models import Span as SpanRow
 from traces_app.normalize.redaction import redact_event
 from traces_app.queries.messages import messages
 from traces_app.transcripts.formats.registry import FORMATS
+from traces_app.transcripts.span_store import record_spans, spans_of
+from traces_app.transcripts.spans.otlp_protobuf import decode_traces
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "--messages 40 --runs 1 --shapes 1x1 1x20 --scale 0.01 --seconds 0.005 --workers 1"
@@ -61,7 +66,9 @@ def test_small_run_measures_every_line_with_its_floor(tmp_path: Path) -> None:
         "ingest, 1 x 1",
         "ingest, 1 x 20",
         "OTLP, 1 x 1",
+        "OTLP, 1 x 1, floor with spans",
         "OTLP, 4 x 20",
+        "OTLP, 4 x 20, floor with spans",
         "events, 1 x 1",
         "events, 4 x 1",
         "events, 1 x 20",
@@ -126,6 +133,32 @@ def test_ingest_floor_stores_the_same_rows_as_the_server(way: str, write: Write)
     by_floor, by_server = (content(stored_in(project)) for project in projects)
     assert len(by_server) == 8
     assert by_server == by_floor
+
+
+@pytest.mark.django_db(transaction=True)
+def test_span_floor_stores_the_same_spans_and_messages() -> None:
+    work = Workload(name="same", begin=datetime(2025, 6, 1, tzinfo=UTC))
+    # Without the first, which has a secret in it.
+    numbers = range(2, 6)
+    projects = [Project.objects.create(slug=slug) for slug in ("floor", "server")]
+    Tool.objects.bulk_create([Tool(project=project, name=name) for project in projects for name in TOOLS])
+    ensure_months([Month(2025, 6)])
+    spans = span_load.request(work, numbers, b"12345")
+    floor = SpanFloor(make_conninfo("", **parameters_of_connection()), projects[0].pk, tail=1)
+    floor.copy_both(both(work.batch(numbers), spans))
+    floor.close()
+    assert record_spans(projects[1].pk, decode_traces(spans)).accepted == 13 * len(numbers)
+    by_floor, by_server = (
+        [
+            spans_of(project.pk, trace_id.hex)
+            for trace_id in sorted(set(SpanRow.objects.filter(project=project).values_list("trace_id", flat=True)))
+        ]
+        for project in projects
+    )
+    assert [len(of_trace) for of_trace in by_server] == [13] * len(numbers)
+    assert by_server == by_floor
+    for model in (Message, ToolCall):
+        assert model.objects.filter(project=projects[0]).count() == model.objects.filter(project=projects[1]).count()
 
 
 @pytest.mark.django_db(transaction=True)
