@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
+import msgspec
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
@@ -18,7 +19,7 @@ from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -61,6 +62,7 @@ from traces_app.transcripts.spans.conversation import TRACE_ID
 from .compare_page import CompareForm, candidates, compared_runs
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
+from .run_outline import read_detail, read_outline
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .span_page import span_lines
@@ -420,7 +422,17 @@ class TracedMessageAdmin(MessageAdmin):
             self.admin_site.admin_view(self.compare_view),
             name="messages_app_message_compare",
         )
-        return [spans, asked, judged, compared, *super().get_urls()]
+        outline = path(
+            "<uuid:message_id>/outline/",
+            self.admin_site.admin_view(self.outline_view),
+            name="messages_app_message_outline",
+        )
+        detail = path(
+            "<uuid:message_id>/outline/<uuid:node_id>/",
+            self.admin_site.admin_view(self.detail_view),
+            name="messages_app_message_detail",
+        )
+        return [outline, detail, spans, asked, judged, compared, *super().get_urls()]
 
     def compare_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
         """Show a run beside another one, or ask for the other one."""
@@ -466,6 +478,23 @@ class TracedMessageAdmin(MessageAdmin):
         if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
             back = reverse("admin:messages_app_message_change", args=[quote(message_id)])
         return HttpResponseRedirect(f"{back.partition('#')[0]}#scores-{message_id}")
+
+    def outline_view(self, request: HttpRequest, message_id: UUID) -> HttpResponse:
+        """Send the outline of a run as JSON."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if not Message.with_deleted.filter(pk=message_id).exists():
+            raise Http404
+        return HttpResponse(msgspec.json.encode(read_outline(message_id)), content_type="application/json")
+
+    def detail_view(self, request: HttpRequest, message_id: UUID, node_id: UUID) -> HttpResponse:
+        """Send a step or call of a run with its payloads as JSON."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        detail = read_detail(message_id, node_id)
+        if detail is None:
+            raise Http404
+        return HttpResponse(msgspec.json.encode(detail), content_type="application/json")
 
     def input_view(self, request: HttpRequest, message_id: UUID, step_id: UUID) -> HttpResponse:
         """Show what the model of a step was asked."""

@@ -173,11 +173,11 @@ def read_run(message_id: UUID, *, page: int = 1, call: UUID | None = None, open_
     steps, calls, is_cut = _skeleton(message_id)
     tree = build_tree(steps, calls)
     pages = _pages(tree)
-    shown_on = {node.id: number for number, nodes in enumerate(pages, 1) for node in _walk(nodes)}
+    shown_on = {node.id: number for number, nodes in enumerate(pages, 1) for node in walk(nodes)}
     number = shown_on.get(call, page) if call is not None else page
     number = min(max(number, 1), len(pages))
     nodes = pages[number - 1]
-    _load_texts(message_id, list(_walk(nodes)))
+    _load_texts(message_id, list(walk(nodes)))
     _unfold(nodes, call, open_all=open_all)
     reading = {node_id: place for place, node_id in enumerate(shown_on)}
     failed = sorted((node for node in calls if node.failed), key=lambda node: reading.get(node.id, len(reading)))
@@ -202,7 +202,7 @@ def first_failure(message_id: UUID) -> UUID | None:
     """Return the first failed call of a run in reading order. Two queries."""
     steps, calls, _is_cut = _skeleton(message_id)
     failed = {call.id for call in calls if call.failed}
-    return next((node.id for node in _walk(build_tree(steps, calls)) if node.id in failed), None)
+    return next((node.id for node in walk(build_tree(steps, calls)) if node.id in failed), None)
 
 
 def step_number(step: AgentStep) -> str:
@@ -215,10 +215,10 @@ def step_number(step: AgentStep) -> str:
         message_id=step.message_id, iteration__in=[0, step.iteration], **ids_below([step.message_id])
     )
     rows = list(steps.order_by("iteration", "ordinal", "pk").values_list("pk", "iteration")[: SKELETON_ROWS + 1])
-    return _numbers(rows).get(step.pk, str(step.iteration))
+    return step_numbers(rows).get(step.pk, str(step.iteration))
 
 
-def _numbers(rows: Sequence[tuple[UUID, int]]) -> dict[UUID, str]:
+def step_numbers(rows: Sequence[tuple[UUID, int]]) -> dict[UUID, str]:
     """Return the displayed numbers of steps (id, iteration) in their order."""
     first = 1 if any(iteration == 0 for _pk, iteration in rows) else 0
     seen: Counter[int] = Counter()
@@ -336,7 +336,7 @@ def _cycle(node: CallNode, parent_of: dict[UUID, CallNode]) -> set[UUID]:
     return cycle
 
 
-def _walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
+def walk(nodes: Iterable[CallNode | StepNode]) -> Iterator[CallNode | StepNode]:
     """Yield all nodes of the tree in reading order, parents first."""
     waiting: list[CallNode | StepNode] = list(nodes)[::-1]
     while waiting:
@@ -350,7 +350,7 @@ def _flatten_below(tree: Sequence[StepNode]) -> None:
     for _depth in range(MAX_DEPTH):
         level = [child for node in level for child in node.below]
     for node in level:
-        deeper = list(_walk(node.below))
+        deeper = list(walk(node.below))
         for one in deeper:
             one.below = []
         node.below = deeper
@@ -371,9 +371,9 @@ def _pages(tree: Sequence[StepNode]) -> list[list[StepNode]]:
 
 def _prune(step: StepNode, most: int) -> int:
     """Cut a step to its first `most` rows; return the number of rows left."""
-    kept = {node.id for _index, node in zip(range(most), _walk([step]), strict=False)}
+    kept = {node.id for _index, node in zip(range(most), walk([step]), strict=False)}
     if len(kept) == most:
-        for node in _walk([step]):
+        for node in walk([step]):
             node.below = [child for child in node.below if child.id in kept]
     return len(kept)
 
@@ -401,7 +401,7 @@ def _skeleton(message_id: UUID) -> tuple[list[StepNode], list[CallNode], bool]:
         .values_list("pk", "iteration", "agent_name")[: SKELETON_ROWS + 1]
     )
     rows = list(step_rows)
-    numbers = _numbers([(pk, iteration) for pk, iteration, _agent in rows])
+    numbers = step_numbers([(pk, iteration) for pk, iteration, _agent in rows])
     steps = [StepNode(id=pk, iteration=iteration, number=numbers[pk], agent=agent) for pk, iteration, agent in rows]
     order = {step.id: index for index, step in enumerate(steps)}
     call_rows = list(
@@ -425,14 +425,14 @@ def _load_texts(message_id: UUID, nodes: Sequence[CallNode | StepNode]) -> None:
     # Usually four values of a call are long (arguments, output, data, error) and two of a step (thought, reasoning).
     share = TOTAL_CHARACTERS // max(4 * len(calls) + 2 * len(steps), 1)
     limit = min(max(share, LEAST_CHARACTERS), VALUE_CHARACTERS)
-    for step_row in _steps_with_texts(steps, limit) if steps else ():
-        steps[step_row.pk].texts = _step_texts(step_row)
+    for step_row in steps_with_texts(steps, limit) if steps else ():
+        steps[step_row.pk].texts = step_texts(step_row)
     results = _results_with_texts(calls, limit) if calls else {}
     for call_row in _calls_with_texts(calls, limit).select_related("tool") if calls else ():
         calls[call_row.pk].texts = _call_texts(call_row, results.get(call_row.pk))
 
 
-def _steps_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
+def steps_with_texts(keys: Iterable[UUID], limit: int) -> QuerySet[Any]:
     return (
         AgentStep.with_deleted.filter(pk__in=list(keys))
         .defer("thought", "reasoning", "usage", "metadata")
@@ -486,7 +486,7 @@ def _results_with_texts(keys: Iterable[UUID], limit: int) -> dict[UUID, Any]:
     return {row.pk: row for row in rows}
 
 
-def _step_texts(row: Any) -> StepTexts:
+def step_texts(row: Any) -> StepTexts:
     return StepTexts(
         row=row,
         # Reasoning models often emit only newlines before a call.
@@ -537,7 +537,7 @@ def _field(value: Any) -> str:
 
 
 def _failures(
-    failed: Sequence[CallNode], step_numbers: Mapping[UUID, str], shown_on: Mapping[UUID, int]
+    failed: Sequence[CallNode], numbers: Mapping[UUID, str], shown_on: Mapping[UUID, int]
 ) -> dict[UUID, Failure]:
     """Return the failed calls with their tools and errors. Two queries, or none without failures."""
     if not failed:
@@ -549,7 +549,7 @@ def _failures(
     return {
         node.id: Failure(
             call_id=node.id,
-            step=step_numbers[node.step_id],
+            step=numbers[node.step_id],
             tool=tools.get(node.id, ""),
             error=errors.get(node.id, ""),
             page=shown_on.get(node.id),

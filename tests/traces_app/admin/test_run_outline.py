@@ -1,0 +1,127 @@
+"""The outline of a run and the payloads of its rows, as JSON for the explorer."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from access_app.models import Project
+from tests.admin_pages import statements_of
+from tests.traces_app.conftest import answer, question, store
+from traces_app.admin import run_outline
+from traces_app.models import AgentStep, ToolCall
+
+HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+def stored(project: Project, **fields: Any) -> UUID:
+    message_id = store(project, question(), answer(**fields)).messages[1].id
+    assert message_id is not None
+    return message_id
+
+
+def url_of(message_id: UUID, node_id: UUID | None = None) -> str:
+    url = f"/admin/messages_app/message/{message_id}/outline/"
+    return f"{url}{node_id}/" if node_id else url
+
+
+@pytest.mark.requirement("000-47")
+def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> None:
+    outline = staff.get(url_of(stored(project))).json()
+    names = [outline["names"][name] for name in outline["named"]]
+    assert names[:3] == ["Step 1", "get_weather", "get_weather"]
+    assert names[3].startswith("Step 2")
+    assert outline["depths"][:3] == [0, 1, 1]
+    assert outline["calls"][:3] == [0, 1, 1]
+    assert outline["statuses"][:3] == [1, 1, 2]
+    assert outline["durations"][1:3] == [40, 12]
+    assert len(outline["ids"]) == AgentStep.objects.count() + ToolCall.objects.count()
+    assert outline["is_cut"] is False
+
+
+def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Project) -> None:
+    call = {"name": "read", "args": {}, "result": {"output": "secret payload"}}
+    short = statements_of(staff, url_of(stored(project)))
+    steps = [{"iteration": step, "tool_calls": [call] * 10} for step in range(50)]
+    long = store(project, answer(agent_steps=steps), external_id="long").messages[0].id
+    assert isinstance(long, UUID)
+    assert len(statements_of(staff, url_of(long))) == len(short) <= 6
+    response = staff.get(url_of(long))
+    assert len(response.json()["ids"]) == 550
+    assert b"secret payload" not in response.content
+
+
+def test_outline_beyond_its_limit_is_cut(staff: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_outline, "OUTLINE_ROWS", 1)
+    assert staff.get(url_of(stored(project))).json()["is_cut"] is True
+
+
+def test_outline_and_payloads_need_permission(staff: Client, project: Project) -> None:
+    message_id = stored(project)
+    call_id = ToolCall.objects.all()[0].pk
+    other = Client()
+    for url in (url_of(message_id), url_of(message_id, call_id)):
+        assert other.get(url).status_code == 302
+    other.force_login(User.objects.create_user("bob", is_staff=True))
+    for url in (url_of(message_id), url_of(message_id, call_id)):
+        assert other.get(url).status_code == 403
+
+
+def test_unknown_message_or_row_is_not_found(staff: Client, project: Project) -> None:
+    message_id = stored(project)
+    other = store(project, answer(), external_id="other").messages[0].id
+    call_id = ToolCall.objects.filter(message_id=other)[0].pk
+    assert staff.get(url_of(uuid4())).status_code == 404
+    assert staff.get(url_of(message_id, uuid4())).status_code == 404
+    assert staff.get(url_of(message_id, call_id)).status_code == 404
+
+
+def test_hostile_names_have_no_hidden_characters(staff: Client, project: Project) -> None:
+    call = {"name": HOSTILE, "args": {HOSTILE: HOSTILE}, "result": {"success": False, "error": HOSTILE}}
+    message_id = stored(project, agent_steps=[{"agent_name": HOSTILE, "tool_calls": [call]}])
+    response = staff.get(url_of(message_id))
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert all("\u202e" not in name and "\x1b" not in name for name in response.json()["names"])
+
+
+def test_detail_of_call_has_its_payloads(staff: Client, project: Project) -> None:
+    message_id = stored(project)
+    failed = ToolCall.objects.get(status="error")
+    queries = statements_of(staff, url_of(message_id, failed.pk))
+    assert len(queries) <= 8
+    detail = staff.get(url_of(message_id, failed.pk)).json()
+    values = {value["column"]: value["text"] for value in detail["values"]}
+    assert detail["title"] == "get_weather"
+    assert values["error"] == "unknown city"
+    assert values["reflection"] == "The city does not exist."
+    assert '"Atlantis"' in values["args"]
+    assert detail["api"] == f"/api/v1/tool-calls/{failed.pk}/"
+
+
+def test_detail_of_long_value_is_cut_with_its_url(staff: Client, project: Project) -> None:
+    call = {"name": "read", "args": {}, "result": {"output": "x" * 200_000}}
+    message_id = stored(project, agent_steps=[{"tool_calls": [call]}])
+    detail = staff.get(url_of(message_id, ToolCall.objects.get().pk)).json()
+    (output,) = [value for value in detail["values"] if value["column"] == "output"]
+    assert (len(output["text"]), output["bytes"], output["is_cut"]) == (65_536, 200_000, True)
+    assert b"".join(staff.get(output["url"])) == b"x" * 200_000
+
+
+def test_detail_of_step_has_its_thought(staff: Client, project: Project) -> None:
+    message_id = stored(project)
+    step = AgentStep.objects.order_by("iteration")[0]
+    detail = staff.get(url_of(message_id, step.pk)).json()
+    assert detail["title"] == "Step 1"
+    assert detail["values"][0]["text"] == "Ask for both cities at once."

@@ -1,0 +1,264 @@
+"""The outline of a run for its explorer (tracesite/run.js): the tree with names, times and statuses, and no payloads.
+
+The outline comes whole, as columns in reading order, so that a run with 50,000 calls is one response: three statements,
+whatever the run. The payloads of a step or call are read when it is selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from messages_app.admin.conversation import ids_below
+from messages_app.safe_text import Excerpt, duration, one_line
+from traces_app.models import AgentStep, Tool, ToolCall
+
+from .run_page import (
+    VALUE_CHARACTERS,
+    CallNode,
+    StepNode,
+    build_tree,
+    read_call,
+    step_number,
+    step_numbers,
+    step_texts,
+    steps_with_texts,
+)
+
+OUTLINE_ROWS = 100_000
+"""The maximum of steps, and of calls; the outline says so if the run has more."""
+NAME_CHARACTERS = 80
+_STATUSES = [ToolCall.Status.PENDING, ToolCall.Status.SUCCESS, ToolCall.Status.ERROR]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """Steps and calls in reading order, a column for each property. Times are milliseconds from the first start."""
+
+    ids: Sequence[UUID]
+    calls: Sequence[int]
+    """1 for a call, 0 for a step."""
+    depths: Sequence[int]
+    statuses: Sequence[int]
+    """0 pending, 1 success, 2 error; steps have 1."""
+    names: Sequence[str]
+    """The different names, without hidden characters."""
+    named: Sequence[int]
+    """The place of the name in `names`."""
+    starts: Sequence[int | None]
+    durations: Sequence[int | None]
+    is_cut: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One payload of a step or call."""
+
+    column: str
+    label: str
+    is_json: bool
+    text: str
+    """At most VALUE_CHARACTERS."""
+    bytes: int
+    is_cut: bool
+    url: str
+    """Downloads the whole value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detail:
+    """A step or call with its payloads."""
+
+    id: UUID
+    is_call: bool
+    title: str
+    facts: Sequence[tuple[str, str]]
+    values: Sequence[Value]
+    page: str
+    """The URL of its own page, or of the model input of a step; empty if there is none."""
+    api: str
+    """The URL of a call in the API; empty for a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Times:
+    name: str
+    start: datetime | None
+    end: datetime | None
+    duration_ms: int | None
+
+
+def read_outline(message_id: UUID) -> Outline:
+    """Return the outline of the run of a message. Three queries."""
+    below = ids_below([message_id])
+    step_rows = list(
+        AgentStep.with_deleted.filter(message_id=message_id, **below)
+        .order_by("iteration", "ordinal", "pk")
+        .values_list("pk", "iteration", "agent_name", "timestamp", "duration_ms")[: OUTLINE_ROWS + 1]
+    )
+    call_rows = list(
+        ToolCall.with_deleted.filter(message_id=message_id, **below)
+        .order_by("position", "pk")
+        .values_list(*("pk", "step_id", "parent_id", "status", "tool_id", "started_at", "completed_at", "duration_ms"))[
+            : OUTLINE_ROWS + 1
+        ]
+    )
+    tools = dict(Tool.objects.filter(pk__in={row[4] for row in call_rows}).values_list("pk", "name"))
+    numbers = step_numbers([(row[0], row[1]) for row in step_rows])
+    steps = [
+        StepNode(id=pk, iteration=iteration, number=numbers[pk], agent=agent)
+        for pk, iteration, agent, _timestamp, _took in step_rows
+    ]
+    order = {step.id: place for place, step in enumerate(steps)}
+    known = [row for row in call_rows if row[1] in order]
+    known.sort(key=lambda row: order[row[1]])
+    calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3]) for row in known]
+    labels = {pk: one_line(name, NAME_CHARACTERS) or _("(no name)") for pk, name in tools.items()}
+    times = {
+        row[0]: _Times(name=labels.get(row[4], _("(no name)")), start=row[5], end=row[6], duration_ms=row[7])
+        for row in known
+    }
+    step_label = _("Step %(number)s")
+    for pk, _iteration, agent, timestamp, took in step_rows:
+        name = step_label % {"number": numbers[pk]}
+        if agent:
+            name = f"{name} · {one_line(agent, NAME_CHARACTERS)}"
+        times[pk] = _Times(name=name, start=timestamp, end=None, duration_ms=took)
+    is_cut = len(step_rows) > OUTLINE_ROWS or len(call_rows) > OUTLINE_ROWS
+    return _columns(build_tree(steps, calls), times, is_cut=is_cut)
+
+
+def _columns(tree: Sequence[StepNode], times: dict[UUID, _Times], *, is_cut: bool) -> Outline:
+    nodes = list(_with_depths(tree))
+    shown = [times[node.id] for _depth, node in nodes]
+    origin = min((one.start for one in shown if one.start is not None), default=None)
+    names: dict[str, int] = {}
+    named = [names.setdefault(one.name, len(names)) for one in shown]
+    return Outline(
+        ids=[node.id for _depth, node in nodes],
+        calls=[int(isinstance(node, CallNode)) for _depth, node in nodes],
+        depths=[depth for depth, _node in nodes],
+        statuses=[
+            _STATUSES.index(ToolCall.Status(node.status)) if isinstance(node, CallNode) else 1 for _, node in nodes
+        ],
+        names=list(names),
+        named=named,
+        starts=[_milliseconds(origin, one.start) for one in shown],
+        durations=[
+            one.duration_ms if one.duration_ms is not None else _milliseconds(one.start, one.end) for one in shown
+        ],
+        is_cut=is_cut,
+    )
+
+
+def _with_depths(tree: Sequence[StepNode]) -> Iterable[tuple[int, CallNode | StepNode]]:
+    waiting: list[tuple[int, CallNode | StepNode]] = []
+    waiting.extend((0, step) for step in reversed(tree))
+    while waiting:
+        depth, node = waiting.pop()
+        yield depth, node
+        waiting.extend((depth + 1, child) for child in reversed(node.below))
+
+
+def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:
+    if start is None or end is None:
+        return None
+    return max(round((end - start).total_seconds() * 1000), 0)
+
+
+def read_detail(message_id: UUID, node_id: UUID) -> Detail | None:
+    """Return a call or step of a message with its payloads; None if the message has no such row. At most four queries."""
+    if ToolCall.with_deleted.filter(pk=node_id, message_id=message_id).exists():
+        return _call_detail(node_id)
+    step = steps_with_texts([node_id], VALUE_CHARACTERS).filter(message_id=message_id).first()
+    return _step_detail(step) if step is not None else None
+
+
+def _call_detail(call_id: UUID) -> Detail | None:
+    call = read_call(call_id)
+    if call is None or call.texts is None:
+        return None
+    row, texts = call.texts.row, call.texts
+
+    def value(table: str, column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Value:
+        url = reverse("admin:traces_app_toolcall_value", args=[table, call_id, column])
+        return _value(column, label, shown, url, is_json=is_json)
+
+    values = [
+        value("result", "error", _("Error"), texts.error),
+        value("call", "args", _("Arguments"), texts.args, is_json=True),
+        value("result", "output", _("Output"), texts.output),
+        value("result", "data", _("Data"), texts.data, is_json=True),
+        value("result", "attachments", _("Attachments"), texts.attachments, is_json=True),
+        value("call", "reflection", _("Reflection"), texts.reflection),
+        value("result", "raw", _("Text as received"), texts.raw),
+        value("call", "metadata", _("Metadata"), texts.metadata, is_json=True),
+        value("result", "metadata", _("Result metadata"), texts.result_metadata, is_json=True),
+    ]
+    return Detail(
+        id=call_id,
+        is_call=True,
+        title=one_line(row.tool.name, NAME_CHARACTERS) or _("(no name)"),
+        facts=_facts(
+            (_("Status"), str(row.get_status_display())),
+            (_("Duration"), duration(row.duration_ms)),
+            (_("Started (UTC)"), _instant(row.started_at)),
+            (_("Completed (UTC)"), _instant(row.completed_at)),
+            (_("Call ID"), one_line(row.call_id, 200)),
+        ),
+        values=[one for one in values if one.text],
+        page=reverse("admin:traces_app_toolcall_change", args=[call_id]),
+        api=reverse("tool-call", args=[call_id]),
+    )
+
+
+def _step_detail(step: Any) -> Detail:
+    texts = step_texts(step)
+
+    def value(column: str, label: str, shown: Excerpt, *, is_json: bool = False) -> Value:
+        url = reverse("admin:messages_app_message_value", args=["step", step.pk, column])
+        return _value(column, label, shown, url, is_json=is_json)
+
+    values = [
+        value("thought", _("Thought"), texts.thought),
+        value("reasoning", _("Reasoning"), texts.reasoning),
+        value("usage", _("Usage"), texts.usage, is_json=True),
+        value("metadata", _("Metadata"), texts.metadata, is_json=True),
+    ]
+    asked = reverse("admin:messages_app_message_input", args=[step.message_id, step.pk]) if step.input_ref else ""
+    return Detail(
+        id=step.pk,
+        is_call=False,
+        title=_("Step %(number)s") % {"number": step_number(step)},
+        facts=_facts(
+            (_("Agent"), one_line(step.agent_name, NAME_CHARACTERS)),
+            (_("Model"), one_line(step.model, NAME_CHARACTERS)),
+            (_("Duration"), duration(step.duration_ms)),
+            (_("Started (UTC)"), _instant(step.timestamp)),
+            (_("Cost (USD)"), "" if step.cost is None else f"{step.cost.normalize():f}"),
+        ),
+        values=[one for one in values if one.text],
+        page=asked,
+        api="",
+    )
+
+
+def _value(column: str, label: str, shown: Excerpt, url: str, *, is_json: bool) -> Value:
+    text = shown.head + shown.rest
+    return Value(
+        column=column, label=label, is_json=is_json, text=text, bytes=shown.total_bytes, is_cut=shown.is_cut, url=url
+    )
+
+
+def _facts(*facts: tuple[str, str]) -> list[tuple[str, str]]:
+    return [(label, text) for label, text in facts if text]
+
+
+def _instant(instant: datetime | None) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S}.{instant.microsecond // 1000:03}" if instant is not None else ""
