@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.site import Site, running
+from traces_app.transcripts.parsing.message_shapes import messages_in
 
 from .provider import ADVICE, ANSWER, provider
 
@@ -38,6 +39,11 @@ class Sdk:
     has_session: bool = True
     has_agents: bool = True
     end_user: str = ""
+    has_tools: bool = True
+    """Whether its requests have the schemas of the tools."""
+    has_first_token: bool = True
+    has_texts_beside_calls: bool = True
+    """Whether a reply that is repeated in later requests keeps its text beside its calls."""
     scores: tuple[str, ...] = ()
     """The scores that its agent sends; see assert_scores_are_attached."""
 
@@ -65,7 +71,13 @@ class Sdk:
 
 _USED = ("get_weather used", "ask_expert used")
 SDKS = [
-    Sdk("otel_genai_openai", "OpenTelemetry, with its instrumentation for OpenAI"),
+    Sdk(
+        "otel_genai_openai",
+        "OpenTelemetry, with its instrumentation for OpenAI",
+        has_tools=False,
+        has_first_token=False,
+        has_texts_beside_calls=False,
+    ),
     Sdk("openinference_openai", "OpenInference (Phoenix)"),
     Sdk("logfire_pydantic_ai", "Logfire, Pydantic AI"),
     Sdk("openllmetry_openai", "OpenLLMetry (Traceloop)", end_user="sdk-user"),
@@ -75,6 +87,7 @@ SDKS = [
         "Langfuse before version 3",
         environment="langfuse2",
         has_agents=False,
+        has_first_token=False,
         end_user="sdk-user",
         scores=("helpful", *_USED),
     ),
@@ -126,9 +139,63 @@ def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str, tmp_path:
     assert call(weather) == ("call_weather", "get_weather", {"city": "Oslo"}, "success", "31 degrees in Oslo")
     assert call(traffic)[:4] == ("call_traffic", "get_traffic", {"city": "Oslo"}, "error")
     assert "no traffic data for Oslo" in traffic["result"]["error"]
+    assert_inputs_are_known(sdk, read(site, f"messages/{answer['id']}/?expand=inputs")["agent_steps"])
     assert_scores_are_attached(sdk, site, answer, {"get_weather": weather, "ask_expert": expert})
     question = {"question": "What to eat in Oslo?"}
     assert call(expert) == ("call_expert", "ask_expert", question, "success", ADVICE)
+
+
+_ASKED = [("system", "You plan trips."), ("user", QUESTION)]
+_CALLED = [
+    *(("call", "get_weather"), ("call", "get_traffic")),
+    *(("result", "31 degrees in Oslo"), ("result", "no traffic data for Oslo")),
+]
+_ADVISED = [("assistant", "The expert knows more."), ("call", "ask_expert"), ("result", ADVICE)]
+INPUTS = [
+    _ASKED,
+    [*_ASKED, *_CALLED],
+    [("system", "You are an expert on food."), ("user", "What to eat in Oslo?")],
+    [*_ASKED, *_CALLED, *_ADVISED],
+]
+"""What the model was asked in each step, however a wire writes it."""
+
+
+def assert_inputs_are_known(sdk: Sdk, steps: list[dict[str, Any]]) -> None:
+    inputs = [step["input"] for step in steps]
+    kept = [one for one in _ADVISED if sdk.has_texts_beside_calls or one[0] != "assistant"]
+    assert [list(said_in(each)) for each in inputs] == [*INPUTS[:3], [*_ASKED, *_CALLED, *kept]]
+    tools = ["get_weather", "get_traffic", "ask_expert"] if sdk.has_tools else []
+    of_expert: list[str] = []
+    assert [names_of(each.get("tools", [])) for each in inputs] == [tools, tools, of_expert, tools]
+    # Langfuse before version 3 writes parameters as texts.
+    assert [float(each["parameters"]["temperature"]) for each in inputs] == [0.2] * 4
+    # The request to the expert is not streamed by each SDK.
+    streamed = [step.get("time_to_first_token") for place, step in enumerate(steps) if place != 2]
+    assert [time is not None and time >= 0 for time in streamed] == [sdk.has_first_token] * 3
+
+
+def said_in(asked: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if asked.get("system"):
+        yield "system", str(asked["system"])
+    for message in messages_in(asked["messages"]):
+        if message.content:
+            yield message.role, str(message.content)
+        yield from (("call", call.name) for call in message.calls)
+        for result in message.results:
+            # LangGraph adds a sentence to an error.
+            failed = "no traffic data for Oslo" in str(result.output)
+            yield "result", "no traffic data for Oslo" if failed else str(result.output)
+
+
+def names_of(tools: list[Any]) -> list[str]:
+    return [tool.get("function", tool)["name"] for tool in tools]
+
+
+def test_documentation_says_what_each_sdk_sends() -> None:
+    lines = (ROOT / "docs" / "otlp.md").read_text().splitlines()
+    for sdk in SDKS:
+        sent = [sdk.has_session, bool(sdk.end_user), sdk.has_agents, sdk.has_tools, sdk.has_first_token]
+        assert f"| {sdk.name} | {' | '.join('yes' if one else 'no' for one in sent)} |" in lines
 
 
 def assert_scores_are_attached(sdk: Sdk, site: Site, answer: dict[str, Any], calls: dict[str, Any]) -> None:

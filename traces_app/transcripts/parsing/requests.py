@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from traces_app.normalize.json_values import fields
 from traces_app.schema import records
 from traces_app.schema.request_parts import MESSAGES, SYSTEM, TOOLS
 
@@ -57,7 +58,16 @@ def _messages(value: Any) -> list[Any] | None:
     if not isinstance(value, list):
         return [value]
     # LangChain sends batches: a list of conversations.
-    return value[0] if len(value) == 1 and isinstance(value[0], list) else value
+    return [*map(_constructed, value[0] if len(value) == 1 and isinstance(value[0], list) else value)]
+
+
+def _constructed(message: Any) -> Any:
+    """Return the fields of a message of LangChain that was written as the call of its constructor, which says the same with
+    more words; any other value as it is."""
+    if not isinstance(message, dict) or message.get("lc") != 1 or message.get("type") != "constructor":
+        return message
+    given = fields(message.get("kwargs"))
+    return given if "type" in given else message
 
 
 def _taken(values: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -7,9 +7,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from traces_app.normalize.json_values import fields, items
 from traces_app.normalize.pricing import is_amount
 from traces_app.schema import records
 from traces_app.transcripts.observations import Kind
+from traces_app.transcripts.parsing.message_shapes import decoded
 
 from .span import Attributes
 
@@ -63,12 +65,19 @@ class Facts(Struct, kw_only=True):
 
     def filled_by(self, other: Facts) -> Facts:
         """Return these facts, with those of `other` for what is missing."""
+        # An empty value becomes None if `other` has none either: it must not hide what is known in another way.
         missing = {
-            name: value
+            name: getattr(other, name)
             for name in self.__struct_fields__
-            if (value := getattr(other, name)) is not None and getattr(self, name) in _NOTHING
+            if (own := getattr(self, name)) in _NOTHING and (own is not None or getattr(other, name) is not None)
         }
         return replace(self, **(missing | {"metadata": {**other.metadata, **self.metadata}}))
+
+
+def flattened_tools(attributes: Attributes, prefix: str) -> list[dict[str, Any]] | None:
+    """Return the tools of attributes such as `llm.request.functions.0.name`; their parameters are JSON text."""
+    tools = [fields(value) for value in items(listed(below(attributes, prefix)))]
+    return [{name: decoded(item) for name, item in tool.items()} for tool in tools] or None
 
 
 def first(attributes: Attributes, names: tuple[str, ...]) -> Any:

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from traces_app.schema import records
+from traces_app.transcripts.parsing.requests import model_input
 from traces_app.transcripts.spans import otlp_json
 from traces_app.transcripts.spans.conversation import session_of_trace
+from traces_app.transcripts.spans.facts import Facts
 from traces_app.transcripts.spans.span import Span, SpanEvent
 
 GENERATED = Path(__file__).resolve().parents[5] / "shared" / "data" / "otlp" / "generated"
@@ -151,3 +153,57 @@ def test_impossible_time_to_first_chunk_is_left_out(given: Any) -> None:
 def test_request_of_any_shape_becomes_input(given: Any, expected: records.ModelInput) -> None:
     text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     assert request(**{"langfuse.observation.type": "generation", "langfuse.observation.input": text}).input == expected
+
+
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        "gen_ai.response.time_to_first_chunk",
+        "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.streaming.time_to_first_token",
+    ],
+)
+def test_seconds_to_first_chunk_are_read_by_every_name(attribute: str) -> None:
+    step = request(**{"gen_ai.operation.name": "chat", attribute: 0.25})
+    assert step.time_to_first_token == 250
+
+
+def test_first_chunk_event_is_the_first_token() -> None:
+    chunks = [
+        SpanEvent(name="gen_ai.content.completion.chunk", time=START + (place + 1) * 10**7, attributes={})
+        for place in range(3)
+    ]
+    assert request(*chunks, **{"gen_ai.operation.name": "chat"}).time_to_first_token == 10
+
+
+def test_flattened_functions_of_agentops_are_tools_not_parameters() -> None:
+    step = request(
+        **{
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.temperature": 0.2,
+            "gen_ai.request.functions.0.name": "search",
+            "gen_ai.request.functions.0.parameters": '{"type": "object"}',
+        }
+    )
+    assert step.input == records.ModelInput(
+        tools=[{"name": "search", "parameters": {"type": "object"}}], parameters={"temperature": 0.2}
+    )
+
+
+def test_constructed_messages_of_langchain_are_their_fields() -> None:
+    written = {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain", "schema", "messages", "HumanMessage"],
+        "kwargs": {"content": "Hi", "type": "human"},
+    }
+    other = {"lc": 1, "type": "constructor", "id": ["x"], "kwargs": {"a": 1}}
+    found = model_input([[written, other]])
+    assert found is not None
+    assert found.messages == [{"content": "Hi", "type": "human"}, other]
+
+
+def test_empty_value_does_not_hide_what_is_missing() -> None:
+    """A tool that failed has an empty output, by LangSmith, and its error."""
+    assert Facts(output={}, error="gone").filled_by(Facts()) == Facts(error="gone")
+    assert Facts(output={}).filled_by(Facts(output="x")) == Facts(output="x")

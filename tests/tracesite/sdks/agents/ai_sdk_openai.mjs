@@ -31,6 +31,7 @@ const tools = {
     execute: async ({ question }) => {
       const { text } = await generateText({
         model,
+        temperature: 0.2,
         system: "You are an expert on food.",
         prompt: question,
         telemetry: { functionId: "expert" },
@@ -42,6 +43,7 @@ const tools = {
 
 const { text } = streamText({
   model,
+  temperature: 0.2,
   tools,
   system: "You plan trips.",
   prompt: "Plan a day in Oslo.",

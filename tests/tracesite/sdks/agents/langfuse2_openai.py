@@ -46,7 +46,12 @@ class Completions:
     """Makes a generation of each request."""
 
     def create(self, *, messages: list[Any], stream: bool = False, **options: Any) -> Any:
-        generation = open_observations[-1].generation(name="chat", model=MODEL, input=list(messages))
+        # As Langfuse's client for OpenAI writes a request.
+        asked = {"messages": list(messages), **({"tools": options["tools"]} if "tools" in options else {})}
+        parameters = {"temperature": options["temperature"]}
+        generation = open_observations[-1].generation(
+            name="chat", model=MODEL, input=asked, model_parameters=parameters
+        )
         reply = OpenAI().chat.completions.create(messages=messages, stream=stream, **options)
         if stream:
             return self._streamed(generation, reply)

@@ -15,7 +15,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langsmith import Client
 from openai import OpenAI
-from planner import EXPERT, MODEL, PLANNER, QUESTION, TOOLS
+from planner import EXPERT, MODEL, PLANNER, QUESTION, TEMPERATURE, TOOLS
 from planner import get_traffic as find_traffic
 from planner import get_weather as find_weather
 
@@ -24,8 +24,6 @@ RUN = uuid4()
 
 class Chat(BaseChatModel):
     """OpenAI's streamed chat completions; langchain-openai does the same with many more options."""
-
-    tools: list[Any] = []
 
     @property
     def _llm_type(self) -> str:
@@ -37,10 +35,9 @@ class Chat(BaseChatModel):
     def _stream(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
-        options = {"tools": self.tools} if self.tools else {}
         given: Any = convert_to_openai_messages(messages)
         for chunk in OpenAI().chat.completions.create(
-            model=MODEL, messages=given, stream=True, stream_options={"include_usage": True}, **options
+            model=MODEL, messages=given, stream=True, stream_options={"include_usage": True}, **kwargs
         ):
             yield ChatGenerationChunk(message=message_of(chunk))
             for choice in chunk.choices:
@@ -81,7 +78,7 @@ def ask_expert(question: str) -> str:
 
 def agent(name: str, instructions: str, tools: list[BaseTool]) -> Any:
     """Return the usual loop as a graph: call the model, run its tool calls, until there are none."""
-    model = Chat(tools=TOOLS if tools else [])
+    model = Chat().bind(temperature=TEMPERATURE, **({"tools": TOOLS} if tools else {}))
 
     def ask(state: MessagesState) -> dict[str, Any]:
         return {"messages": [model.invoke([SystemMessage(instructions), *state["messages"]])]}

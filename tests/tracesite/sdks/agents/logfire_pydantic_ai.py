@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterable
 
 import logfire
-from planner import EXPERT, PLANNER, QUESTION
+from planner import EXPERT, PLANNER, QUESTION, TEMPERATURE
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.models.openai import OpenAIChatModel
 
 logfire.configure(send_to_logfire=False, console=False)
 logfire.instrument_pydantic_ai()
-model = OpenAIChatModel("gpt-4o-mini")
+model = OpenAIChatModel("gpt-4o-mini", settings={"temperature": TEMPERATURE})
 expert = Agent(model, name="expert", instructions=EXPERT)
 planner = Agent(model, name="planner", instructions=PLANNER)
 

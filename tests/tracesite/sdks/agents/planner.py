@@ -15,6 +15,7 @@ QUESTION = "Plan a day in Oslo."
 PLANNER = "You plan trips."
 EXPERT = "You are an expert on food."
 MODEL = "gpt-4o-mini"
+TEMPERATURE = 0.2
 TOOLS: list[Any] = [
     {
         "type": "function",
@@ -75,10 +76,15 @@ def plan(client: OpenAI, run_agent: RunAgent, run_tool: RunTool) -> str:
 def complete(client: OpenAI, messages: list[Any], *, stream: bool, **options: Any) -> dict[str, Any]:
     """Request a completion, and return its message."""
     if not stream:
-        reply = client.chat.completions.create(model=MODEL, messages=messages, **options)
+        reply = client.chat.completions.create(model=MODEL, messages=messages, temperature=TEMPERATURE, **options)
         return reply.choices[0].message.model_dump(exclude_none=True)
     chunks = client.chat.completions.create(
-        model=MODEL, messages=messages, stream=True, stream_options={"include_usage": True}, **options
+        model=MODEL,
+        messages=messages,
+        temperature=TEMPERATURE,
+        stream=True,
+        stream_options={"include_usage": True},
+        **options,
     )
     content, calls = "", []
     for chunk in chunks:

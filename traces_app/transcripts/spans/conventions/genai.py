@@ -12,7 +12,16 @@ from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
 from traces_app.transcripts.parsing.passages import passages_in
-from traces_app.transcripts.spans.facts import Facts, cost, first, first_text, milliseconds, usage
+from traces_app.transcripts.spans.facts import (
+    Facts,
+    between,
+    cost,
+    first,
+    first_text,
+    flattened_tools,
+    milliseconds,
+    usage,
+)
 from traces_app.transcripts.spans.span import Attributes, Span, SpanEvent
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -36,7 +45,12 @@ NAMES: dict[str, tuple[str, ...]] = {
     "arguments": ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.tool.input"),  # 1.38
     "result": ("gen_ai.tool.call.result", "gen_ai.output", "gen_ai.tool.output"),  # 1.38
     "definitions": ("gen_ai.tool.definitions",),  # 1.38
-    "first_chunk": ("gen_ai.response.time_to_first_chunk",),  # 1.39, seconds
+    # Seconds: 1.39; the name of the metric, as Pydantic AI and the AI SDK use it; AgentOps
+    "first_chunk": (
+        "gen_ai.response.time_to_first_chunk",
+        "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.streaming.time_to_first_token",
+    ),
     "error_type": ("error.type",),
     "query": ("gen_ai.retrieval.query.text",),
     "documents": ("gen_ai.retrieval.documents",),
@@ -114,11 +128,17 @@ def facts(span: Span) -> Facts:
         found.response_id = first_text(attributes, NAMES["response_id"])
         found.usage = usage(attributes, TOKENS)
         found.cost = cost(attributes, COST, PARTS_OF_COST)
-        found.tools = items(decoded(first(attributes, NAMES["definitions"]))) or None
+        found.tools = items(decoded(first(attributes, NAMES["definitions"]))) or flattened_tools(attributes, _FUNCTIONS)
         found.parameters = _parameters(attributes)
-        found.time_to_first_token = milliseconds(first(attributes, NAMES["first_chunk"]), in_seconds=True)
+        found.time_to_first_token = _time_to_first_chunk(span)
     found.passages = passages_in(first(attributes, NAMES["documents"])) or None
     return found
+
+
+def _time_to_first_chunk(span: Span) -> float | None:
+    said = milliseconds(first(span.attributes, NAMES["first_chunk"]), in_seconds=True)
+    chunks = (between(span.start, event.time) for event in span.events if event.name == _CHUNK)
+    return said if said is not None else next(chunks, None)
 
 
 def _metadata(attributes: Attributes) -> dict[str, Any]:
@@ -126,11 +146,17 @@ def _metadata(attributes: Attributes) -> dict[str, Any]:
     return {name: value for name in named if (value := first(attributes, NAMES[name])) is not None}
 
 
+_CHUNK = "gen_ai.content.completion.chunk"
+"""An event for each part of a stream, by OpenLLMetry."""
+_FUNCTIONS = "gen_ai.request.functions."
+"""Tools, flattened, by AgentOps."""
+
+
 def _parameters(attributes: Attributes) -> dict[str, Any] | None:
     found = {
         name.removeprefix("gen_ai.request."): value
         for name, value in attributes.items()
-        if name.startswith("gen_ai.request.") and name != "gen_ai.request.model"
+        if name.startswith("gen_ai.request.") and name != "gen_ai.request.model" and not name.startswith(_FUNCTIONS)
     }
     return found or None
 

@@ -10,7 +10,17 @@ from typing import Any
 from traces_app.normalize.json_values import fields, items
 from traces_app.transcripts.observations import Kind
 from traces_app.transcripts.parsing.message_shapes import decoded
-from traces_app.transcripts.spans.facts import Facts, below, between, cost, first, first_text, listed, usage
+from traces_app.transcripts.spans.facts import (
+    Facts,
+    below,
+    between,
+    cost,
+    first,
+    first_text,
+    flattened_tools,
+    listed,
+    usage,
+)
 from traces_app.transcripts.spans.span import Attributes, Span
 
 KIND = "traceloop.span.kind"
@@ -64,7 +74,7 @@ def facts(span: Span) -> Facts:
         found.model = first_text(attributes, NAMES["model"])
         found.usage = usage(attributes, TOKENS)
         found.cost = cost(attributes, ("gen_ai.usage.cost", "llm.usage.cost"))
-        found.tools = [*map(_tool, items(listed(below(attributes, _FUNCTIONS))))] or None
+        found.tools = flattened_tools(attributes, _FUNCTIONS)
         found.time_to_first_token = next(
             (between(span.start, event.time) for event in span.events if event.name == _CHUNK), None
         )
@@ -73,11 +83,6 @@ def facts(span: Span) -> Facts:
     if messages := _messages(attributes, _COMPLETION):
         found.output = messages
     return found
-
-
-def _tool(value: Any) -> dict[str, Any]:
-    """Return a flattened tool; its parameters are JSON text."""
-    return {name: decoded(item) for name, item in fields(value).items()}
 
 
 def _entity_value(value: Any, key: str) -> Any:
