@@ -6,7 +6,7 @@ Traces are read-only. Sessions and messages that staff add pass through `ingest`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -66,6 +66,7 @@ from .run_outline import read_detail, read_outline
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .span_page import span_lines
+from .tool_pages import Period, list_context, tool_context
 
 if TYPE_CHECKING:
     SessionModelForm = forms.ModelForm[Session]
@@ -588,8 +589,46 @@ class ToolAdmin(KeysetAdmin):
     fields = ("project", "shown_name", "shown_category", "shown_description", "calls")
     search_help_text = gettext_lazy("Search by part of the name.")
 
+    change_list_template = "admin/traces_app/tool_list.html"
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return Tool.objects.select_related("project")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.statistics_view)
+        return [path("statistics/", view, name="traces_app_tool_statistics"), *super().get_urls()]
+
+    def statistics_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the statistics of all tools in a range of times."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        title = _("Statistics of tools")
+        return self._page(request, "tool_statistics", title, lambda period: list_context(request, period))
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the statistics of one tool, with examples of its calls."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        tool = self.get_object(request, unquote(object_id))
+        if tool is None:
+            return self.missing(request)
+        title = one_line(str(tool), NAME_CHARACTERS)
+        return self._page(
+            request, "tool_page", title, lambda period: {"tool": tool, **tool_context(request, tool, period)}
+        )
+
+    def _page(
+        self, request: HttpRequest, template: str, title: str, read: Callable[[Period], dict[str, Any]]
+    ) -> HttpResponse:
+        try:
+            period = Period(request.GET.dict())
+        except InvalidFilter:
+            self.message_user(request, _("This range of times is not valid."), messages.WARNING)
+            return HttpResponseRedirect(request.path)
+        context = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **read(period)}
+        return TemplateResponse(request, f"admin/traces_app/{template}.html", context)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

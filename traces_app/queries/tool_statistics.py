@@ -137,7 +137,9 @@ class Figures:
         return self.total_ms / self.timed_calls if self.timed_calls else None
 
     def quantile(self, share: float) -> float | None:
-        return quantile(self.histogram, share)
+        value = quantile(self.histogram, share)
+        # The longest duration is exact, and its bucket may stand for a longer one.
+        return value if value is None or self.longest_ms is None else min(value, float(self.longest_ms))
 
     def add(self, status: str, calls: int, timed_calls: int, total_ms: float, longest_ms: int | None) -> None:
         self.calls += calls

@@ -22,7 +22,7 @@ from messages_app import writes
 from messages_app.models import Message
 from tests.traces_app.conftest import answer, question, store
 from traces_app.ingest.scores import Place, PlacedScore, store_scores
-from traces_app.models import AgentStep, ModelPrice, Score, ToolCall
+from traces_app.models import AgentStep, ModelPrice, Score, Tool, ToolCall
 from traces_app.normalize.redaction import redact_score
 from traces_app.schema import records
 from tracesite.samples.loader import load_samples
@@ -75,6 +75,10 @@ def pages(transactional_db: None) -> list[str]:
     call_id, step_id = ToolCall.objects.get().pk, AgentStep.objects.get().pk
     return [
         *("/admin/", "/admin/messages_app/session/", "/admin/messages_app/message/", "/admin/traces_app/tool/"),
+        *(
+            "/admin/traces_app/tool/statistics/?created_after=2026-01-01",
+            f"/admin/traces_app/tool/{Tool.objects.all()[0].pk}/change/?created_after=2026-01-01",
+        ),
         *("/admin/traces_app/score/", f"/admin/traces_app/score/{Score.objects.all()[0].pk}/change/"),
         *(
             f"/admin/messages_app/session/{outcome.id}/change/",
@@ -185,6 +189,27 @@ def test_failed_call_of_the_samples_is_one_click_from_home(
         call = page.locator("details.call:target")
         assert call.get_attribute("open") is not None
         assert call.is_visible()
+        assert complaints == []
+
+
+def test_tool_that_fails_is_two_clicks_from_its_failed_call(
+    transactional_db: None, session_key: str, live_server: Any
+) -> None:
+    load_samples(Project.objects.create(slug="demo"))
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.goto("/admin/traces_app/tool/statistics/?created_after=2020-01-01")
+        assert page.locator(".tool-table svg").count() == page.locator(".tool-table tbody tr").count() > 5
+        for width in (1440, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        page.locator(".tool-table tbody th a").first.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/tool/*/change/?created_after=*")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.locator(".cards section").first.locator("li a").first.click()
+        page.wait_for_url("**/change/?call=*")
+        assert page.locator("details.call:target").is_visible()
         assert complaints == []
 
 
