@@ -152,11 +152,17 @@ def list_context(request: HttpRequest, period: Period) -> dict[str, Any]:
     order = request.GET.get("o", "failed")
     order = order if order in ORDERS else "failed"
     rows = _rows(found[:MOST_TOOLS], period)
+    # Only if the calls of all tools were counted.
+    is_whole = rows is not None and len(found) <= MOST_TOOLS
+    declared = _within_limit(lambda: tool_examples.declared(projects.get(slug), period.ids)) if is_whole else None
+    called = {row.tool.name for row in rows or ()}
     return {
         **_filters(period, kept, projects, slug, order),
         "rows": None if rows is None else sorted(rows, key=lambda row: (-ORDERS[order](row), row.tool.name)),
         "order": order,
         "columns": [(name, label, f"?{urlencode({**kept, 'o': name})}") for name, label in _COLUMNS],
+        "never_called": sorted((declared or set()) - called)[:MOST_TOOLS],
+        "inputs_read": tool_examples.INPUTS_READ,
         "left_out": len(found) > MOST_TOOLS,
         "most": MOST_TOOLS,
     }

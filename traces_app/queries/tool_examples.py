@@ -1,4 +1,5 @@
-"""Examples of a tool's calls in a range of times: failed ones grouped by their error, slow ones, and repeated ones.
+"""Examples of a tool's calls in a range of times: failed ones grouped by their error, slow ones, and repeated ones; tools
+that models were offered.
 
 Each reads a bounded number of calls, the newest ones of the range, so that a tool with millions of calls takes no longer.
 """
@@ -13,18 +14,23 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Func, Max, QuerySet, TextField
-from django.db.models.functions import Cast, Left
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Cast, Coalesce, Left
 
 from messages_app import ids
+from messages_app.models import is_alive
 from messages_app.sql.pagination import IdRange
-from traces_app.models import ToolCall
+from traces_app.models import Context, ToolCall
 
 FAILED_READ = 1_000
 """Failed calls that are grouped."""
 CALLS_READ = 10_000
 """Calls among which repeated ones are searched."""
+INPUTS_READ = 200
+"""Requests to models whose tools are read."""
 LISTED = 10
 _ERROR_CHARACTERS = 300
+_TOOL = KeyTransform("value", "content")
 # What differs from one occurrence of an error to the next: ids, addresses, times, numbers.
 _VARIABLE = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|0x[0-9a-f]+|\b(?=[\w-]*\d)[\w-]{12,}\b|\d+(?:[.,:]\d+)*",
@@ -102,3 +108,25 @@ def repeated(tool_id: int, id_range: IdRange) -> list[Repeated]:
 
 def _calls(tool_id: int, id_range: IdRange) -> QuerySet[ToolCall]:
     return ToolCall.objects.filter(tool_id=tool_id, **id_range.of("pk"))
+
+
+def declared(project_id: int | None, id_range: IdRange) -> set[str]:
+    """Return the names of the tools that models were offered in their newest INPUTS_READ requests of a project, or of all.
+
+    Tools without a name at the usual places are left out.
+    """
+    inputs = Context.objects.filter(kind="input", **id_range.of("pk")).filter(is_alive("message__"))
+    if project_id is not None:
+        inputs = inputs.filter(session__project_id=project_id)
+    keys: set[UUID] = set()
+    for content, entries in inputs.order_by("-pk").values_list("content", "entries")[:INPUTS_READ]:
+        # In order: the system prompt, the tools, the messages.
+        first = content["system"]
+        keys.update((entries or [])[first : first + content["tools"]])
+    if not keys:
+        return set()
+    # The range spares the other months.
+    stored = Context.objects.filter(pk__in=keys, pk__gte=min(keys), pk__lte=max(keys))
+    # OpenAI has the name one level deeper.
+    names = Coalesce(KeyTextTransform("name", _TOOL), KeyTextTransform("name", KeyTransform("function", _TOOL)))
+    return {name for name in stored.values_list(names, flat=True) if name}

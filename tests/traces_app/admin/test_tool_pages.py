@@ -93,6 +93,19 @@ def test_tool_page_groups_errors_and_finds_repeated_calls(staff: Client) -> None
 
 
 @pytest.mark.usefixtures("traces")
+def test_tools_offered_but_not_called_are_listed(staff: Client, project: Project) -> None:
+    tools = [{"name": "search"}, {"type": "function", "function": {"name": "unused"}}, {"name": "<b>odd</b>"}, 7]
+    asked = {"system": "Be brief.", "tools": tools, "messages": [{"role": "user", "content": "name"}]}
+    steps = [{"tool_calls": [call("search", 1)], "input": asked}]
+    store(project, {"role": "assistant", "external_id": "i", "created_at": ago(hours=1), "agent_steps": steps})
+    page = staff.get(STATISTICS, {"project": "owner"})
+    assert text_of(page).endswith(
+        "Offered but not called <b>odd</b> unused Tools of the newest 200 requests to models whose input is known."
+    )
+    assert "Offered" not in text_of(staff.get(STATISTICS, {"created_before": "2026-01-01"}))
+
+
+@pytest.mark.usefixtures("traces")
 @pytest.mark.parametrize("order", ["calls", "rate", "p50", "p95", "p99", "total"])
 def test_tools_are_sorted_by_each_column(staff: Client, order: str) -> None:
     text = text_of(staff.get(STATISTICS, {"o": order}))
