@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
+from django.db import connection
 from django.db.models import Count
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
@@ -360,3 +363,59 @@ def test_periods_of_a_dropped_month_are_deleted(site: Site) -> None:
     )  # fmt: skip
     forget_dropped_months()
     assert not ToolPeriod.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_month_that_a_purge_drops_leaves_no_statistics(project: Project) -> None:
+    old = {"role": "assistant", "created_at": datetime(2024, 1, 10, 5, tzinfo=UTC)}
+    kept = {"role": "assistant", "created_at": datetime(2024, 2, 10, 5, tzinfo=UTC)}
+    steps = [{"iteration": 0, "tool_calls": [call()]}]
+    store(
+        project, {"external_id": "a", "agent_steps": steps, **old}, {"external_id": "b", "agent_steps": steps, **kept}
+    )
+    assert roll_up().hours == 2
+    report = purge(Scope(created_before=datetime(2024, 2, 1, tzinfo=UTC)))
+    assert report.months == ["2024-01"]
+    assert_agrees(project, None, None, None)
+    assert set(ToolPeriod.objects.values_list("begin__month", flat=True)) == {2}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hour_is_not_stored_while_an_older_transaction_is_open(project: Project) -> None:
+    now = timezone.now()
+    steps = [{"iteration": 0, "tool_calls": [call()]}]
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("SELECT 1")  # begins a transaction, which could write to any hour that is young now
+        message = {"role": "assistant", "external_id": "a", "agent_steps": steps, "created_at": now - HOUR}
+        store(project, message)
+        assert roll_up(now=now + 10 * HOUR).hours == 0
+        other.commit()
+        assert roll_up(now=now + 10 * HOUR).hours == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_roll_up_that_is_killed_between_hours_continues(site: Site) -> None:
+    for at in range(3):
+        site.store(at, 600 + 60 * at, [call(at)])
+    steps = iter([False, False, True])
+    assert roll_up(is_stopped=lambda: next(steps)).hours == 1
+    assert_agrees(site.project, None, None, None)
+    assert roll_up().hours == 2
+    assert_agrees(site.project, None, None, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_roll_ups_at_once_store_each_hour_once(site: Site) -> None:
+    for at in range(3):
+        site.store(at, 600 + 200 * at, [call(at)])
+
+    def run(_number: int) -> int:
+        try:
+            return roll_up().hours
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        stored = sum(pool.map(run, range(3)))
+    assert stored + roll_up().hours == 3
+    assert_agrees(site.project, None, None, None)
