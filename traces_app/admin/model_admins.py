@@ -62,7 +62,7 @@ from traces_app.transcripts.spans.conversation import TRACE_ID
 from .compare_page import CompareForm, candidates, compared_runs
 from .flag_labels import FLAG_LABELS, losses_of, problems_of
 from .input_page import read_input
-from .run_outline import read_detail, read_outline
+from .run_outline import explorer_words, read_detail, read_outline
 from .run_page import first_failure, read_call, read_run, read_times, step_number
 from .scores import JudgementForm, judge, judgements_of, judgements_of_session
 from .span_page import span_lines
@@ -401,6 +401,8 @@ class TracedMessageAdmin(MessageAdmin):
             )
             user = request.user.get_username()
             response.context_data["judged"] = judgements_of([message], user)[message.pk]
+            response.context_data["explorer_words"] = explorer_words()
+            response.context_data["hidden"] = for_scripts()
             response.context_data["has_spans"] = TRACE_ID in message.metadata
             if message.step_count:
                 response.context_data["times"] = read_times(message)

@@ -6,6 +6,7 @@ whatever the run. The payloads of a step or call are read when it is selected.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,6 +93,30 @@ class _Times:
     start: datetime | None
     end: datetime | None
     duration_ms: int | None
+
+
+def explorer_words() -> str:
+    """Return the texts of the explorer's script as JSON, in the language of the reader."""
+    words = {
+        "pending": ToolCall.Status.PENDING.label,
+        "success": ToolCall.Status.SUCCESS.label,
+        "error": ToolCall.Status.ERROR.label,
+        "gap": _("Nothing ran"),
+        "image": _("Image"),
+        "nested": _("JSON in a string"),
+        "more": _("Show more"),
+        "copy": _("Copy"),
+        "copyAs": _("Copy as"),
+        "copied": _("Copied."),
+        "cut": _("The value is cut here."),
+        "download": _("Download all"),
+        "load": _("Load all"),
+        "failed": _("It could not be loaded."),
+        "open": _("Open this call"),
+        "input": _("Model input"),
+        "found": _("Found: %(number)s") % {"number": "%"},
+    }
+    return json.dumps({name: str(word) for name, word in words.items()})
 
 
 def read_outline(message_id: UUID) -> Outline:

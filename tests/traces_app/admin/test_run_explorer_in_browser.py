@@ -1,0 +1,165 @@
+"""The tree, the waterfall and the panel of a run in a real browser."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from access_app.models import Project
+from tests.traces_app.admin.test_admin_in_browser import CHROMIUM, HOSTILE, browse, session_key, watched
+from tests.traces_app.conftest import NOON, answer, store
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt install chromium")
+__all__ = ["session_key"]  # a fixture
+
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SVG = "data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9ImFsZXJ0KDEpIi8+"
+
+
+def call_of(name: str, after: int, took: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "args": {},
+        "started_at": NOON + timedelta(milliseconds=after),
+        "duration": took,
+        "result": {"output": "ok"},
+        **fields,
+    }
+
+
+@pytest.fixture
+def run(transactional_db: None) -> str:
+    """Return the path of a run of 3,000 calls: the 11th holds JSON and an image, the 2,006th failed with hostile texts."""
+    calls = [call_of(f"tool_{number}", number * 10, 5) for number in range(3_000)]
+    json_text = '{"rows": [{"number": 12345678901234567890123}]}'
+    data = {"image": PIXEL, "drawing": SVG, "text": json_text}
+    calls[10] = call_of("query", 100, 5, result={"output": json_text, "data": data})
+    failed = {"success": False, "error": HOSTILE, "data": {HOSTILE: HOSTILE}}
+    calls[2_005] = call_of(HOSTILE, 25_000, 3_000, args={HOSTILE: HOSTILE}, result=failed)
+    steps = [
+        {"iteration": step, "thought": f"thought {step}", "timestamp": NOON, "tool_calls": calls[first : first + 100]}
+        for step, first in enumerate(range(0, 3_000, 100))
+    ]
+    outcome = store(Project.objects.create(slug="explored"), answer(agent_steps=steps))
+    return f"/admin/messages_app/message/{outcome.messages[0].id}/change/"
+
+
+def row(page: Page, name: str) -> Any:
+    return page.locator(".run-row").filter(has=page.get_by_text(name, exact=True))
+
+
+@pytest.mark.requirement("000-47", "000-50")
+def test_tree_folds_finds_and_jumps_to_failures(run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        requests: list[str] = []
+        page.on("request", lambda sent, seen=requests: seen.append(sent.url))
+        page.goto(run)
+        expect(row(page, "tool_0")).to_be_visible()
+        assert page.locator(".run-row").count() < 60
+        row(page, "Step 1").locator(".run-fold").click()
+        expect(row(page, "tool_0")).to_have_count(0)
+        expect(row(page, "Step 2")).to_be_visible()
+        # The keyboard: the next failure unfolds and shows what it selects.
+        page.keyboard.press("n")
+        expect(page.locator(".run-panel .run-value-error")).to_contain_text("<script>document.title")
+        expect(page.locator(".run-row[aria-selected=true]")).to_be_in_viewport()
+        assert "U+202E" in page.locator(".run-panel").inner_text()
+        assert "#call-" in page.url
+        page.keyboard.press("k")
+        expect(page.locator(".run-panel h3")).to_have_text("tool_2004")
+        page.keyboard.press("/")
+        page.keyboard.type("tool_2500")
+        page.keyboard.press("Enter")
+        expect(page.locator(".run-panel h3")).to_have_text("tool_2500")
+        page.get_by_label("Only failures").check()
+        expect(page.locator(".run-row")).to_have_count(2)  # with its step
+        page.locator(".run-list").click()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.get_by_role("button", name="Close").click()
+        assert page.title() != "broken in"
+        assert page.locator("img[src=x]").count() == 0
+        assert complaints == []
+        assert [url for url in requests if not url.startswith((live_server.url, "data:"))] == []
+
+
+def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, theme="dark"):
+        page, complaints = watched(context)
+        page.goto(run)
+        page.get_by_role("button", name="Waterfall").click()
+        expect(page.locator(".run-bar").first).to_be_visible()
+        assert page.locator(".run-row").count() < 60
+        ticks = page.locator(".run-times").inner_text()
+        page.get_by_role("button", name="Zoom in").click()
+        assert page.locator(".run-times").inner_text() != ticks
+        page.get_by_role("button", name="Whole run").click()
+        assert page.locator(".run-times").inner_text() == ticks
+        times = page.locator(".run-times").bounding_box()
+        assert times is not None
+        page.mouse.move(times["x"] + 10, times["y"] + 10)
+        page.mouse.down()
+        page.mouse.move(times["x"] + 60, times["y"] + 10)
+        page.mouse.up()
+        assert page.locator(".run-times").inner_text() != ticks
+        # The link leads to the same call in the same view.
+        page.get_by_label("Only failures").check()
+        page.locator(".run-row").first.click()
+        expect(page.locator(".run-panel .run-value-error")).to_be_visible()
+        expect(page.locator(".run-row .run-bar-error")).to_be_visible()
+        page.reload()
+        expect(page.locator(".run-panel .run-value-error")).to_be_visible()
+        expect(page.locator(".run-bar").first).to_be_visible()
+        assert complaints == []
+
+
+def test_panel_shows_json_and_images_and_copies(run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page, complaints = watched(context)
+        page.goto(run)
+        row(page, "query").click()
+        panel = page.locator(".run-panel")
+        expect(panel.locator("h3")).to_have_text("query")
+        panel.locator(".json-branch > summary").filter(has_text="rows").first.click()
+        panel.locator(".json-branch > summary").filter(has_text="0: ").first.click()
+        expect(panel.get_by_text("12345678901234567890123").first).to_be_visible()  # not rounded
+        assert panel.locator("img").count() == 1  # the pixel; a drawing may hold scripts
+        expect(panel.get_by_text("JSON in a string")).to_be_visible()
+        copied = {}
+        for name in ("JSON", "Markdown", "curl", "Python"):
+            panel.get_by_role("button", name=name, exact=True).click()
+            expect(page.locator(".run-tools [role=status]")).to_have_text("Copied.")
+            copied[name] = page.evaluate("navigator.clipboard.readText()")
+        assert '"name": "query"' in copied["JSON"]
+        assert "### query" in copied["Markdown"]
+        assert "/api/v1/tool-calls/" in copied["curl"]
+        assert "result = query(**arguments)" in copied["Python"]
+        panel.locator(".run-value").filter(has_text="Output").get_by_role("button", name="Copy").click()
+        assert page.evaluate("navigator.clipboard.readText()") == '{"rows": [{"number": 12345678901234567890123}]}'
+        assert complaints == []
+
+
+def test_explorer_fits_phones_and_speaks_chinese(run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url):
+        page, complaints = watched(context)
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.goto(run)
+        page.get_by_role("button", name="简体中文").click()
+        for view in ("树形", "瀑布图", "文本"):
+            page.get_by_role("button", name=view).click()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+        expect(page.locator("#run-text .step").first).to_be_visible()
+        assert complaints == []
+
+
+def test_run_is_readable_without_scripts(run: str, session_key: str, live_server: Any) -> None:
+    for context in browse(session_key, live_server.url, scripts=False):
+        page = context.new_page()
+        page.goto(run)
+        assert page.get_by_text("thought 0", exact=True).is_visible()
+        assert not page.locator("#run-explorer").is_visible()

@@ -1,0 +1,701 @@
+// The explorer of a run: its tree and its waterfall, with a panel for the selected step or call. The outline (names, times,
+// statuses) is read whole, the payloads of a row when it is selected. Only the rows in sight are in the document, so that
+// 50,000 calls scroll like 50. Trace content becomes text nodes, never HTML.
+
+const ROW = 26; // pixels, as in admin.css
+const SPARE = 8; // rows above and below those in sight
+const MOST_CHILDREN = 200; // values of an object or list that are shown at a time
+const MOST_LOADED = 2_000_000; // bytes of a value that the panel loads; a longer one is downloaded
+const MOST_MARKS = 300;
+const STATUSES = ["pending", "success", "error"];
+const FAILED = 2;
+const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
+
+const root = document.getElementById("run-explorer");
+const text = document.getElementById("run-text");
+const words = JSON.parse(root.dataset.words);
+const hidden = JSON.parse(root.dataset.hidden);
+const hiddenCharacters = new RegExp(hidden.pattern, "gu");
+const part = (name) => root.querySelector(`[data-part="${name}"]`);
+const list = part("list");
+const rows = part("rows");
+const axis = part("axis");
+const panel = part("panel");
+const find = part("find");
+const onlyFailures = part("failures");
+const language = document.documentElement.lang;
+
+let outline; // columns in reading order
+let parents; // the row above each row, -1 at the top
+let place; // row by id
+let byTime; // rows in the order of their starts
+let folded;
+let found; // 1 for rows that match the search
+let foundRows = [];
+let shown = []; // the rows of the present view, in order
+let selected = -1;
+let view = "text";
+let span = { from: 0, to: 1 }; // of the waterfall, in milliseconds
+let whole = { from: 0, to: 1 };
+let loading; // AbortController of the payload that is being read
+let painting = false;
+
+// --- Texts --------------------------------------------------------------------------------------------------------------
+
+const element = (name, className, ...content) => {
+  const made = document.createElement(name);
+  made.className = className;
+  made.append(...content);
+  return made;
+};
+
+// Text in which characters that nobody sees, or that turn the reading direction, are marks that name them.
+const visible = (string) => {
+  const parts = [];
+  let from = 0;
+  for (const match of string.matchAll(hiddenCharacters)) {
+    const code = match[0].codePointAt(0);
+    const point = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+    const mark = element("span", "mark", hidden.names[code] ?? point);
+    mark.title = point;
+    parts.push(string.slice(from, match.index), mark);
+    from = match.index + match[0].length;
+  }
+  parts.push(string.slice(from));
+  return parts;
+};
+
+const unit = (name, digits) =>
+  new Intl.NumberFormat(language, { style: "unit", unit: name, unitDisplay: "short", maximumFractionDigits: digits });
+const units = { ms: unit("millisecond", 0), s: unit("second", 1), min: unit("minute", 1), h: unit("hour", 1) };
+const duration = (ms) => {
+  if (ms < 1000) {
+    return units.ms.format(ms);
+  }
+  if (ms < 60_000) {
+    return units.s.format(ms / 1000);
+  }
+  return ms < 3_600_000 ? units.min.format(ms / 60_000) : units.h.format(ms / 3_600_000);
+};
+
+const nameOf = (row) => outline.names[outline.named[row]];
+
+// --- Rows ---------------------------------------------------------------------------------------------------------------
+
+const hasChildren = (row) => row + 1 < outline.depths.length && outline.depths[row + 1] > outline.depths[row];
+
+const read = (columns) => {
+  outline = columns;
+  const count = outline.ids.length;
+  parents = new Int32Array(count).fill(-1);
+  folded = new Uint8Array(count);
+  found = new Uint8Array(count);
+  place = new Map();
+  const path = [];
+  whole = { from: 0, to: 1 };
+  for (let row = 0; row < count; row += 1) {
+    path.length = outline.depths[row];
+    parents[row] = path.length ? path[path.length - 1] : -1;
+    path.push(row);
+    place.set(outline.ids[row], row);
+    if (outline.starts[row] !== null) {
+      whole.to = Math.max(whole.to, outline.starts[row] + (outline.durations[row] ?? 0));
+    }
+  }
+  span = { ...whole };
+  byTime = Array.from({ length: count }, (_, row) => row).sort(
+    (one, other) => (outline.starts[one] ?? Infinity) - (outline.starts[other] ?? Infinity) || one - other,
+  );
+};
+
+// The rows that the view shows. A step is not a bar of work of its own where only failures are asked for.
+const choose = () => {
+  const failures = onlyFailures.checked;
+  shown = [];
+  if (view === "waterfall") {
+    shown = failures ? byTime.filter((row) => outline.statuses[row] === FAILED) : byTime;
+  } else {
+    const wanted = failures ? withAncestors((row) => outline.statuses[row] === FAILED) : null;
+    let below = Infinity; // rows deeper than this are folded away
+    for (let row = 0; row < outline.ids.length; row += 1) {
+      if (outline.depths[row] > below) {
+        continue;
+      }
+      below = folded[row] && !failures ? outline.depths[row] : Infinity;
+      if (wanted === null || wanted[row]) {
+        shown.push(row);
+      }
+    }
+  }
+  rows.style.height = `${shown.length * ROW}px`;
+  part("empty").hidden = shown.length > 0;
+  paintSoon();
+};
+
+const withAncestors = (isWanted) => {
+  const wanted = new Uint8Array(outline.ids.length);
+  for (let row = 0; row < wanted.length; row += 1) {
+    for (let up = row; isWanted(row) && up >= 0 && !wanted[up]; up = parents[up]) {
+      wanted[up] = 1;
+    }
+  }
+  return wanted;
+};
+
+const bar = (row) => {
+  const start = outline.starts[row];
+  const track = element("span", "run-track");
+  if (start === null) {
+    return track;
+  }
+  const took = outline.durations[row] ?? 0;
+  const width = span.to - span.from;
+  const from = Math.max(start, span.from);
+  const to = Math.min(start + took, span.to);
+  if (to >= from) {
+    const made = element("span", `run-bar run-bar-${outline.calls[row] ? STATUSES[outline.statuses[row]] : "step"}`);
+    made.style.left = `${(100 * (from - span.from)) / width}%`;
+    made.style.width = `${(100 * (to - from)) / width}%`;
+    track.append(made);
+  }
+  return track;
+};
+
+const rowElement = (row, index) => {
+  const status = STATUSES[outline.statuses[row]];
+  const made = element("div", `run-row run-row-${outline.calls[row] ? status : "step"}`);
+  made.id = `run-row-${row}`;
+  made.dataset.row = row;
+  made.setAttribute("role", "treeitem");
+  made.setAttribute("aria-level", outline.depths[row] + 1);
+  made.setAttribute("aria-setsize", shown.length);
+  made.setAttribute("aria-posinset", index + 1);
+  made.setAttribute("aria-selected", row === selected);
+  made.classList.toggle("run-row-found", found[row] === 1);
+  made.style.transform = `translateY(${index * ROW}px)`;
+  const label = element("span", "run-label");
+  if (view === "tree") {
+    label.style.paddingInlineStart = `${outline.depths[row] * 14}px`;
+    if (hasChildren(row)) {
+      made.setAttribute("aria-expanded", !folded[row]);
+      label.append(element("span", "run-fold", folded[row] ? "▸" : "▾"));
+    } else {
+      label.append(element("span", "run-fold"));
+    }
+  }
+  const icon = { pending: "…", success: "✓", error: "✗" }[status];
+  const sign = element("span", "run-sign", outline.calls[row] ? icon : "");
+  if (outline.calls[row]) {
+    sign.title = words[status];
+  }
+  label.append(sign, element("bdi", outline.calls[row] ? "tool" : "", nameOf(row)));
+  made.append(label);
+  if (view === "waterfall") {
+    made.append(bar(row));
+  }
+  const took = outline.durations[row];
+  made.append(element("span", "run-took", took === null ? "" : duration(took)));
+  return made;
+};
+
+const paint = () => {
+  painting = false;
+  const first = Math.max(Math.floor(list.scrollTop / ROW) - SPARE, 0);
+  const last = Math.min(Math.ceil((list.scrollTop + list.clientHeight) / ROW) + SPARE, shown.length);
+  const made = document.createDocumentFragment();
+  for (let index = first; index < last; index += 1) {
+    made.append(rowElement(shown[index], index));
+  }
+  rows.replaceChildren(made);
+  const active = document.getElementById(`run-row-${selected}`);
+  if (active) {
+    list.setAttribute("aria-activedescendant", active.id);
+  } else {
+    list.removeAttribute("aria-activedescendant");
+  }
+};
+
+const paintSoon = () => {
+  if (!painting) {
+    painting = true;
+    requestAnimationFrame(paint);
+  }
+};
+
+const reveal = (row) => {
+  let isFolded = false;
+  for (let up = parents[row]; up >= 0; up = parents[up]) {
+    isFolded ||= folded[up] === 1;
+    folded[up] = 0;
+  }
+  if (isFolded) {
+    choose();
+  }
+  const index = shown.indexOf(row);
+  const top = index * ROW;
+  if (index >= 0 && (top < list.scrollTop || top + ROW > list.scrollTop + list.clientHeight)) {
+    list.scrollTop = top - list.clientHeight / 3;
+  }
+};
+
+// --- The axis of the waterfall ------------------------------------------------------------------------------------------
+
+// The times between `span.from` and `span.to` in which nothing is known to run, if they are long enough to be seen.
+const gaps = () => {
+  const free = [];
+  let end = 0;
+  for (const row of byTime) {
+    const start = outline.starts[row];
+    if (start === null) {
+      break;
+    }
+    if (start - end > (span.to - span.from) / 50) {
+      free.push({ from: end, to: start });
+    }
+    end = Math.max(end, start + (outline.durations[row] ?? 0));
+  }
+  return free;
+};
+
+const paintAxis = () => {
+  const width = span.to - span.from;
+  const at = (ms) => (100 * (ms - span.from)) / width;
+  const made = [];
+  for (const gap of gaps()) {
+    const from = Math.max(at(gap.from), 0);
+    const to = Math.min(at(gap.to), 100);
+    if (to > from) {
+      const strip = element("span", "run-gap");
+      strip.style.left = `${from}%`;
+      strip.style.width = `${to - from}%`;
+      strip.title = `${words.gap}: ${duration(gap.to - gap.from)}`;
+      made.push(strip);
+    }
+  }
+  const failed = byTime.filter((row) => outline.statuses[row] === FAILED && outline.starts[row] !== null);
+  for (const row of failed.slice(0, MOST_MARKS)) {
+    if (at(outline.starts[row]) >= 0 && at(outline.starts[row]) <= 100) {
+      const mark = element("span", "run-failure-mark");
+      mark.style.left = `${at(outline.starts[row])}%`;
+      made.push(mark);
+    }
+  }
+  for (const share of [0, 0.25, 0.5, 0.75]) {
+    const tick = element("span", "run-tick", duration(Math.round(span.from + share * width)));
+    tick.style.left = `${100 * share}%`;
+    made.push(tick);
+  }
+  part("times").replaceChildren(...made);
+};
+
+const zoom = (from, to) => {
+  const width = Math.max(to - from, 1);
+  const start = Math.min(Math.max(from, whole.from), Math.max(whole.to - width, whole.from));
+  span = { from: start, to: Math.min(start + width, whole.to) };
+  paintAxis();
+  paintSoon();
+};
+
+// Zooms around the selected row, or around the middle.
+const zoomBy = (factor) => {
+  const start = selected >= 0 ? outline.starts[selected] : null;
+  const middle = start === null ? (span.from + span.to) / 2 : start + (outline.durations[selected] ?? 0) / 2;
+  const half = ((span.to - span.from) * factor) / 2;
+  zoom(middle - half, middle + half);
+};
+
+// Moves the part of the run that is in sight until the bar of a row is in it.
+const bringIntoSight = (row) => {
+  const start = outline.starts[row];
+  if (start !== null && (start > span.to || start + (outline.durations[row] ?? 0) < span.from)) {
+    const half = (span.to - span.from) / 2;
+    zoom(start - half, start + half);
+  }
+};
+
+// --- The panel ----------------------------------------------------------------------------------------------------------
+
+class Exact {
+  constructor(source) {
+    this.source = source; // a number that JavaScript would round
+  }
+}
+
+const parsed = (string) => {
+  const exact = (_key, value, context) =>
+    typeof value === "number" && context?.source !== undefined && String(value) !== context.source
+      ? new Exact(context.source)
+      : value;
+  try {
+    return JSON.parse(string, exact);
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof RangeError) {
+      return undefined; // no JSON, or too deep: shown as the text that it is
+    }
+    throw error;
+  }
+};
+
+const isContainer = (value) => typeof value === "object" && value !== null && !(value instanceof Exact);
+
+// An object or list that is written in a string, as tools like to return.
+const inside = (string) => {
+  const value = /^\s*[[{]/.test(string) ? parsed(string) : undefined;
+  return isContainer(value) ? value : undefined;
+};
+
+const leaf = (value) => {
+  if (value instanceof Exact) {
+    return element("span", "json-number", value.source);
+  }
+  if (typeof value === "string") {
+    if (IMAGE.test(value)) {
+      const image = element("img", "json-image");
+      image.src = value;
+      image.alt = words.image;
+      return image;
+    }
+    return element("span", "json-string", ...visible(value));
+  }
+  return element("span", "json-number", String(value));
+};
+
+const branch = (name, value, isOpen) => {
+  const label = name === null ? [] : [element("bdi", "json-name", ...visible(String(name))), ": "];
+  const nested = typeof value === "string" ? inside(value) : undefined;
+  const container = nested ?? value;
+  if (!isContainer(container)) {
+    return element("div", "json-leaf", ...label, leaf(value));
+  }
+  const isList = Array.isArray(container);
+  const entries = Object.entries(container);
+  const size = isList ? `[${entries.length}]` : `{${entries.length}}`;
+  const summary = element("summary", "", ...label, element("span", "quiet", size));
+  if (nested !== undefined) {
+    summary.append(" ", element("span", "tag", words.nested));
+  }
+  const made = element("details", "json-branch", summary);
+  let next = 0;
+  const more = () => {
+    made.querySelector(":scope > .json-more")?.remove();
+    made.append(...entries.slice(next, next + MOST_CHILDREN).map(([key, item]) => branch(key, item, false)));
+    next += MOST_CHILDREN;
+    if (next < entries.length) {
+      const button = element("button", "json-more", `${words.more} (${entries.length - next})`);
+      button.type = "button";
+      button.addEventListener("click", more);
+      made.append(button);
+    }
+  };
+  made.addEventListener("toggle", more, { once: true });
+  made.open = isOpen;
+  return made;
+};
+
+const button = (label, act) => {
+  const made = element("button", "", label);
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+};
+
+const say = (message) => {
+  part("said").textContent = message;
+};
+
+const copy = async (string) => {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(string);
+  } else {
+    // Browsers give the clipboard to pages over HTTPS only.
+    const field = element("textarea", "");
+    field.value = string;
+    panel.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+  say(words.copied);
+};
+
+const valueElement = (value) => {
+  const head = element("h4", "", value.label, " ");
+  const body = element("div", "value code");
+  const fill = (string) => {
+    const tree = value.is_json || /^\s*[[{"]/.test(string) ? parsed(string) : undefined;
+    const isTree = isContainer(tree) || (typeof tree === "string" && inside(tree) !== undefined);
+    body.replaceChildren(isTree ? branch(null, tree, true) : element("div", "text", ...visible(string)));
+    value.text = string;
+  };
+  fill(value.text);
+  head.append(button(words.copy, () => copy(value.text)));
+  const made = element("section", value.column === "error" ? "run-value run-value-error" : "run-value", head, body);
+  if (value.is_cut) {
+    const link = element("a", "", words.download);
+    link.href = value.url;
+    const note = element("p", "cut", `${words.cut} `, link, " ");
+    if (value.bytes <= MOST_LOADED) {
+      const load = async () => {
+        const response = await fetch(value.url);
+        if (response.ok) {
+          fill(await response.text());
+          note.remove();
+        } else {
+          say(words.failed);
+        }
+      };
+      note.append(button(words.load, load));
+    }
+    made.append(note);
+  }
+  return made;
+};
+
+// The values as they were sent: JSON is not parsed, because JavaScript would round long numbers.
+const asJson = (detail) => {
+  const fields = detail.values.map(
+    (value) =>
+      `  ${JSON.stringify(value.column)}: ${value.is_json && !value.is_cut ? value.text.replaceAll("\n", "\n  ") : JSON.stringify(value.text)}`,
+  );
+  return `{\n${[`  "id": ${JSON.stringify(detail.id)}`, `  "name": ${JSON.stringify(detail.title)}`, ...fields].join(",\n")}\n}`;
+};
+
+const asMarkdown = (detail) => {
+  const facts = detail.facts.map(([label, fact]) => `- ${label}: ${fact}`).join("\n");
+  const values = detail.values.map((value) => {
+    const ticks = Math.max(2, ...(value.text.match(/`+/g) ?? []).map((run) => run.length)) + 1;
+    const fence = "`".repeat(ticks);
+    return `**${value.label}**\n\n${fence}${value.is_json ? "json" : ""}\n${value.text}\n${fence}`;
+  });
+  return [`### ${detail.title}`, facts, ...values].join("\n\n");
+};
+
+const asCurl = (detail) =>
+  `curl -H "Authorization: Bearer $TRACESITE_API_KEY" '${new URL(detail.api, location.origin).href}'`;
+
+const asPython = (detail) => {
+  const args = detail.values.find((value) => value.column === "args")?.text ?? "{}";
+  const tool = /^[A-Za-z_]\w*$/.test(detail.title) ? detail.title : `tools[${JSON.stringify(detail.title)}]`;
+  // A JSON string is a Python string, too.
+  return `import json\n\narguments = json.loads(${JSON.stringify(args)})\nresult = ${tool}(**arguments)\n`;
+};
+
+const showDetail = (detail) => {
+  const title = element("h3", "", element("bdi", "", detail.title));
+  const facts = element("dl", "facts");
+  for (const [label, fact] of detail.facts) {
+    facts.append(element("div", "", element("dt", "", label), element("dd", "", element("bdi", "", fact))));
+  }
+  const tools = element("p", "run-copy", `${words.copyAs} `, button("JSON", () => copy(asJson(detail))));
+  tools.append(button("Markdown", () => copy(asMarkdown(detail))));
+  if (detail.is_call) {
+    tools.append(button("curl", () => copy(asCurl(detail))), button("Python", () => copy(asPython(detail))));
+  }
+  if (detail.page) {
+    const link = element("a", "", detail.is_call ? words.open : words.input);
+    link.href = detail.page;
+    tools.append(" ", link);
+  }
+  panel.replaceChildren(title, facts, tools, ...detail.values.map(valueElement));
+  panel.scrollTop = 0;
+};
+
+const select = async (row) => {
+  selected = row;
+  reveal(row);
+  bringIntoSight(row);
+  paintSoon();
+  const id = outline.ids[row];
+  const query = new URLSearchParams({ view, call: id });
+  history.replaceState(null, "", `?${query}#call-${id}`);
+  loading?.abort();
+  loading = new AbortController();
+  panel.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(`${root.dataset.url}${id}/`, { signal: loading.signal });
+    if (response.ok) {
+      showDetail(await response.json());
+    } else {
+      panel.replaceChildren(element("p", "nothing", words.failed));
+    }
+    panel.removeAttribute("aria-busy");
+  } catch (error) {
+    if (error.name === "AbortError") {
+      return; // another row was selected meanwhile
+    }
+    panel.replaceChildren(element("p", "nothing", words.failed));
+  }
+};
+
+// --- Moving about -------------------------------------------------------------------------------------------------------
+
+const move = (by) => {
+  const index = shown.indexOf(selected);
+  const next = index < 0 ? (by > 0 ? 0 : shown.length - 1) : index + by;
+  if (next >= 0 && next < shown.length) {
+    select(shown[next]);
+  }
+};
+
+// The next row in reading order, or in the order of time, that `isWanted`; after the last comes the first.
+const jump = (isWanted, by) => {
+  const order = view === "waterfall" ? byTime : outline.ids.map((_id, row) => row);
+  const from = selected < 0 ? (by > 0 ? -1 : 0) : order.indexOf(selected);
+  for (let far = 1; far <= order.length; far += 1) {
+    const row = order[(from + by * far + order.length * 2) % order.length];
+    if (isWanted(row)) {
+      select(row);
+      return;
+    }
+  }
+};
+
+const fold = (row, isFolded) => {
+  if (view === "tree" && hasChildren(row)) {
+    folded[row] = isFolded ? 1 : 0;
+    choose();
+  }
+};
+
+const search = () => {
+  const wanted = find.value.trim().toLowerCase();
+  const names = outline.names.map((name) => wanted !== "" && name.toLowerCase().includes(wanted));
+  foundRows = [];
+  for (let row = 0; row < outline.ids.length; row += 1) {
+    found[row] = names[outline.named[row]] || (wanted.length > 7 && outline.ids[row].startsWith(wanted)) ? 1 : 0;
+    if (found[row]) {
+      foundRows.push(row);
+    }
+  }
+  say(wanted === "" ? "" : words.found.replace("%", foundRows.length));
+  paintSoon();
+};
+
+const show = (wanted) => {
+  view = wanted;
+  root.dataset.view = view;
+  for (const tab of root.querySelectorAll("[data-view-button]")) {
+    tab.setAttribute("aria-pressed", tab.dataset.viewButton === view);
+  }
+  text.hidden = view !== "text";
+  axis.hidden = view !== "waterfall";
+  part("body").hidden = view === "text";
+  for (const tool of root.querySelectorAll("[data-only]")) {
+    tool.hidden = !tool.dataset.only.split(" ").includes(view);
+  }
+  if (view !== "text") {
+    paintAxis();
+    choose();
+    if (selected >= 0) {
+      reveal(selected);
+    }
+  }
+};
+
+const KEYS = {
+  j: () => move(1),
+  ArrowDown: () => move(1),
+  k: () => move(-1),
+  ArrowUp: () => move(-1),
+  n: () => jump((row) => outline.statuses[row] === FAILED, 1),
+  p: () => jump((row) => outline.statuses[row] === FAILED, -1),
+  ArrowLeft: () => selected >= 0 && fold(selected, true),
+  ArrowRight: () => selected >= 0 && fold(selected, false),
+  "/": () => find.focus(),
+  "+": () => view === "waterfall" && zoomBy(0.5),
+  "-": () => view === "waterfall" && zoomBy(2),
+  0: () => view === "waterfall" && zoom(whole.from, whole.to),
+  "?": () => part("help").showModal(),
+};
+
+const listen = () => {
+  for (const tab of root.querySelectorAll("[data-view-button]")) {
+    tab.addEventListener("click", () => {
+      show(tab.dataset.viewButton);
+      const id = selected >= 0 ? outline.ids[selected] : "";
+      history.replaceState(null, "", `?${new URLSearchParams({ view, ...(id && { call: id }) })}${id && `#call-${id}`}`);
+    });
+  }
+  list.addEventListener("scroll", paintSoon, { passive: true });
+  addEventListener("resize", paintSoon);
+  rows.addEventListener("click", (event) => {
+    const row = Number(event.target.closest(".run-row")?.dataset.row ?? -1);
+    if (event.target.closest(".run-fold") && hasChildren(row)) {
+      fold(row, !folded[row]);
+    } else if (row >= 0) {
+      select(row);
+    }
+  });
+  onlyFailures.addEventListener("change", choose);
+  find.addEventListener("input", search);
+  find.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && foundRows.length) {
+      event.preventDefault();
+      jump((row) => found[row] === 1, event.shiftKey ? -1 : 1);
+    } else if (event.key === "Escape") {
+      list.focus();
+    }
+  });
+  part("fold-all").addEventListener("click", () => {
+    folded.fill(1);
+    choose();
+  });
+  part("unfold-all").addEventListener("click", () => {
+    folded.fill(0);
+    choose();
+  });
+  part("zoom-in").addEventListener("click", () => zoomBy(0.5));
+  part("zoom-out").addEventListener("click", () => zoomBy(2));
+  part("zoom-all").addEventListener("click", () => zoom(whole.from, whole.to));
+  part("help-button").addEventListener("click", KEYS["?"]);
+  let pressed = null; // where a range of time began to be dragged
+  const times = part("times");
+  const timeAt = (event) => {
+    const box = times.getBoundingClientRect();
+    return span.from + ((span.to - span.from) * (event.clientX - box.left)) / box.width;
+  };
+  times.addEventListener("pointerdown", (event) => {
+    pressed = timeAt(event);
+    times.setPointerCapture(event.pointerId);
+  });
+  times.addEventListener("pointerup", (event) => {
+    const [from, to] = [pressed, timeAt(event)].sort((one, other) => one - other);
+    if (to - from > (span.to - span.from) / 100) {
+      zoom(from, to);
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.closest("input, textarea, select, dialog");
+    const isArrow = event.key.startsWith("Arrow");
+    const isOurs = !isArrow || event.target === list;
+    if (view === "text" || isTyping || !isOurs || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) {
+      return;
+    }
+    event.preventDefault();
+    KEYS[event.key]();
+  });
+};
+
+const start = async () => {
+  const query = new URLSearchParams(location.search);
+  const wanted = query.get("call");
+  if (wanted && !location.hash) {
+    location.hash = `call-${wanted}`; // a login on the way loses it
+  }
+  const asked = query.get("view");
+  const isText = asked === "text" || (asked === null && ["call", "page", "open"].some((name) => query.has(name)));
+  const response = await fetch(root.dataset.url);
+  if (!response.ok) {
+    return; // the text is there
+  }
+  read(await response.json());
+  root.hidden = false;
+  part("is-cut").hidden = !outline.is_cut;
+  listen();
+  show(isText ? "text" : asked === "waterfall" ? "waterfall" : "tree");
+  if (view !== "text" && place.has(wanted)) {
+    select(place.get(wanted));
+  }
+};
+
+start();
