@@ -191,11 +191,28 @@ def names_of(tools: list[Any]) -> list[str]:
     return [tool.get("function", tool)["name"] for tool in tools]
 
 
+def table_under(heading: str, text: str) -> dict[str, list[str]]:
+    """Return the cells of each row of the first table below a heading, by the first cell."""
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = section[section.index("\n| ") + 1 :].split("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert len({row[0] for row in rows}) == len(rows)
+    return {row[0]: row[1:] for row in rows}
+
+
 def test_documentation_says_what_each_sdk_sends() -> None:
-    lines = (ROOT / "docs" / "otlp.md").read_text().splitlines()
-    for sdk in SDKS:
-        sent = [sdk.has_session, bool(sdk.end_user), sdk.has_agents, sdk.has_tools, sdk.has_first_token]
-        assert f"| {sdk.name} | {' | '.join('yes' if one else 'no' for one in sent)} |" in lines
+    said = {sdk.name: ["yes" if one else "no" for one in sent_by(sdk)] for sdk in SDKS}
+    assert table_under("SDKs", (ROOT / "docs" / "otlp.md").read_text()) == said
+
+
+def sent_by(sdk: Sdk) -> list[bool]:
+    """Return what a row of the table in the documentation says, in the order of its columns."""
+    of_requests = [sdk.has_tools, sdk.has_first_token, sdk.has_texts_beside_calls]
+    return [sdk.has_session, bool(sdk.end_user), sdk.has_agents, *of_requests]
+
+
+def test_each_line_of_the_readme_is_run_by_an_sdk() -> None:
+    assert sorted(table_under("Point your SDK here", README)) == sorted(sdk.name for sdk in SDKS)
 
 
 def assert_scores_are_attached(sdk: Sdk, site: Site, answer: dict[str, Any], calls: dict[str, Any]) -> None:
