@@ -22,10 +22,18 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import fields, instant, items, rest, text, time_flags
-from traces_app.transcripts.entries import EMPTY_CONVERSATION, Entry, Prompt, Reply, Transcript, has_conversation
+from traces_app.transcripts.entries import (
+    EMPTY_CONVERSATION,
+    Entry,
+    Prompt,
+    Reply,
+    Result,
+    Transcript,
+    has_conversation,
+)
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, has_marks, read_blocks, report_unknown, turns_of
-from traces_app.transcripts.parsing.request_logs import Exchange, joined
+from traces_app.transcripts.parsing.request_logs import Exchange, joined, with_input
 
 NAME = "anthropic_messages"
 
@@ -181,6 +189,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
             messages=items(messages),
             rest={name: value for name, value in merged.items() if name != "messages"},
             answer=answer,
+            request=request,
             sent_at=next((time for key in _TIMES if (time := instant(merged.get(key)))), None),
             can_grow=any(key in request for key in _BODY_FIELDS) and not request.get("title"),
         )
@@ -253,7 +262,9 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         message = exchange.answers.get(index, message)
         role, sent_at = message.get("role"), exchange.times.get(index)
         if role == "assistant":
-            entries = _replies(str(index), message, _text(model), where, skip)
+            entries: Iterator[Entry] = with_input(
+                _replies(str(index), message, _text(model), where, skip), exchange, index
+            )
         elif role in ("user", "system"):
             entries = _prompt(str(index), message, where, skip)
         else:
@@ -277,7 +288,7 @@ def _prompt(id_: str, message: dict[str, Any], where: str, skip: Skip) -> Iterat
         )
 
 
-def _replies(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Iterator[Entry]:
+def _replies(id_: str, message: dict[str, Any], model: str | None, where: str, skip: Skip) -> Iterator[Reply | Result]:
     stop_reason = message.get("stop_reason")
     usage = message.get("usage")
     report_unknown(message.get("content"), f"{where}.content", skip)

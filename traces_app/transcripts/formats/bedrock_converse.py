@@ -31,7 +31,7 @@ from traces_app.transcripts.entries import (
 )
 from traces_app.transcripts.files.documents import Document, Skip, first_values, join_place, numbered_values
 from traces_app.transcripts.parsing.content_blocks import blocks_of, read_blocks, turns_of
-from traces_app.transcripts.parsing.request_logs import Exchange, joined
+from traces_app.transcripts.parsing.request_logs import Exchange, joined, with_input
 
 NAME = "bedrock_converse"
 
@@ -136,6 +136,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[Exchange]:
             messages=list(map(_unwrapped, items(request.get("messages")))),
             rest={name: value for name, value in merged.items() if name not in ("messages", "output")},
             answer=answer,
+            request=_request(request),
             sent_at=next((time for key in _TIMES if (time := instant(merged.get(key)))), None),
             can_grow=any(key in item for key in _BODY_FIELDS),
         )
@@ -161,6 +162,17 @@ def _answer(response: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(message, dict) or "role" not in message:
         return None
     return {**message, **rest(response, ("output", "messages", "system", "modelId", "toolConfig", "inferenceConfig"))}
+
+
+def _request(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with its tools beside the other fields."""
+    config = fields(body.get("toolConfig"))
+    others = {"toolConfig": others} if (others := rest(config, ("tools",))) else {}
+    return {
+        **rest(body, ("toolConfig", "output", "stopReason", "usage", "metrics")),
+        "tools": config.get("tools"),
+        **others,
+    }
 
 
 def _identity(message: Any) -> Any:
@@ -195,7 +207,8 @@ def _entries(exchange: Exchange, skip: Skip) -> Iterator[Entry]:
         if stop_reason := message.get("stopReason"):
             metadata["stopReason"] = stop_reason
         if message.get("role") == "assistant":
-            for entry in _replies(str(index), message, content, f"{where}.content", skip):
+            replies = _replies(str(index), message, content, f"{where}.content", skip)
+            for entry in with_input(replies, exchange, index):
                 if isinstance(entry, Result):
                     yield replace(entry, created_at=time, health=flags)
                 else:

@@ -8,8 +8,9 @@ sample, which may also come alone. Fields of a sample (EvalSample in inspect_ai/
   `tool_error`) has failed. Reasoning parts are the reasoning of their reply; a `tool_use` part, a tool run by the
   provider, is a call with its result. A sample that failed before its first message has its `input` instead.
 * `attachment://` references in messages are resolved: images, and texts that messages and events share.
-* `events` have the times, the token usage and the durations of replies and calls. Events of replies are kept without the
-  fields that repeat the messages; all other events stay in the metadata, with the attachments they refer to.
+* `events` have the times, the token usage and the durations of replies and calls, and what the model was asked (`input`, or
+  `input_refs` into `events_data.messages`, with `tools` and `config`). Events of replies are kept without these and without
+  the fields that repeat the messages; all other events stay in the metadata, with the attachments they refer to.
 * The fields of the log (`eval`, `plan`, `results` ...) are metadata of each session, without the list of all samples.
 
 The external id of a session is the `uuid` of its sample, which is the same in the log of a retry; in older logs it is
@@ -26,8 +27,10 @@ from functools import partial
 from typing import Any
 
 from traces_app.normalize.json_values import as_json, between, content, fields, instant, items, milliseconds, rest, text
+from traces_app.schema import records
 from traces_app.transcripts.entries import Call, Entry, Prompt, Reply, Result, Transcript
 from traces_app.transcripts.files.documents import Document, Files, Skip, Unreadable
+from traces_app.transcripts.parsing.requests import model_input
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "inspect_ai"
@@ -43,8 +46,8 @@ _RESULT_FIELDS = (*_MESSAGE_FIELDS, "tool_call_id", "function")
 _CALL_FIELDS = ("id", "function", "arguments", "type")
 _USE_FIELDS = ("type", "id", "name", "arguments", "result")
 _SAMPLE_FIELDS = ("messages", "events", "events_data", "attachments", "uuid", "output", "input")
-# Fields of a model event that repeat the messages.
-_REPEATED_FIELDS = ("input", "input_refs", "call", "call_refs", "output")
+# Fields of a model event that a step has, or the messages.
+_REPEATED_FIELDS = ("input", "input_refs", "call", "call_refs", "output", "tools", "tool_choice", "config")
 _ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -128,12 +131,14 @@ def _transcript(
     sample: dict[str, Any], where: str, place: int, log: dict[str, Any], shared: dict[str, Any], skip: Skip
 ) -> Transcript:
     attachments = fields(sample.get("attachments"))
-    events = _Events(items(sample.get("events")), sample.get("output"))
+    pool = items(fields(sample.get("events_data")).get("messages"))
+    events = _Events(items(sample.get("events")), sample.get("output"), pool=pool, attachments=attachments)
     spec = fields(log.get("eval"))
     started = instant(sample.get("started_at")) or events.first or instant(spec.get("created"))
     sample_input = sample.get("input")
     messages, used = _resolved(items(sample.get("messages")) or _input_messages(sample_input), attachments)
     entries = list(_entries(messages, where, events, started, skip))
+    used |= events.used
     kept = events.kept()
     metadata = {**shared, **rest(sample, _SAMPLE_FIELDS)}
     sample_input, _used = _resolved(sample_input, attachments)
@@ -245,6 +250,11 @@ class _Events:
     """The time of the first event."""
     has_output: bool = False
     """True if a message is the output of the sample."""
+    pool: list[Any] = field(default_factory=list)
+    """The messages to which `input_refs` of events refer, by ranges."""
+    attachments: dict[str, Any] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    """The keys of the attachments in what the model was asked."""
     _events: list[_Event | Any] = field(default_factory=list)
     _replies: defaultdict[str, deque[_Event]] = field(default_factory=lambda: defaultdict(deque))
     _calls: defaultdict[str, deque[_Event]] = field(default_factory=lambda: defaultdict(deque))
@@ -277,6 +287,20 @@ class _Events:
             return event, fields(event.event.get("output"))
         return None, fields(self.output) if is_output else {}
 
+    def asked_in(self, event: dict[str, Any]) -> records.ModelInput | None:
+        """Return what the model was asked in a model event."""
+        messages = items(event.get("input"))
+        if not messages:
+            ranges = [items(one) for one in items(event.get("input_refs"))]
+            numbers = [one for one in ranges if len(one) == 2 and all(type(number) is int for number in one)]
+            messages = [message for first, end in numbers for message in self.pool[max(first, 0) : max(end, 0)]]
+        messages, used = _resolved(messages, self.attachments)
+        self.used |= used
+        parameters = {name: value for name, value in fields(event.get("config")).items() if value is not None}
+        if event.get("tool_choice") is not None:
+            parameters["tool_choice"] = event["tool_choice"]
+        return model_input(messages, tools=event.get("tools"), parameters=parameters)
+
     def of_call(self, call_id: str | None) -> _Event | None:
         """Return the event of a call; ids may repeat, so each event is returned once."""
         return self._next(self._calls, call_id)
@@ -289,16 +313,14 @@ class _Events:
         return waiting.popleft() if waiting else None
 
     def kept(self) -> list[Any]:
-        """Return the events; those of replies without the fields that repeat the messages, and without unchanged tools."""
+        """Return the events; those of replies without their request and their response, which steps have."""
         kept: list[Any] = []
-        tools: Any = None
         for item in self._events:
             if not isinstance(item, _Event) or not item.is_used:
                 kept.append(item.event if isinstance(item, _Event) else item)
                 continue
             output = rest(fields(item.event.get("output")), ("choices", "completion", "usage", "model"))
-            others = rest(item.event, (*_REPEATED_FIELDS, *(("tools",) if item.event.get("tools") == tools else ())))
-            tools = item.event.get("tools")
+            others = rest(item.event, _REPEATED_FIELDS)
             kept.append({**others, "output": output} if output else others)
         return kept
 
@@ -394,6 +416,8 @@ def _reply(id_: str, message: dict[str, Any], events: _Events, where: str, skip:
         created_at=event.started if event is not None else None,
         duration=event.duration if event is not None else None,
         error=text(output.get("error")),
+        input=events.asked_in(event.event) if event is not None else None,
+        is_request=event is not None,
         metadata=metadata,
     )
     for number, use in enumerate(uses):

@@ -36,6 +36,7 @@ from traces_app.transcripts.entries import EMPTY_CONVERSATION, Call, Entry, Prom
 from traces_app.transcripts.files.documents import Document, Lines, Skip, numbered_values, skip_silently
 from traces_app.transcripts.parsing.chat_completions import answer_in, is_chunk, is_finished, is_response
 from traces_app.transcripts.parsing.request_logs import prefix_digests
+from traces_app.transcripts.parsing.requests import model_input
 from traces_app.transcripts.parsing.tool_outputs import text_and_attachments
 
 NAME = "openai_chat"
@@ -46,6 +47,16 @@ _LOOSE_CONTAINERS = ("conversation", "conversations", "trajectory", "dialog", "d
 _LISTS = ("data", "simulations", "conversations")
 _HEAD = 20
 _REQUESTS = ("request", "body", "request_body", "params", "kwargs")
+# https://platform.openai.com/docs/api-reference/chat/create; of a log, only these are of the request.
+_REQUEST_FIELDS = frozenset(
+    [
+        *("model", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls", "response_format"),
+        *("temperature", "top_p", "top_k", "n", "seed", "stop", "max_tokens", "max_completion_tokens"),
+        *("presence_penalty", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "reasoning_effort"),
+        *("stream", "stream_options", "service_tier", "store", "modalities", "audio", "prediction", "verbosity"),
+        *("web_search_options", "prompt_cache_key", "safety_identifier", "user", "extra_body"),
+    ]
+)
 _ANSWERS = ("response", "response_body", "completion", "answer", "chunks")
 _TIMES = ("created_at", "timestamp", "createdAt", "created", "create_time")
 _OWN_IDS = ("session_id", "conversation_id", "thread_id")
@@ -326,6 +337,8 @@ class _Facts:
 
     answers: dict[int, tuple[bytes, dict[str, Any]]] = field(default_factory=dict)
     """The digest of an answer, and the fields that later requests omit."""
+    requests: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The fields of the request that each answer came from, without its messages."""
     times: dict[int, object] = field(default_factory=dict)
     """The time of the first request with the message."""
 
@@ -377,6 +390,10 @@ def _add_facts(conversation: _Conversation, log: _Log, earlier: int | None) -> N
     if conversation.answer is not None:
         others = {name: value for name, value in conversation.answer.items() if name not in _ANSWERED}
         facts.answers[count] = _reply_digest(conversation.answer), others
+        if count:
+            facts.requests[count] = {
+                name: value for name, value in conversation.rest.items() if name in _REQUEST_FIELDS
+            }
     sent_at = next((conversation.rest[key] for key in _TIMES if instant(conversation.rest.get(key))), None)
     if sent_at is not None:
         facts.times = {**dict.fromkeys(range(count + 1), sent_at), **facts.times}
@@ -431,7 +448,12 @@ def _entries(conversation: _Conversation, facts: _Facts, skip: Skip) -> Iterator
             digest, others = facts.answers.get(index, (b"", {}))
             if others and digest == _reply_digest(message):
                 message = {**others, **message}
-            entry = reply = _reply(str(index), message, model if isinstance(model, str) else None, where, skip)
+            reply = _reply(str(index), message, model if isinstance(model, str) else None, where, skip)
+            asked = facts.requests.get(index) if digest == _reply_digest(message) else None
+            if asked is not None and isinstance(conversation.messages, list):
+                asked = {**asked, "messages": conversation.messages[:index]}
+                reply = replace(reply, input=model_input(asked), is_request=True)
+            entry = reply
             call_ids.update(call.id for call in reply.calls)
         elif role in ("tool", "function"):
             *first, last = _tool_messages(message)

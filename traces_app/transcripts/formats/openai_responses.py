@@ -33,6 +33,7 @@ import msgspec
 
 from traces_app.normalize import json_values
 from traces_app.normalize.records import text_of
+from traces_app.schema import records
 from traces_app.transcripts.entries import (
     EMPTY_CONVERSATION,
     Call,
@@ -46,6 +47,7 @@ from traces_app.transcripts.entries import (
 )
 from traces_app.transcripts.files.documents import Document, Lines, Skip, join_place, numbered_values, skip_silently
 from traces_app.transcripts.parsing.grouping import together
+from traces_app.transcripts.parsing.requests import model_input
 from traces_app.transcripts.parsing.response_items import (
     ARGUMENTS,
     CARRIED_OUT,
@@ -76,6 +78,12 @@ _REQUEST_MARKS = frozenset(
 _WRAPPERS = ("request", "response", "body")
 _BODY_FIELDS = frozenset(
     {"input", "output", "instructions", "model", "user", "usage", "error", "created_at", "completed_at", "object", "id"}
+)
+# https://platform.openai.com/docs/api-reference/responses/create
+_REQUEST_FIELDS = (
+    *("model", "tools", "tool_choice", "parallel_tool_calls", "max_tool_calls", "temperature", "top_p", "top_logprobs"),
+    *("max_output_tokens", "reasoning", "text", "truncation", "include", "stream", "store", "service_tier", "prompt"),
+    *("background", "verbosity", "prompt_cache_key", "previous_response_id"),
 )
 _SHOWN = 60
 """Characters of an unknown role in a report."""
@@ -122,6 +130,8 @@ class _Answer:
     usage: dict[str, Any] | None = None
     created_at: datetime | None = None
     error: str | None = None
+    asked: records.ModelInput | None = None
+    """What the request said."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -160,6 +170,8 @@ class _Exchange:
     previous_id: str | None = None
     conversation_id: str | None = None
     failed: bool = False
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """The fields of the request besides its input and its instructions; a response repeats them."""
     rest: dict[str, Any] = field(default_factory=dict)
 
 
@@ -169,7 +181,7 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
     for exchange in _unpaired_exchanges(document, skip):
         if waiting is not None:
             if exchange.output is not None and not exchange.input:
-                yield _merged(waiting, exchange)
+                yield _with_asked(_merged(waiting, exchange))
                 waiting = None
                 continue
             yield waiting
@@ -177,9 +189,23 @@ def _exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
         if exchange.output is None and exchange.input:
             waiting = exchange
         else:
-            yield exchange
+            yield _with_asked(exchange)
     if waiting is not None:
         yield waiting
+
+
+def _with_asked(exchange: _Exchange) -> _Exchange:
+    """Give the answer of an exchange what its request said."""
+    answer = next((item.answer for item in exchange.output or () if item.answer is not None), None)
+    if answer is not None and exchange.output is not None:
+        asked = model_input(
+            [item.value for item in exchange.input],
+            system=exchange.instructions,
+            parameters={name: value for name, value in exchange.parameters.items() if value not in (None, [], {})},
+        )
+        answered = replace(answer, asked=asked)
+        exchange.output = [replace(item, answer=answered) for item in exchange.output]
+    return exchange
 
 
 def _unpaired_exchanges(document: Document, skip: Skip) -> Iterator[_Exchange]:
@@ -229,6 +255,7 @@ def _exchange(request: dict[str, Any], response: dict[str, Any], place: int, whe
         previous_id=json_values.text(both.get("previous_response_id")),
         conversation_id=_conversation_id(both.get("conversation")),
         failed=answer.error is not None,
+        parameters={name: both[name] for name in _REQUEST_FIELDS if name in both},
         rest=json_values.rest(both, _BODY_FIELDS - {"user"}),
     )
     output = response.get("output")
@@ -261,6 +288,7 @@ def _merged(request: _Exchange, response: _Exchange) -> _Exchange:
         previous_id=response.previous_id or request.previous_id,
         conversation_id=response.conversation_id or request.conversation_id,
         failed=response.failed,
+        parameters={**request.parameters, **response.parameters},
         rest={**request.rest, **response.rest},
     )
 
@@ -582,6 +610,8 @@ class _Open:
             usage=answer.usage if is_last else None,
             created_at=answer.created_at,
             error=answer.error if is_last else None,
+            input=answer.asked if is_last else None,
+            is_request=is_last and answer.asked is not None,
             metadata={**answer.metadata, **self.metadata},
         )
         yield from self.results

@@ -9,13 +9,17 @@ Works without Django.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
+
+from traces_app.transcripts.entries import Reply, Result
+
+from .requests import model_input
 
 
 @dataclass(kw_only=True)
@@ -31,9 +35,13 @@ class Exchange:
     """Other fields of the request."""
     answer: dict[str, Any] | None = None
     """The message of the response."""
+    request: Mapping[str, Any] | None = None
+    """The body of the request, if it is one; its messages do not matter."""
     sent_at: datetime | None = None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The answers of earlier responses, by the index of their message."""
+    requests: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """The requests that were answered, by the index of the reply."""
     times: dict[int, datetime] = field(default_factory=dict)
     """The time when a message was first sent, by its index."""
     can_grow: bool = True
@@ -62,6 +70,7 @@ def joined(exchanges: Iterable[Exchange], identity: Callable[[Any], Any]) -> lis
             ends[digests[-1]] = earlier
             known = kept[earlier]
             exchange.answers = {**known.answers, **exchange.answers}
+            exchange.requests = {**known.requests, **exchange.requests}
             exchange.times = {**exchange.times, **known.times}
             kept[earlier] = replace(exchange, place=known.place, where=known.where)
     return [_with_answers(exchange, identity) for exchange in kept]
@@ -70,6 +79,8 @@ def joined(exchanges: Iterable[Exchange], identity: Callable[[Any], Any]) -> lis
 def _note(exchange: Exchange) -> None:
     if exchange.answer is not None:
         exchange.answers[len(exchange.messages)] = exchange.answer
+        if exchange.request is not None and exchange.messages:
+            exchange.requests[len(exchange.messages)] = exchange.request
     if exchange.sent_at is not None:
         exchange.times = dict.fromkeys(range(len(exchange.messages) + 1), exchange.sent_at)
 
@@ -82,6 +93,16 @@ def _with_answers(exchange: Exchange, identity: Callable[[Any], Any]) -> Exchang
         index: answer for index, answer in exchange.answers.items() if identity(messages[index]) == identity(answer)
     }
     return replace(exchange, messages=messages, answers=answers)
+
+
+def with_input(entries: Iterable[Reply | Result], exchange: Exchange, index: int) -> Iterator[Reply | Result]:
+    """Give the first reply of the message at `index` what the model was asked, if it is the response to a request."""
+    request = exchange.requests.get(index) if index in exchange.answers else None
+    for entry in entries:
+        if request is not None and isinstance(entry, Reply):
+            asked = model_input({**request, "messages": exchange.messages[:index]})
+            entry, request = replace(entry, input=asked, is_request=True), None
+        yield entry
 
 
 def prefix_digests(messages: list[Any], identity: Callable[[Any], Any]) -> list[bytes]:

@@ -113,10 +113,28 @@ WRAPPINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("document", WRAPPINGS.values(), ids=WRAPPINGS)
-def test_messages_in_every_wrapping_are_found(document: object) -> None:
-    message = [message for message in outline(only(document)) if message[0] != "system"]
-    assert message == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
+WITH_ANSWER = ("a request and its answer", "a body beside its answer", "an invocation log")
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_messages_in_every_wrapping_are_found(wrapping: str) -> None:
+    message = [message for message in outline(only(WRAPPINGS[wrapping])) if message[0] != "system"]
+    # The request of an answer is a step.
+    steps = [["weather"], []] if wrapping in WITH_ANSWER else [["weather"]]
+    assert message == [("user", "Weather in Paris?"), ("assistant", "Sunny.", steps)]
+
+
+@pytest.mark.parametrize("wrapping", WITH_ANSWER)
+def test_request_of_an_answer_is_the_input_of_its_step(wrapping: str) -> None:
+    *_others, message = only(WRAPPINGS[wrapping]).messages or ()
+    called, last = message.agent_steps or ()
+    assert called.input is None
+    assert last.input is not None
+    assert last.input.messages == MESSAGES[:3]
+    if wrapping != "an invocation log":
+        assert last.input.system == "Be kind."
+        assert (last.input.parameters or {})["max_tokens"] == 9
+    assert last.usage == {"input_tokens": 9, "output_tokens": 3}
 
 
 @pytest.mark.requirement("003-34")
@@ -249,7 +267,8 @@ def test_http_log_of_proxy_is_an_exchange_with_time() -> None:
         }
     ]
     session = only(log)
-    assert outline(session) == [("system", "Be kind."), *outline(only(MESSAGES))]
+    expected = [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"], []])]
+    assert outline(session) == [("system", "Be kind."), *expected]
     assert str((session.messages or [])[1].created_at) == "2026-01-01 12:00:00+00:00"
     metadata = session.metadata or {}
     assert metadata["request"] == {"timestamp": 1767268800, "url": "/v1/messages"}
@@ -269,9 +288,11 @@ LOG = [
 def test_joined_requests_keep_usage_of_their_answers() -> None:
     session = only(reading.lines(LOG))
     message = (session.messages or [])[-1]
-    assert outline(session)[1:] == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"]])]
-    assert [step.usage for step in message.agent_steps or ()] == [{"input_tokens": 9, "output_tokens": 3}]
-    assert message.usage == {"input_tokens": 18, "output_tokens": 6}
+    assert outline(session)[1:] == [("user", "Weather in Paris?"), ("assistant", "Sunny.", [["weather"], []])]
+    assert [step.usage for step in message.agent_steps or ()] == [{"input_tokens": 9, "output_tokens": 3}] * 2
+    assert message.usage is None
+    inputs = [step.input for step in message.agent_steps or () if step.input]
+    assert [one.messages for one in inputs] == [[ASK], [ASK, CALLING, ANSWERED]]
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert [m.created_at for m in session.messages or ()] == [noon] * 3
     assert message.completed_at == noon.replace(minute=1)

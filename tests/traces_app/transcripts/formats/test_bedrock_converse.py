@@ -168,7 +168,30 @@ def test_requests_of_conversation_are_one_session() -> None:
     ]
     session = only(reading.lines(log))
     assert len(session.messages or ()) == 2
-    assert (session.messages or [])[1].usage == {"inputTokens": 18, "outputTokens": 6, "totalTokens": 24}
+    first, last = (session.messages or [])[1].agent_steps or ()
+    assert [first.usage, last.usage] == [USAGE, USAGE]
+    assert first.input is not None
+    assert last.input is not None
+    assert (first.input.messages, last.input.messages) == ([ASK], MESSAGES[:3])
+
+
+def test_tools_and_parameters_of_request_are_its_input() -> None:
+    tool = {"toolSpec": {"name": "weather"}}
+    request = {
+        "modelId": "m",
+        "messages": [ASK],
+        "system": [{"text": "Be kind."}],
+        "inferenceConfig": {"maxTokens": 9},
+        "toolConfig": {"tools": [tool], "toolChoice": {"auto": {}}},
+    }
+    session = only({**request, "output": {"message": DONE}, "usage": USAGE})
+    (step,) = (session.messages or [])[-1].agent_steps or ()
+    assert step.input == records.ModelInput(
+        messages=[ASK],
+        system=[{"text": "Be kind."}],
+        tools=[tool],
+        parameters={"modelId": "m", "inferenceConfig": {"maxTokens": 9}, "toolConfig": {"toolChoice": {"auto": {}}}},
+    )
 
 
 def test_strands_session_has_times() -> None:

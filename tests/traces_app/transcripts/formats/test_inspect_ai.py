@@ -131,7 +131,10 @@ def test_full_sample_gives_expected_records() -> None:
         {"source": "input"},
     )
     assert (answer.external_id, answer.content) == ("m1", "42")
-    (step,) = steps(answer)
+    step, last = steps(answer)
+    assert (last.thought, last.usage) == (None, {"input_tokens": 10, "output_tokens": 2})
+    asked = records.ModelInput(messages=[{"role": "user", "content": "Go"}], tools=[{"name": "bash"}])
+    assert [step.input, last.input] == [asked, asked]
     assert (step.thought, step.reasoning_content, step.model) == ("I look.", "Let me see.", "model-1")
     assert step.metadata == {"reasoning": [{"signature": "s"}], "stop_reason": "stop"}
     (call,) = step.tool_calls or []
@@ -166,7 +169,6 @@ def test_fields_outside_messages_are_metadata() -> None:
             **model_event,
             "timestamp": "2025-05-12T20:01:00+00:00",
             "completed": "2025-05-12T20:01:01.5+00:00",
-            "tools": [{"name": "bash"}],
         },
         TOOL_EVENT,
         {**model_event, "timestamp": "2025-05-12T20:02:00+00:00", "completed": "2025-05-12T20:02:01.5+00:00"},

@@ -527,13 +527,17 @@ def test_log_of_exchanges_keeps_usage_of_each_answer() -> None:
     (session,), left_out = read(LOG)
     assert left_out == []
     (question, answer) = session.messages or ()
-    (step,) = answer.agent_steps or ()
-    assert (step.usage, step.model, answer.content, answer.usage) == (
+    step, last = answer.agent_steps or ()
+    assert (step.usage, step.model, answer.content, last.usage) == (
         {"prompt_tokens": 7, "completion_tokens": 3},
         "m-1-2026",
         "Done.",
-        {"prompt_tokens": 16, "completion_tokens": 3},
+        {"prompt_tokens": 9},
     )
+    assert step.input is not None
+    assert last.input is not None
+    assert (step.input.messages, last.input.messages) == ([USER], [USER, calling(call()), ANSWERED])
+    assert (last.input.parameters or {}).get("model") == REQUEST["model"]
     assert [str(question.created_at)[11:19], str(step.timestamp)[11:19]] == ["11:59:00", "12:00:00"]
     assert [str(c.completed_at)[11:19] for c in step.tool_calls or ()] == ["12:01:00"]
     (first,), _left_out = read(LOG[:1])

@@ -198,10 +198,22 @@ def test_replies_of_joined_requests_keep_their_models() -> None:
     ]
     assert outline(only(document)) == [
         ("user", "Weather in Paris?"),
-        ("assistant", "Sunny.", [["weather"]]),
+        ("assistant", "Sunny.", [["weather"], []]),
         ("user", "And tomorrow?"),
-        ("assistant", "Rain.", []),
+        ("assistant", "Rain.", [[]]),
     ]
+
+
+def test_request_of_a_response_is_the_input_of_its_step() -> None:
+    tools = [{"type": "function", "name": "weather"}]
+    asked = exchange(1, "Weather in Paris?", RAIN, instructions="Be kind.", tools=tools, temperature=0.2)
+    (step,) = only([asked])[-1].agent_steps or ()
+    assert step.input == records.ModelInput(
+        messages=[{"role": "user", "content": "Weather in Paris?"}],
+        system="Be kind.",
+        tools=tools,
+        parameters={"model": "m-1", "temperature": 0.2},
+    )
 
 
 def test_previous_response_id_continues_conversation() -> None:
