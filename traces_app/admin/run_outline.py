@@ -10,9 +10,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db.models import BigIntegerField, ExpressionWrapper, FloatField
+from django.db.models.functions import Cast, Extract
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -35,7 +37,8 @@ from .run_page import (
 OUTLINE_ROWS = 100_000
 """The maximum of steps, and of calls; the outline says so if the run has more."""
 NAME_CHARACTERS = 80
-_STATUSES = [ToolCall.Status.PENDING, ToolCall.Status.SUCCESS, ToolCall.Status.ERROR]
+_STATUSES = {status.value: place for place, status in enumerate(ToolCall.Status)}
+"""Plain strings as keys: they come from the database."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +90,11 @@ class Detail:
     """The URL of a call in the API; empty for a step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Times:
+class _Times(NamedTuple):
     name: str
-    start: datetime | None
-    end: datetime | None
+    start: int | None
+    """Milliseconds since 1970, like `end`: the database computes them, because 100,000 datetimes take a second."""
+    end: int | None
     duration_ms: int | None
 
 
@@ -125,14 +128,15 @@ def read_outline(message_id: UUID) -> Outline:
     step_rows = list(
         AgentStep.with_deleted.filter(message_id=message_id, **below)
         .order_by("iteration", "ordinal", "pk")
-        .values_list("pk", "iteration", "agent_name", "timestamp", "duration_ms")[: OUTLINE_ROWS + 1]
+        .values_list("pk", "iteration", "agent_name", _epoch("timestamp"), "duration_ms")[: OUTLINE_ROWS + 1]
     )
     call_rows = list(
         ToolCall.with_deleted.filter(message_id=message_id, **below)
         .order_by("position", "pk")
-        .values_list(*("pk", "step_id", "parent_id", "status", "tool_id", "started_at", "completed_at", "duration_ms"))[
-            : OUTLINE_ROWS + 1
-        ]
+        .values_list(
+            *("pk", "step_id", "parent_id", "status", "tool_id"),
+            *(_epoch("started_at"), _epoch("completed_at"), "duration_ms"),
+        )[: OUTLINE_ROWS + 1]
     )
     tools = dict(Tool.objects.filter(pk__in={row[4] for row in call_rows}).values_list("pk", "name"))
     numbers = step_numbers([(row[0], row[1]) for row in step_rows])
@@ -145,16 +149,13 @@ def read_outline(message_id: UUID) -> Outline:
     known.sort(key=lambda row: order[row[1]])
     calls = [CallNode(id=row[0], step_id=row[1], parent_id=row[2], status=row[3]) for row in known]
     labels = {pk: one_line(name, NAME_CHARACTERS) or _("(no name)") for pk, name in tools.items()}
-    times = {
-        row[0]: _Times(name=labels.get(row[4], _("(no name)")), start=row[5], end=row[6], duration_ms=row[7])
-        for row in known
-    }
+    times = {row[0]: _Times(labels[row[4]], row[5], row[6], row[7]) for row in known}
     step_label = _("Step %(number)s")
     for pk, _iteration, agent, timestamp, took in step_rows:
         name = step_label % {"number": numbers[pk]}
         if agent:
             name = f"{name} · {one_line(agent, NAME_CHARACTERS)}"
-        times[pk] = _Times(name=name, start=timestamp, end=None, duration_ms=took)
+        times[pk] = _Times(name, timestamp, None, took)
     is_cut = len(step_rows) > OUTLINE_ROWS or len(call_rows) > OUTLINE_ROWS
     return _columns(build_tree(steps, calls), times, is_cut=is_cut)
 
@@ -169,9 +170,7 @@ def _columns(tree: Sequence[StepNode], times: dict[UUID, _Times], *, is_cut: boo
         ids=[node.id for _depth, node in nodes],
         calls=[int(isinstance(node, CallNode)) for _depth, node in nodes],
         depths=[depth for depth, _node in nodes],
-        statuses=[
-            _STATUSES.index(ToolCall.Status(node.status)) if isinstance(node, CallNode) else 1 for _, node in nodes
-        ],
+        statuses=[_STATUSES[node.status] if isinstance(node, CallNode) else 1 for _depth, node in nodes],
         names=list(names),
         named=named,
         starts=[_milliseconds(origin, one.start) for one in shown],
@@ -191,10 +190,14 @@ def _with_depths(tree: Sequence[StepNode]) -> Iterable[tuple[int, CallNode | Ste
         waiting.extend((depth + 1, child) for child in reversed(node.below))
 
 
-def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:
-    if start is None or end is None:
-        return None
-    return max(round((end - start).total_seconds() * 1000), 0)
+def _milliseconds(start: int | None, end: int | None) -> int | None:
+    return None if start is None or end is None else max(end - start, 0)
+
+
+def _epoch(column: str) -> Cast:
+    """Return the expression for a time as milliseconds since 1970."""
+    seconds = Extract(column, "epoch", output_field=FloatField())
+    return Cast(ExpressionWrapper(seconds * 1000, output_field=FloatField()), BigIntegerField())
 
 
 def read_detail(message_id: UUID, node_id: UUID) -> Detail | None:

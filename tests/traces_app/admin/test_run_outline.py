@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,7 @@ from django.test import Client
 
 from access_app.models import Project
 from tests.admin_pages import statements_of
-from tests.traces_app.conftest import answer, question, store
+from tests.traces_app.conftest import NOON, answer, question, store
 from traces_app.admin import run_outline
 from traces_app.models import AgentStep, ToolCall
 
@@ -48,6 +49,17 @@ def test_outline_has_rows_in_reading_order(staff: Client, project: Project) -> N
     assert outline["durations"][1:3] == [40, 12]
     assert len(outline["ids"]) == AgentStep.objects.count() + ToolCall.objects.count()
     assert outline["is_cut"] is False
+
+
+def test_outline_times_are_milliseconds_from_first_start(staff: Client, project: Project) -> None:
+    start = NOON + timedelta(seconds=2, milliseconds=345)
+    calls = [
+        {"name": "a", "args": {}, "started_at": start, "completed_at": start + timedelta(milliseconds=7)},
+        {"name": "b", "args": {}},
+    ]
+    outline = staff.get(url_of(stored(project, agent_steps=[{"timestamp": NOON, "tool_calls": calls}]))).json()
+    assert outline["starts"] == [0, 2345, None]
+    assert outline["durations"][1:] == [7, None]
 
 
 def test_outline_of_longer_run_needs_no_more_queries(staff: Client, project: Project) -> None:
