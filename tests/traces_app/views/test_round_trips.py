@@ -68,3 +68,23 @@ def test_lines_of_records_are_sessions(outsider: Caller, stranger: Project, tmp_
     for state in ("created", "unchanged"):
         assert dict(imported(tmp_path / "a.ndjson", lines, stranger).stored) == {state: 2}
     assert sorted(session["external_id"] for session in outsider.get("sessions/").results) == ["s-1", "s-2"]
+
+
+def test_inputs_of_an_export_are_imported(
+    viewer: Caller, outsider: Caller, project: Project, stranger: Project, tmp_path: Path
+) -> None:
+    asked = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Where?"}]
+    steps = [
+        {"iteration": n, "input": {"messages": asked[: n + 1], "system": "Be kind.", "tools": [{"name": "f"}]}}
+        for n in (0, 1)
+    ]
+    store(project, question(), {**answer(), "agent_steps": steps}, external_id="asked")
+    before = viewer.get("sessions/asked/export/")
+    assert b'"contextRef"' in before.body
+    imported(tmp_path / "a.json", before.body, stranger)
+    messages = outsider.get("sessions/asked/messages/?role=assistant").results
+    nested = outsider.get(f"messages/{messages[0]['id']}/?expand=inputs").json
+    found = [step["input"] for step in nested["agent_steps"]]
+    assert [one["messages"] for one in found] == [asked[:1], asked]
+    assert {(one["system"], str(one["tools"])) for one in found} == {("Be kind.", "[{'name': 'f'}]")}
+    assert trace(outsider.get("sessions/asked/export/").json) == trace(before.json)
