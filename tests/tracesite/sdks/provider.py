@@ -133,6 +133,7 @@ def response(body: Body) -> tuple[Body, list[bytes]]:
     about = {"id": response_id, "object": "response", "created_at": 1_790_000_000, "model": MODEL}
     # A response repeats these parts of its request.
     about |= {"instructions": body.get("instructions"), "tools": body.get("tools") or []}
+    about |= {"temperature": body.get("temperature", 1.0)}
     about |= {"parallel_tool_calls": True, "tool_choice": "auto", "error": None, "incomplete_details": None}
     counts = {
         "input_tokens": usage["prompt_tokens"],

@@ -21,7 +21,7 @@ import pytest
 from benchmarks.faults.site import Site, running
 from traces_app.transcripts.parsing.message_shapes import messages_in
 
-from .provider import ADVICE, ANSWER, provider
+from .provider import ADVICE, ANSWER, REASONING, provider
 
 ROOT = Path(__file__).resolve().parents[3]
 AGENTS = Path(__file__).parent / "agents"
@@ -44,6 +44,8 @@ class Sdk:
     has_first_token: bool = True
     has_texts_beside_calls: bool = True
     """Whether a reply that is repeated in later requests keeps its text beside its calls."""
+    reasoning: str = ""
+    """What the model thought before it called tools, in APIs that say it."""
     scores: tuple[str, ...] = ()
     """The scores that its agent sends; see assert_scores_are_attached."""
 
@@ -70,6 +72,21 @@ class Sdk:
 
 
 _USED = ("get_weather used", "ask_expert used")
+AGENTS_CHAT = Sdk(
+    "agents_exporter",
+    "OpenAI Agents SDK, Chat Completions",
+    end_user="sdk-user",
+    has_tools=False,
+    has_first_token=False,
+)
+AGENTS_RESPONSES = Sdk(
+    "agents_processor",
+    "OpenAI Agents SDK, Responses, with the recorder's processor",
+    end_user="sdk-user",
+    has_first_token=False,
+    reasoning=REASONING,
+)
+"""These two have a line of code instead of environment variables; test_openai_agents.py runs them."""
 SDKS = [
     Sdk(
         "otel_genai_openai",
@@ -120,6 +137,11 @@ def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str, tmp_path:
     if not sdk.folder.exists():
         pytest.skip(f"{sdk.folder} is not there; `make sdks` installs it, for the AI SDK where there is npm")
     run(sdk, site, model_url, tmp_path)
+    assert_run_is_whole(sdk, site)
+
+
+def assert_run_is_whole(sdk: Sdk, site: Site) -> None:
+    """Compare what is stored with the one run that all agents make, but for what the row of the SDK excepts."""
     [session] = get(site, "sessions/")
     assert (session["external_id"] == "sdk-session") == sdk.has_session
     assert (session["status"], session["end_user"] or "") == ("completed", sdk.end_user)
@@ -143,6 +165,8 @@ def test_sdk_sends_the_whole_run(sdk: Sdk, site: Site, model_url: str, tmp_path:
     assert_scores_are_attached(sdk, site, answer, {"get_weather": weather, "ask_expert": expert})
     question = {"question": "What to eat in Oslo?"}
     assert call(expert) == ("call_expert", "ask_expert", question, "success", ADVICE)
+    reasoning = [sdk.reasoning, sdk.reasoning, "", ""]
+    assert [step.get("reasoning_content", "") for step in answer["agent_steps"]] == reasoning
 
 
 _ASKED = [("system", "You plan trips."), ("user", QUESTION)]
@@ -201,7 +225,9 @@ def table_under(heading: str, text: str) -> dict[str, list[str]]:
 
 
 def test_documentation_says_what_each_sdk_sends() -> None:
-    said = {sdk.name: ["yes" if one else "no" for one in sent_by(sdk)] for sdk in SDKS}
+    said = {
+        sdk.name: ["yes" if one else "no" for one in sent_by(sdk)] for sdk in [*SDKS, AGENTS_CHAT, AGENTS_RESPONSES]
+    }
     assert table_under("SDKs", (ROOT / "docs" / "otlp.md").read_text()) == said
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, RunConfig, Runner, function_tool
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    Runner,
+    function_tool,
+)
 from agents.models.interface import Model
 from openai import AsyncOpenAI
 
@@ -31,7 +39,8 @@ async def plan(session_id: str) -> str:
     model: Model = (
         OpenAIResponsesModel(MODEL, client) if sys.argv[1] == "responses" else OpenAIChatCompletionsModel(MODEL, client)
     )
-    expert = Agent(name="expert", instructions="You are an expert on food.", model=model)
+    settings = ModelSettings(temperature=0.2)
+    expert = Agent(name="expert", instructions="You are an expert on food.", model=model, model_settings=settings)
 
     @function_tool
     async def ask_expert(question: str) -> str:
@@ -39,7 +48,11 @@ async def plan(session_id: str) -> str:
         return str((await Runner.run(expert, question)).final_output)
 
     planner = Agent(
-        name="planner", instructions="You plan trips.", model=model, tools=[get_weather, get_traffic, ask_expert]
+        name="planner",
+        instructions="You plan trips.",
+        model=model,
+        model_settings=settings,
+        tools=[get_weather, get_traffic, ask_expert],
     )
     config = RunConfig(workflow_name="Trips", group_id=session_id, trace_metadata={"user_id": "sdk-user"})
     result = Runner.run_streamed(planner, QUESTION, run_config=config)
