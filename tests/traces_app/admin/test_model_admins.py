@@ -154,7 +154,7 @@ def test_failure_bar_shows_the_readers_position(staff: Client, project: Project)
 def test_run_without_failure_has_no_failure_bar(staff: Client, project: Project) -> None:
     message = store(project, answer(agent_steps=steps(2, 1))).messages[0].id
     assert message is not None
-    assert "failure" not in html_of(staff.get(page_of(message)))
+    assert "failure-bar" not in html_of(staff.get(page_of(message)))
 
 
 def test_counts_of_failed_calls_link_to_the_failures(staff: Client, run: UUID) -> None:
