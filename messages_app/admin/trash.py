@@ -1,6 +1,6 @@
 """Base admin with a trash: delete with a confirmation, list deleted rows with time and user, restore them.
 
-Only the purge command removes rows for good.
+Only a purge removes rows for good: the command, and for sessions an action in traces_app.admin.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class TrashAdmin(KeysetAdmin):
 
     delete_confirmation_template = "admin/trash/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/trash/delete_selected_confirmation.html"
-    actions = ("delete_selected", "restore_selected")
+    actions: Sequence[str] = ("delete_selected", "restore_selected")
+    trash_actions: Sequence[str] = ("restore_selected",)
+    """Those of the trash."""
 
     delete_row: ClassVar[Callable[..., None]]
     """The write that deletes: (primary key, by=user name). Raises NotFound if it cannot delete the row."""
@@ -179,8 +181,8 @@ class TrashAdmin(KeysetAdmin):
     # --- Actions --------------------------------------------------------------------------------------------
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        offered = "restore_selected" if self.in_trash(request) else "delete_selected"
-        return {name: action for name, action in super().get_actions(request).items() if name == offered}
+        offered = self.trash_actions if self.in_trash(request) else ("delete_selected",)
+        return {name: action for name, action in super().get_actions(request).items() if name in offered}
 
     @admin.action(
         description=gettext_lazy("Move selected %(verbose_name_plural)s to the trash"), permissions=["delete"]

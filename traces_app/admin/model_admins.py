@@ -14,7 +14,7 @@ import msgspec
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin import ModelAdmin
+from django.contrib.admin import ModelAdmin, helpers
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.postgres.forms import SimpleArrayField
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -22,12 +22,13 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from access_app.errors import ApiError, Conflict, NotFound
 from access_app.visibility import ALL_PROJECTS
@@ -52,6 +53,8 @@ from messages_app.safe_text import duration, first_characters, for_scripts, is_p
 from messages_app.sql.pagination import IdRange
 from traces_app.ingest.batch import Refusal
 from traces_app.ingest.pipeline import ingest
+from traces_app.maintenance.purge import Scope as PurgeScope
+from traces_app.maintenance.purge import purge
 from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
@@ -262,6 +265,8 @@ def _is_over(session: Session) -> bool:
 
 class TracedSessionAdmin(SessionAdmin):
     form = SessionForm
+    actions = (*SessionAdmin.actions, "purge_selected")
+    trash_actions = (*SessionAdmin.trash_actions, "purge_selected")
     # The filter of times is the tallest and comes last.
     list_filter: ClassVar[Any] = (*SessionAdmin.list_filter[:-1], SessionToolFilter, SessionAdmin.list_filter[-1])
     page_template = "admin/traces_app/session_page.html"
@@ -294,6 +299,35 @@ class TracedSessionAdmin(SessionAdmin):
                 contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
                 response.context_data["contexts"] = [(context, CONTEXT_KINDS[context.kind]) for context in contexts]
         return response
+
+    @admin.action(description=gettext_lazy("Purge selected sessions for good"), permissions=["restore"])
+    def purge_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
+        """Ask for confirmation, then remove sessions of the trash with everything in them."""
+        rows = list(queryset.filter(deleted_at__isnull=False)[: self.list_per_page])
+        if request.POST.get("post"):
+            purged = 0
+            for row in rows:
+                # Read whole now: the log needs its name when the row is gone.
+                logged = Session.with_deleted.filter(pk=row.pk)
+                is_there = bool(logged)
+                # A session that was restored meanwhile is not in the trash any more, so it stays.
+                report = purge(PurgeScope(deleted_before=timezone.now(), session_id=row.pk))
+                if is_there and report.tables["sessions"].rows:
+                    self.log_deletions(request, logged)
+                    purged += 1
+            text = ngettext("%(count)d session was purged.", "%(count)d sessions were purged.", purged)
+            self.message_user(request, text % {"count": purged}, messages.SUCCESS if purged else messages.INFO)
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Purge for good"),
+            "opts": self.opts,
+            "objects": rows,
+            "names": [self.row_name(row) for row in rows],
+            "contents": self.contents(rows),
+            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+        }
+        return TemplateResponse(request, "admin/traces_app/purge_confirmation.html", context)
 
     def live_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
         """Show a session live: a page that receives its events from /live/."""

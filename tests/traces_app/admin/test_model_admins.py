@@ -704,3 +704,42 @@ def test_list_of_failed_calls_has_its_own_title(staff: Client, run: UUID) -> Non
 
 def test_times_of_calls_are_those_of_their_message(staff: Client, run: UUID) -> None:
     assert {row[-1] for row in rows_of(staff.get(CALLS))} == {f"{NOON:%Y-%m-%d %H:%M:%S}"}
+
+
+# --- Purging from the trash ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_session_in_trash_is_purged_after_confirmation() -> None:
+    client, project = Client(), Project.objects.create(slug="owner")
+    client.force_login(User.objects.create_superuser("ada"))
+    gone, kept, alive = (
+        store(project, question(), answer(), external_id=name, title=name).id for name in ("gone", "kept", "alive")
+    )
+    for session in (gone, kept):
+        assert session is not None
+        writes.delete_session(session, by="ada")
+    chosen = {"action": "purge_selected", "_selected_action": [str(gone)]}
+    asked = client.post(f"{SESSIONS}trash/", chosen)
+    assert "Remove this for good? This includes 2 messages and 4 tool calls. Nobody can bring it back." in text_of(
+        asked
+    )
+    assert Session.with_deleted.count() == 3
+    done = client.post(f"{SESSIONS}trash/", {**chosen, "post": "yes"}, follow=True)
+    assert "1 session was purged." in text_of(done)
+    assert set(Session.with_deleted.values_list("pk", flat=True)) == {kept, alive}
+    assert not Message.with_deleted.filter(session_id=gone).exists()
+    # A crafted form does not purge what is not in the trash.
+    client.post(f"{SESSIONS}trash/", {**chosen, "_selected_action": [str(alive)], "post": "yes"})
+    client.post(SESSIONS, {**chosen, "_selected_action": [str(alive)], "post": "yes"})
+    assert Session.objects.get().pk == alive
+
+
+def test_purging_needs_access(client: Client, project: Project) -> None:
+    session = store(project, question(), answer()).id
+    assert session is not None
+    writes.delete_session(session, by="ada")
+    client.force_login(User.objects.create_user("eve", is_staff=True))
+    chosen = {"action": "purge_selected", "_selected_action": [str(session)], "post": "yes"}
+    assert client.post(f"{SESSIONS}trash/", chosen).status_code == 403
+    assert Session.with_deleted.count() == 1
