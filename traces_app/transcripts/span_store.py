@@ -19,7 +19,7 @@ from uuid import UUID
 
 import msgspec
 import psycopg
-from django.db import OperationalError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -31,7 +31,7 @@ from messages_app.models import Message, Session
 from messages_app.sql.partitions import Month
 from messages_app.writes import Counts, add_to_session, update_last_run
 from traces_app.ingest.batch import SessionOutcome
-from traces_app.ingest.partitions import ensure_months
+from traces_app.ingest.partitions import ensure_months, forget
 from traces_app.ingest.pipeline import ingest
 from traces_app.ingest.removal import remove_messages
 from traces_app.ingest.scores import attach_scores, detach_sessions, store_named_scores
@@ -245,13 +245,18 @@ def _in_range(nanoseconds: int, now: datetime) -> datetime:
 def _store_patiently(
     project_id: int, deliveries: Sequence[_Delivery], now: datetime
 ) -> tuple[dict[str, str], Counter[str]]:
-    """Store as `_store` does; try again if another sender interferes."""
+    """Store as `_store` does; try again if another sender or a purge interferes."""
     for attempt in range(_ATTEMPTS):
         try:
             return _store(project_id, deliveries, now)
         except OperationalError as error:
             if not isinstance(error.__cause__, psycopg.errors.DeadlockDetected) or attempt == _ATTEMPTS - 1:
                 raise
+        except IntegrityError as error:
+            if not isinstance(error.__cause__, psycopg.errors.CheckViolation) or attempt == _ATTEMPTS - 1:
+                raise
+            # "No partition of relation": a purge dropped a month that is still in our cache.
+            forget()
     raise AssertionError("the last attempt returned or raised")
 
 

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 
 from access_app.models import Project
 from messages_app.models import Message, MessageKey, Session
+from messages_app.sql.partitions import Month
+from traces_app.ingest.partitions import TABLES
 from traces_app.models import AgentStep, ToolCall, ToolResult
 from traces_app.models import Span as SpanRow
 from traces_app.transcripts.span_store import record_spans
@@ -154,3 +156,30 @@ def test_concurrent_senders_give_the_rows_of_one_batch() -> None:
         with ThreadPoolExecutor(4) as senders:
             assert set(senders.map(send, [part[at::3] for part in parts for at in range(3) if part[at::3]])) == {0}
         assert snapshot() == expected
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["all tables", "spans only"])
+def test_month_dropped_by_another_process_is_made_again(is_whole: bool) -> None:
+    project = Project.objects.create(slug="months")
+
+    def span(number: int) -> Span:
+        return Span(
+            trace_id=f"{number:032x}",
+            span_id=f"{number:016x}",
+            name="chat",
+            start=1_750_000_000 * 10**9,
+            end=1_750_000_001 * 10**9,
+            attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"},
+        )
+
+    record_spans(project.pk, [span(1)])
+    month = Month(2025, 6)
+    tables = [table.name for table in TABLES] if is_whole else ["traces_app_span"]
+    with connection.cursor() as cursor:
+        # Parents last.
+        cursor.execute(f"DROP TABLE {', '.join(month.leaf(table) for table in reversed(tables))}")
+    outcome = record_spans(project.pk, [span(2)])
+    assert not outcome.reasons
+    assert [row.trace_id.int for row in SpanRow.objects.all() if row.trace_id.int == 2] == [2]
+    assert Message.objects.filter(request_id=f"{2:032x}").count() == 1
