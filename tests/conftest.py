@@ -54,6 +54,9 @@ provide_database()
 # Conftests and test modules import models during collection.
 django.setup()
 
+from django.contrib.auth.models import User  # noqa: E402
+from django.test import Client  # noqa: E402
+
 from access_app.models import Project  # noqa: E402  # models need Django set up
 from traces_app.models import ModelPrice  # noqa: E402
 
@@ -75,6 +78,14 @@ def django_db_setup(django_db_setup: None, django_db_blocker: pytest_django.Djan
 @pytest.fixture
 def project(db: None) -> Project:
     return Project.objects.create(slug="owner")
+
+
+@pytest.fixture
+def staff(db: None) -> Client:
+    """A superuser of the admin, logged in."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
 
 
 @pytest.fixture

@@ -22,11 +22,6 @@ def session(project: Project, external_id: str = "", **fields: object) -> Sessio
 
 
 @pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
-@pytest.fixture
 def stranger(db: None) -> Project:
     return Project.objects.create(slug="stranger")
 

@@ -33,19 +33,6 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script> \x1b[31m \u202egnp.exe"
 
 
-@pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
-@pytest.fixture
-def staff(db: None) -> Client:
-    """A superuser, logged in."""
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
 def store(project: Project, external_id: str, count: int = 2, **fields: Any) -> UUID:
     """Store a session of `count` messages, from user and assistant in turn."""
     start = fields.pop("created_at", NOON)

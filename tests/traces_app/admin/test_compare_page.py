@@ -15,13 +15,6 @@ from traces_app.models import ToolCall
 
 
 @pytest.fixture
-def staff(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-@pytest.fixture
 def runs(db: None) -> tuple[UUID, UUID]:
     """Return two runs of one conversation; the second one asks for another city and has no second step."""
     first = answer()

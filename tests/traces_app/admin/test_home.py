@@ -21,18 +21,6 @@ from traces_app.models import ToolCall
 HOME = "/admin/"
 
 
-@pytest.fixture
-def staff(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-@pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
 def run(name: str, at: datetime, *errors: str, tool: str = "search", **fields: Any) -> dict[str, Any]:
     """Return a run with one call for each error; an empty one succeeds."""
     calls = [

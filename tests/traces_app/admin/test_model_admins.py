@@ -35,14 +35,6 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)> \x1b[31m \u202e
 
 
 @pytest.fixture
-def staff(db: None) -> Client:
-    """A superuser, logged in."""
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-@pytest.fixture
 def run(project: Project) -> UUID:
     """Store the standard session; return its message."""
     message_id = store(project, question(), answer()).messages[1].id

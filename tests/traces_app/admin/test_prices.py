@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from access_app.models import Project
@@ -22,13 +21,6 @@ PRICES = "/admin/traces_app/modelprice/"
 MESSAGES = "/admin/messages_app/message/"
 SESSIONS = "/admin/messages_app/session/"
 FORM = {"model": "GPT-5 ", "input": "1.25", "output": "10", "as_of": "2026-01-01"}
-
-
-@pytest.fixture
-def staff(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
 
 
 @pytest.fixture

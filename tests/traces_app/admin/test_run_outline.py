@@ -19,13 +19,6 @@ from traces_app.models import AgentStep, ToolCall
 HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
 
 
-@pytest.fixture
-def staff(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
 def stored(project: Project, **fields: Any) -> UUID:
     message_id = store(project, question(), answer(**fields)).messages[1].id
     assert message_id is not None

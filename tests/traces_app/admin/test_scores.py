@@ -25,13 +25,6 @@ HOSTILE = "<script>alert(1)</script> \x1b[31m \u202egnp.exe"
 
 
 @pytest.fixture
-def staff(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-@pytest.fixture
 def run(project: Project) -> UUID:
     message_id = store(project, question(), answer()).messages[1].id
     assert message_id is not None

@@ -19,18 +19,6 @@ from traces_app.queries.tool_examples import without_variables
 STATISTICS = "/admin/traces_app/tool/statistics/"
 
 
-@pytest.fixture
-def staff(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("ada"))
-    return client
-
-
-@pytest.fixture
-def project(db: None) -> Project:
-    return Project.objects.create(slug="owner")
-
-
 def call(tool: str, duration: int | None, error: str = "", **args: Any) -> dict[str, Any]:
     result = {"success": not error, "error": error, "output": "" if error else "x"}
     return {"name": tool, "args": args, "duration": duration, "result": result}
