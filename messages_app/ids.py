@@ -100,8 +100,11 @@ def is_ours(value: UUID, created_at: datetime, role: str) -> bool:
 
 
 def first_id_at(instant: datetime) -> UUID:
-    """Return the smallest id whose time is not before `instant`: `id >= first_id_at(t)` means `created_at >= t`."""
-    return UUID(int=_time_bits(instant))
+    """Return the smallest id whose time is not before `instant`: `id >= first_id_at(t)` means `created_at >= t`.
+
+    No id carries a time before 1970, so every earlier instant gets the smallest of all ids.
+    """
+    return UUID(int=_time_bits(max(instant, EPOCH)))
 
 
 def range_below(message: UUID) -> tuple[UUID, UUID]:

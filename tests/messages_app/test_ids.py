@@ -72,6 +72,10 @@ def test_first_id_at_separates_earlier_from_later_ids(instant: datetime, other: 
     assert (ids.message_id(other, "assistant") >= ids.first_id_at(instant)) == (other >= instant)
 
 
+def test_first_id_at_of_time_before_1970_is_not_above_any_id() -> None:
+    assert ids.first_id_at(ids.EPOCH - timedelta(hours=2)) <= ids.message_id(ids.EPOCH, "user")
+
+
 @given(instants, roles)
 def test_is_ours_requires_matching_time_and_role(instant: datetime, role: str) -> None:
     value = ids.message_id(instant, role)
