@@ -111,7 +111,7 @@ MIDDLEWARE = [
     "tracesite.http.pages.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
-    "django.middleware.common.CommonMiddleware",
+    "tracesite.http.slashes.SlashMiddleware",
     "tracesite.http.pages.Csrf",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "tracesite.http.pages.Messages",

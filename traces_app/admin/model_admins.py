@@ -59,7 +59,7 @@ from traces_app.models import AgentStep, Tool, ToolCall, ToolResult
 from traces_app.queries.contexts import newest_contexts
 from traces_app.queries.filters import CallFilterSet, MessageFilterSet
 from traces_app.schema import records
-from traces_app.transcripts.span_store import spans_of
+from traces_app.transcripts.span_store import spans_of, traces_of
 from traces_app.transcripts.spans.conversation import TRACE_ID
 
 from .compare_page import CompareForm, candidates, compared_runs
@@ -278,7 +278,23 @@ class TracedSessionAdmin(SessionAdmin):
         live = path(
             "<uuid:session_id>/live/", self.admin_site.admin_view(self.live_view), name="messages_app_session_live"
         )
-        return [live, *super().get_urls()]
+        spans = path(
+            "<uuid:session_id>/spans/", self.admin_site.admin_view(self.spans_view), name="messages_app_session_spans"
+        )
+        return [live, spans, *super().get_urls()]
+
+    def spans_view(self, request: HttpRequest, session_id: UUID) -> HttpResponse:
+        """Show the spans of a session that have made no message."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        session = self.get_queryset(request).filter(pk=session_id).first()
+        if session is None:
+            return self.missing(request)
+        traces = traces_of(session.pk)
+        if session.message_count or not traces:
+            return self.missing(request)
+        context = spans_context(self, request, session, traces[0])
+        return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -294,6 +310,7 @@ class TracedSessionAdmin(SessionAdmin):
             for message in shown:
                 message.judged = judged[message.pk]
             response.context_data["session_judged"] = judgements_of_session(session.pk, user)
+            response.context_data["has_only_spans"] = not session.message_count and bool(traces_of(session.pk))
             # Contexts arrive only with events. The API that they link to does not read deleted sessions.
             if session.last_event and not session.deleted_at:
                 contexts = newest_contexts(session.pk, CONTEXTS_LISTED)
@@ -562,20 +579,8 @@ class TracedMessageAdmin(MessageAdmin):
         message = Message.with_deleted.select_related("session").filter(pk=message_id).first()
         if message is None or TRACE_ID not in message.metadata:
             return self.missing(request)
-        spans = spans_of(message.project_id, message.request_id)
-        lines = span_lines(spans)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Spans"),
-            "tab_title": f"{_('Spans')} · {session_name(message.session)}",
-            "opts": self.opts,
-            "message": message,
-            "session": message.session,
-            "session_name": session_name(message.session),
-            "lines": lines,
-            "left_out": len(spans) - len(lines),
-        }
-        return TemplateResponse(request, "admin/traces_app/spans_page.html", context)
+        context = spans_context(self, request, message.session, message.request_id)
+        return TemplateResponse(request, "admin/traces_app/spans_page.html", {**context, "message": message})
 
     def _url_of_first_failure(self, request: HttpRequest, object_id: str) -> str | None:
         """Return the target of `?failure`, because lists know the number of failed calls but not their ids."""
@@ -795,6 +800,25 @@ admin.site.register(Session, TracedSessionAdmin)
 admin.site.register(Message, TracedMessageAdmin)
 admin.site.register(Tool, ToolAdmin)
 admin.site.register(ToolCall, ToolCallAdmin)
+
+
+def spans_context(
+    model_admin: ModelAdmin[Any], request: HttpRequest, session: Session, trace_id: str
+) -> dict[str, Any]:
+    """Return the context of the page with the spans of a trace."""
+    spans = spans_of(session.project_id, trace_id)
+    lines = span_lines(spans)
+    return {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Spans"),
+        "tab_title": f"{_('Spans')} · {session_name(session)}",
+        "opts": model_admin.opts,
+        "trace_id": trace_id,
+        "session": session,
+        "session_name": session_name(session),
+        "lines": lines,
+        "left_out": len(spans) - len(lines),
+    }
 
 
 def url_in_run(call: ToolCall) -> str:

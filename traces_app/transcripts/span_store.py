@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -29,7 +29,7 @@ from access_app.db.statements import read_prepared
 from messages_app import ids
 from messages_app.models import Message, Session
 from messages_app.sql.partitions import Month
-from messages_app.writes import Counts, add_to_session, update_last_run
+from messages_app.writes import NO_RUN_LEFT, Counts, add_to_session, update_last_run
 from traces_app.ingest.batch import SessionOutcome
 from traces_app.ingest.partitions import ensure_months, forget
 from traces_app.ingest.pipeline import ingest
@@ -40,7 +40,7 @@ from traces_app.ingest.tables import SPANS, Row
 from traces_app.ingest.turns import take_turns
 from traces_app.models import Context
 from traces_app.models import Span as SpanRow
-from traces_app.schema import records
+from traces_app.schema import pg_text, records
 from traces_app.transcripts.spans.conversation import SOURCE, TRACE_ID, session_of_trace
 from traces_app.transcripts.spans.deliveries import merged
 from traces_app.transcripts.spans.media import Media, with_media
@@ -50,6 +50,9 @@ from traces_app.transcripts.spans.wire_scores import scores_in
 
 logger = logging.getLogger(__name__)
 
+MOST_TAGS = 50
+"""Tags that a session takes from its traces."""
+MOST_TAG_LENGTH = 200
 MOST_SPANS_OF_TRACE = 50_000
 """Deliveries of one trace that are read to make its messages; further ones are refused."""
 _ATTEMPTS = 5
@@ -174,9 +177,14 @@ def has_media(project_id: int, trace_id: str, media_id: str) -> bool:
 
 
 def traces_of(session_id: UUID) -> list[str]:
-    """Return the ids of the traces that made messages of a session, in their order."""
+    """Return the ids of the traces of a session: those that made its messages, in their order, or else the one that has
+    the name of the session, because none of its spans made a message."""
     rows = Message.objects.filter(session_id=session_id, metadata__has_key=TRACE_ID).order_by("pk")
-    return list(dict.fromkeys(rows.values_list("request_id", flat=True)))
+    found = list(dict.fromkeys(rows.values_list("request_id", flat=True)))
+    if found:
+        return found
+    names = Session.with_deleted.filter(pk=session_id, metadata__source=SOURCE).values_list("external_id", flat=True)
+    return [name for name in names if _is_id(name, 32)]
 
 
 def spans_of(project_id: int, trace_id: str) -> list[Span]:
@@ -414,6 +422,12 @@ def _replace_messages(
         last = stored.messages[-1].id if stored.messages else None
         if receipts and last is not None:
             Message.with_deleted.filter(pk=last).update(redactions=receipts)
+        assert stored.id is not None, "refused ones were raised"
+        _tag(stored.id, [one for one in old if one.request_id == trace_id], sessions[trace_id].messages or ())
+        if not stored.messages and all(span.end for span in merged(spans)):
+            # A session without messages counts as running until it had one.
+            rows = Session.objects.filter(pk=stored.id, message_count=0, last_run_id=None)
+            rows.update(last_run_id=NO_RUN_LEFT)
     for session_id in sorted({message.session_id for message in old}):
         update_last_run(session_id)
     if known:
@@ -438,6 +452,24 @@ def _remove_empty_sessions(
         # What models were asked in them; no run refers to it any more.
         Context.objects.filter(session_id__in=gone, kind="entry").delete()
         Session.with_deleted.filter(pk__in=gone).delete()
+
+
+def _tag(session_id: UUID, old: Sequence[Message], new: Sequence[records.Message]) -> None:
+    """Put the tags of a trace in the place of those that it had before, among the tags of its session."""
+    before = {tag for message in old if message.session_id == session_id for tag in _tags(message.metadata)}
+    now = {tag for message in new for tag in _tags(message.metadata)}
+    if before == now:
+        return
+    if gone := before - now:
+        others = Message.with_deleted.filter(session_id=session_id, metadata__has_key="tags")
+        gone -= {tag for metadata in others.values_list("metadata", flat=True) for tag in _tags(metadata)}
+    session = Session.with_deleted.select_for_update(of=("self",), no_key=True).get(pk=session_id)
+    session.tags = sorted(({*session.tags} - gone) | now)[:MOST_TAGS]
+    session.save(update_fields=["tags"])
+
+
+def _tags(metadata: Mapping[str, Any] | None) -> set[str]:
+    return {pg_text.text(tag[:MOST_TAG_LENGTH]) for tag in (metadata or {}).get("tags", ())}
 
 
 def _hide_again(stored: SessionOutcome, deleted: Sequence[Message]) -> None:

@@ -32,7 +32,7 @@ LiveRoute = Callable[[str], LiveHandler | None]
 @dataclass(frozen=True, kw_only=True)
 class ForeignApi:
     base_paths: tuple[str, ...]
-    """Where its routes begin, with a slash at both ends."""
+    """Where its routes begin, with a slash in front."""
     urls: str
     """The module that holds its URLs, from the root of the site."""
     error_body: ErrorBody

@@ -15,4 +15,6 @@ def error_body(
     return {"error": {"message": message, "type": "invalid_request_error", "param": field, "code": code}}
 
 
-OPENAI_AGENTS = ForeignApi(base_paths=("/v1/traces/",), urls="tracesite.openai_agents.urls", error_body=error_body)
+OPENAI_AGENTS = ForeignApi(
+    base_paths=("/v1/traces/ingest",), urls="tracesite.openai_agents.urls", error_body=error_body
+)

@@ -8,7 +8,8 @@ from .plugin import BASES
 from .views import LogsView, MetricsView, TracesView
 
 urlpatterns = [
-    path(f"{base.strip('/')}/{signal}", view.as_view())
+    path(f"{base.strip('/')}/{signal}{end}", view.as_view())
     for base in BASES
+    for end in ("", "/")
     for signal, view in (("traces", TracesView), ("logs", LogsView), ("metrics", MetricsView))
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -12,6 +14,8 @@ from django.db import transaction
 
 from access_app.keys import create_key
 from access_app.models import Project, Scope
+from traces_app.ingest.prices import forget_prices
+from traces_app.models import ModelPrice
 
 from .loader import load_samples
 
@@ -43,6 +47,7 @@ def prepare() -> Made:
     # The key is created last, so its row shows that the samples were loaded, even after it was revoked.
     is_new = demo is not None and not demo.api_keys.filter(name=KEY_NAME).exists()
     if demo is not None and is_new:
+        _price_models(demo)
         sessions = load_samples(demo)
     # In one transaction, because a password or key that is stored but never shown is useless.
     with transaction.atomic():
@@ -51,6 +56,21 @@ def prepare() -> Made:
         if demo is not None and is_new:
             _, api_key = create_key(demo, name=KEY_NAME, scopes=list(Scope))
     return Made(sessions=sessions, password=password, api_key=api_key)
+
+
+def _price_models(demo: Project) -> None:
+    """Give the scripted models of the samples a price, so that their sessions show what costs look like."""
+    ModelPrice.objects.get_or_create(
+        project=demo,
+        model="scripted-*",
+        defaults={
+            "input": Decimal("2"),
+            "output": Decimal("8"),
+            "as_of": date(2026, 11, 1),
+            "source": "made up: the models of the samples are scripted",
+        },
+    )
+    forget_prices()
 
 
 def superuser() -> str:

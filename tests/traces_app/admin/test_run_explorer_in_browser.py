@@ -95,6 +95,11 @@ def test_waterfall_zooms_and_shows_gaps(run: str, session_key: str, live_server:
         expect(page.locator(".run-bar").first).to_be_visible()
         assert page.locator(".run-row").count() < 60
         ticks = page.locator(".run-times").inner_text()
+        # Links to failures elsewhere on the page keep the view.
+        page.get_by_role("link", name="First failure").click()
+        expect(page.locator(".run-panel .run-value-error")).to_be_visible()
+        assert "view=waterfall" in page.url
+        page.get_by_role("button", name="Whole run").click()
         page.get_by_role("button", name="Zoom in").click()
         assert page.locator(".run-times").inner_text() != ticks
         page.get_by_role("button", name="Whole run").click()

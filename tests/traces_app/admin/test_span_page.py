@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from access_app.models import Project
-from messages_app.models import Message
+from messages_app.models import Message, Session
 from tests.admin_pages import text_of
 from traces_app.admin.span_page import MOST_SPANS, span_lines
 from traces_app.transcripts.span_store import record_spans
@@ -69,6 +69,20 @@ def test_page_shows_every_attribute_escaped(admin_client: Client) -> None:
     text = text_of(page)
     assert json.dumps(attributes["odd.name"]) in text
     assert ("span 1 error 999 ms" in text, "span 2 running" in text) == (True, True)
+
+
+@pytest.mark.django_db
+def test_session_of_other_spans_leads_to_them(admin_client: Client) -> None:
+    project = Project.objects.create(slug="spans")
+    record_spans(project.pk, [span(1, name="GET /health"), span(2, 1, name="SELECT")])
+    session = Session.objects.get()
+    page = admin_client.get(f"/admin/messages_app/session/{session.pk}/change/")
+    assert "Spans were received, but none of them is of an agent" in text_of(page)
+    spans = f"/admin/messages_app/session/{session.pk}/spans/"
+    assert f'href="{spans}"' in page.content.decode()
+    assert "GET /health" in text_of(admin_client.get(spans))
+    exported = admin_client.get(f"/api/v1/sessions/{session.pk}/export/?format=otlp")
+    assert b"SELECT" in b"".join(exported.streaming_content)  # type: ignore[attr-defined]
 
 
 @pytest.mark.django_db

@@ -251,6 +251,52 @@ def test_spans_of_a_deleted_session_are_refused(key: str) -> None:
     assert (Message.with_deleted.count(), SpanRow.objects.count()) == (2, 3)
 
 
+def test_session_of_spans_without_an_agent_runs_until_all_have_ended(key: str) -> None:
+    assert post(key, request_of(span(1, endTimeUnixNano="0"), span(2, 1))).json() == {}
+    session = Session.objects.get()
+    assert (session.external_id, session.message_count, session.status) == (TRACE, 0, "running")
+    assert post(key, request_of(span(1))).json() == {}
+    session.refresh_from_db()
+    assert session.status == "completed"
+    answer = Client(headers={"X-API-Key": key}).get(f"/api/v1/sessions/{session.pk}/export/?format=otlp")
+    exported = json.loads(b"".join(answer.streaming_content))  # type: ignore[attr-defined]
+    (scope,) = exported["resourceSpans"][0]["scopeSpans"]
+    assert [one["spanId"] for one in scope["spans"]] == [f"{number:016x}" for number in (1, 2)]
+    # An agent that follows takes its place.
+    assert post(key, request_of(*run())).json() == {}
+    assert Session.objects.get().message_count == 2
+
+
+def test_tags_of_a_trace_are_tags_of_its_session(key: str) -> None:
+    def tagged(*tags: str) -> dict[str, Any]:
+        values = [{"stringValue": tag} for tag in tags]
+        attribute = {"key": "langfuse.trace.tags", "value": {"arrayValue": {"values": values}}}
+        agent, *_others = run()
+        return {**agent, "attributes": [*agent["attributes"], attribute]}
+
+    _agent, *others = run()
+    assert post(key, request_of(*others, tagged("beta", "trial"))).json() == {}
+    session = Session.objects.get()
+    assert session.tags == ["beta", "trial"]
+    Session.objects.update(tags=["beta", "checked", "trial"])
+    assert post(key, request_of(tagged("beta", "x" * 300))).json() == {}
+    session.refresh_from_db()
+    assert set(session.tags) <= {"beta", "checked", "trial", "x" * 200}
+    assert "checked" in session.tags
+
+
+def test_session_of_one_trace_is_titled_by_its_first_question(key: str) -> None:
+    assert post(key, request_of(*run())).json() == {}
+    session = Session.objects.get()
+    question = Message.objects.get(role="user").content
+    assert session.title == ("" if session.external_id != TRACE else question)
+
+
+def test_address_with_a_slash_is_the_same(key: str) -> None:
+    sent = Client(headers={"X-API-Key": key}).post("/v1/traces/", request_of(*run()), content_type="application/json")
+    assert (sent.status_code, sent.json()) == (200, {})
+
+
 def test_deleted_message_stays_deleted_when_spans_arrive(key: str) -> None:
     assert post(key, request_of(*run())).json() == {}
     answer = Message.objects.get(role="assistant")

@@ -36,6 +36,11 @@ def test_prepare_empty_database_returns_secrets_once() -> None:
     assert (Session.objects.count(), ApiKey.objects.count()) == (made.sessions, 1)
 
 
+def test_samples_have_costs() -> None:
+    demo.prepare()
+    assert Session.objects.filter(cost__gt=0, unpriced_count=0).count() > 10
+
+
 def test_check_traces_finds_no_problems_in_the_samples() -> None:
     demo.prepare()
     out = StringIO()

@@ -37,6 +37,7 @@ SOURCE = "spans"
 """The `source` in the metadata of a session that spans have made."""
 SPAN_ID = "span_id"
 """Key in the metadata of a step and of a call."""
+_MOST_TITLE_CHARACTERS = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799 * 10**9
 """The end of the year 9999 in nanoseconds."""
@@ -87,6 +88,8 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
         about["tags"] = tags
     return records.Session(
         external_id=(session_id or trace_id)[:512],
+        # A conversation of several traces has no title: which of them arrives last must not decide.
+        title=None if session_id else _title(title, messages),
         end_user=(_of_the_uppermost(nodes, "end_user") or "")[:512] or None,
         created_at=_time(min((node.span.start for node in nodes if not node.facts.is_trace), default=0)),
         metadata={"source": SOURCE},
@@ -95,6 +98,12 @@ def session_of_trace(spans: Iterable[Span]) -> records.Session:
             for message in messages
         ],
     )
+
+
+def _title(name: str | None, messages: Sequence[records.Message]) -> str | None:
+    """Return the name of a trace, or the first thing that its user asked."""
+    asked = next((message.content for message in messages if message.role == "user"), None)
+    return (name or (asked if isinstance(asked, str) else None) or "")[:_MOST_TITLE_CHARACTERS] or None
 
 
 # --- The tree ---------------------------------------------------------------------------------------------------------

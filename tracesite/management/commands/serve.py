@@ -159,11 +159,9 @@ class Command(BaseCommand):
             login = f"{demo.ADMIN}, password from TRACESITE_ADMIN_PASSWORD"
         else:
             login = f"unchanged; to reset the password: {manage} changepassword {demo.superuser()}"
-        if made.api_key:
-            api_key = f"{made.api_key}   (shown only once)"
-        else:
-            api_key = f"unchanged; to create another: {manage} create_api_key --project {demo.project()} --name mine"
-        lines = [f"  Login     {login}", f"  API key   {api_key}"]
+        api_key = f"{made.api_key}   (shown only once)" if made.api_key else "unchanged"
+        another = f"to create another: {manage} create_api_key --project {demo.project()} --name mine"
+        lines = [f"  Login     {login}", f"  API key   {api_key}; {another}"]
         return [f"  Loaded    {made.sessions} sample sessions", *lines] if made.sessions else lines
 
 

@@ -626,6 +626,16 @@ const listen = () => {
       select(row);
     }
   });
+  // Links to failed calls elsewhere on the page keep the view.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="?call="]');
+    const row = link ? place.get(new URLSearchParams(link.search).get("call")) : undefined;
+    if (view !== "text" && row !== undefined) {
+      event.preventDefault();
+      select(row);
+      list.scrollIntoView({ block: "nearest" });
+    }
+  });
   onlyFailures.addEventListener("change", choose);
   find.addEventListener("input", search);
   find.addEventListener("keydown", (event) => {
